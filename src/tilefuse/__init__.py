@@ -1,0 +1,1 @@
+"""tilefuse: a GPU kernel-fusion compiler."""

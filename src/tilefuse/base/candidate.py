@@ -1,0 +1,43 @@
+"""Rejection is data: why a candidate of a search cannot be used."""
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Reason(enum.Enum):
+    """Closed list of reasons; `explain` groups rejected candidates by them."""
+
+    NOT_CONVEX = "not-convex"
+    NEEDS_GRID_SYNC = "needs-grid-sync"
+    DOMAIN_MISMATCH = "domain-mismatch"
+    REDUCTION_MISMATCH = "reduction-mismatch"
+    SHARED_MEMORY = "shared-memory"
+    REGISTERS = "registers"
+    ALIGNMENT = "alignment"
+    RECOMPUTATION = "recomputation"
+    UNSUPPORTED_OP = "unsupported-op"
+    LIBRARY_CALL = "library-call"
+    TOO_MANY_OPERANDS = "too-many-operands"
+    WORSE_THAN_INCUMBENT = "worse-than-incumbent"
+    LAYOUT = "layout"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Why a candidate cannot be used; `detail` carries the numbers that decided it."""
+
+    reason: Reason
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason.value}: {self.detail}"
+
+
+def group_by_reason(rejected: Iterable[Rejected]) -> dict[Reason, list[Rejected]]:
+    """The candidates of each reason, in the order of `Reason`."""
+    found: dict[Reason, list[Rejected]] = {reason: [] for reason in Reason}
+    for item in rejected:
+        found[item.reason].append(item)
+    return {reason: items for reason, items in found.items() if items}

@@ -1,0 +1,98 @@
+"""The error tree. Every message says what was wrong, where, with which values, and what to do.
+
+Only `UnsupportedError` may cause a fallback. Expected failure inside a search is not an error but a
+`Rejected` value (see `candidate.py`).
+"""
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from tilefuse.base.source import Span
+
+
+class CompilerError(Exception):
+    """Root of all errors that tilefuse raises on purpose."""
+
+    def __init__(self, message: str, *, where: Span | str | None = None, hint: str | None = None, notes: Iterable[str] = ()) -> None:
+        self.message = message
+        self.where = where
+        self.hint = hint
+        text = message
+        if where is not None:
+            text += f"\n  at {where}"
+        if hint:
+            text += f"\n  hint: {hint}"
+        super().__init__(text)
+        for note in notes:
+            self.add_note(note)
+
+
+class UserError(CompilerError):
+    """The input is wrong; the message speaks of the input."""
+
+
+class ParseError(UserError):
+    """A text does not parse; `where` is the line and column."""
+
+
+class TypeMismatchError(UserError):
+    """A dtype is not the one required."""
+
+
+class ShapeError(UserError):
+    """A shape or extent is not the one required."""
+
+
+class NameLookupError(UserError):
+    """A name is unknown; the hint gives the nearest known names."""
+
+
+class OptionError(UserError):
+    """An unknown pass, option or value; the hint gives the legal ones."""
+
+
+class UnsupportedError(CompilerError):
+    """The input is fine, but we cannot do it (yet); callers may fall back."""
+
+
+class UnsupportedOpError(UnsupportedError):
+    """An operator, opset or operator attribute that this frontend or stage does not cover."""
+
+
+class UnsupportedDeviceError(UnsupportedError):
+    """A device or architecture that this stage does not cover."""
+
+
+class InfeasibleError(CompilerError):
+    """A search ended with nothing; the notes carry every rejected candidate, grouped by reason."""
+
+
+class ToolchainError(CompilerError):
+    """NVRTC, nvcc, the C++ compiler or the solver failed; log path, source path and command are named."""
+
+
+class DeviceError(CompilerError):
+    """A device call failed: call, code and name."""
+
+
+class OutOfMemoryError(DeviceError):
+    """The device has too little memory; the message carries the memory plan."""
+
+
+class InternalError(CompilerError):
+    """Our bug: please report it with the trace folder."""
+
+
+class VerifyError(InternalError):
+    """A graph breaks a rule after a pass: pass, rule, node, text before and after."""
+
+
+class PipelineError(InternalError):
+    """A pass needs a property that nothing before it establishes."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str | None:
+    """A hint naming the known names nearest to `name`, or None if none is near."""
+    close = difflib.get_close_matches(name, sorted(known), n=count, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else None

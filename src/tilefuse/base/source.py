@@ -1,0 +1,25 @@
+"""Source spans: where in the user's text or program something stands.
+
+A span travels with tokens, nodes and errors so that a message can point at the user's thing.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a named text. Units: `line` and `column` count from 1; 0 means unknown."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+    line_text: str = ""
+
+    def __str__(self) -> str:
+        if not self.line:
+            return self.source
+        head = f"{self.source}:{self.line}:{self.column}"
+        if not self.line_text:
+            return head
+        return f"{head}\n  {self.line_text}\n  {' ' * max(self.column - 1, 0)}^"

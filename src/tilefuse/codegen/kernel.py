@@ -1,0 +1,282 @@
+"""Kernel IR: what both printers print. One block's program for every thread, with explicit barriers.
+
+Index arithmetic is `ir.affine.Affine` over the names "thread" (threadIdx.x), "block" (blockIdx.x), "rank" (block rank in
+its cluster), loop variables and names bound by `Let`. Values are scalar expressions of `ir.scalar` (Const, Call, Index,
+Guard) with two more leaves, `Reg` and `Load`; `Read` and `Lookup` do not occur here. All control flow that contains a
+barrier, a shuffle or a cluster access is uniform over the block (over the cluster for cluster barriers), so the host printer
+can run each stretch between two such statements as a loop over the threads.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index
+from tilefuse.target.launch import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory that a kernel addresses by element offset. Units: `num_elements` elements of `dtype`.
+
+    space   "global" (a parameter) or "shared" (one copy a block)
+    role    global: as `target.launch.Parameter.role`; shared: ""
+    origin  the graph value it holds, for comments; "" for scratch
+    offset_bytes  shared: position in the block's shared memory (buffers whose live ranges are disjoint may overlap)
+    """
+
+    name: str
+    dtype: DType
+    num_elements: int
+    space: str
+    role: str = ""
+    origin: str = ""
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A thread's register variable, or one element of its register array (`index`: constant once loops are unrolled)."""
+
+    name: str
+    dtype: DType
+    index: Affine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of a global or shared buffer at offset `index` + sum of expression * stride over `dynamic`.
+
+    Units: offsets and strides in elements. Dynamic subscripts are integer expressions, already clamped to range.
+    cache: "" default, "stream" read once (evict first, read-only path), "keep" will be read again.
+    """
+
+    buffer: str
+    dtype: DType
+    index: Affine
+    dynamic: tuple[tuple[KExpr, int], ...] = ()
+    cache: str = ""
+
+
+KExpr = Union[Const, Call, Index, Guard, Reg, Load]
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A line for the reader of the source: which node, which level."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Names an index expression: `const int name = value`. Later index expressions may use the name as an axis.
+
+    extent: the name's values are 0 .. extent - 1 (for bounds and simplification).
+    """
+
+    name: str
+    value: Affine
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A register variable (`size` None) or register array, uninitialised unless `init` is given (scalars only)."""
+
+    name: str
+    dtype: DType
+    size: int | None = None
+    init: KExpr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """target = value."""
+
+    target: Reg
+    value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """for (var = start; var < stop; var += step). `unroll`: fully unrolled (start, stop constant). `simd`: iterations are
+    independent or a plain reduction lane loop; the host compiler may vectorise it."""
+
+    var: str
+    start: Affine
+    stop: Affine
+    step: int
+    body: tuple[Stmt, ...]
+    unroll: bool = False
+    simd: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Body where all bounds hold."""
+
+    bounds: tuple[Bound, ...]
+    body: tuple[Stmt, ...]
+    otherwise: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IfValue:
+    """Body where the boolean expression holds. `uniform`: the same in all threads of the block (may contain barriers)."""
+
+    condition: KExpr
+    body: tuple[Stmt, ...]
+    uniform: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VectorLoad:
+    """array[array_index .. + width) = buffer[index .. + width) as one access of width * itemsize bytes (aligned).
+
+    The register array has the buffer's dtype. width * itemsize is 1, 2, 4, 8 or 16 on a GPU (a multiple of 16 becomes
+    several accesses); anything on the host.
+    """
+
+    array: str
+    array_index: Affine
+    buffer: str
+    index: Affine
+    width: int
+    cache: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorStore:
+    """buffer[index .. + width) = array[array_index .. + width) as one aligned access. cache: "" or "stream"."""
+
+    buffer: str
+    index: Affine
+    array: str
+    array_index: Affine
+    width: int
+    cache: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """buffer[index + dynamic] = value."""
+
+    buffer: str
+    index: Affine
+    value: KExpr
+    dynamic: tuple[tuple[KExpr, int], ...] = ()
+    cache: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """buffer[index + dynamic] = combine(old, value) atomically; op is "sum", "max", "min" or "prod"."""
+
+    op: str
+    buffer: str
+    index: Affine
+    value: KExpr
+    dynamic: tuple[tuple[KExpr, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of the scope arrive before any goes on; orders their shared-memory accesses. scope: "block", "cluster"."""
+
+    scope: str = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """target = source of another lane of the warp. mode: "xor" (lane ^ amount), "up" (lane - amount; lanes below keep their
+    own), "down" (lane + amount), "lane" (absolute lane `amount` within the group). `width`: lanes a group (power of two)."""
+
+    target: Reg
+    source: Reg
+    mode: str
+    amount: int
+    width: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLoad:
+    """target = shared buffer[index] of the block with cluster rank `rank` (distributed shared memory)."""
+
+    target: Reg
+    buffer: str
+    index: Affine
+    rank: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStore:
+    """shared buffer[index] of the block with cluster rank `rank` = value."""
+
+    buffer: str
+    index: Affine
+    rank: Affine
+    value: KExpr
+
+
+@dataclass(frozen=True, slots=True)
+class LastBlock:
+    """target (bool, uniform over the block) = this block is the last of `count` to arrive at counter[index].
+
+    Makes this block's earlier global writes visible to the last one; contains block barriers; the counter is zero again
+    afterwards.
+    """
+
+    target: Reg
+    counter: str
+    index: Affine
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCopy:
+    """Starts an asynchronous copy of `num_elements` from global buffer[index] to shared[shared_index], completing on
+    transaction barrier number `barrier`. Executed by one thread (the printer guards it with thread 0). 16-byte aligned."""
+
+    shared: str
+    shared_index: Affine
+    buffer: str
+    index: Affine
+    num_elements: int
+    barrier: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class BulkWait:
+    """All threads wait until the copies on transaction barrier `barrier` of this `phase` (0 or 1) have arrived."""
+
+    barrier: Affine
+    phase: Affine
+
+
+Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
+             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel. Parameters are the global buffers, in order.
+
+    Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
+    second launch bound (0: none). `header` is what the reader should know first: nodes, levels, bytes.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    launch: Launch
+    body: tuple[Stmt, ...]
+    header: tuple[str, ...] = ()
+    index_bits: int = 32
+    min_blocks: int = 0
+    num_barriers: int = 0
+
+    @property
+    def parameters(self) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.buffers if b.space == "global")

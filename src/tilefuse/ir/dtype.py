@@ -1,0 +1,68 @@
+"""Data types of tensors and scalars: one frozen record each, compared by name.
+
+16-bit and 8-bit floats and 8/16-bit integers are storage types: arithmetic happens in f32, f64, i32, i64, u32, u64
+or bool, after an explicit conversion, so that precision is visible in the graph.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One data type. Units: `bits` in bits. `kind` is "float", "int", "uint" or "bool"."""
+
+    name: str
+    bits: int
+    kind: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory."""
+        return max(self.bits // 8, 1)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether scalar functions compute in this type; others are storage types."""
+        return self.name in ("f32", "f64", "i32", "i64", "u32", "u64", "bool")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+F64 = DType("f64", 64, "float")
+F32 = DType("f32", 32, "float")
+F16 = DType("f16", 16, "float")
+BF16 = DType("bf16", 16, "float")
+F8E4M3 = DType("f8e4m3", 8, "float")
+F8E5M2 = DType("f8e5m2", 8, "float")
+I64 = DType("i64", 64, "int")
+I32 = DType("i32", 32, "int")
+I16 = DType("i16", 16, "int")
+I8 = DType("i8", 8, "int")
+U64 = DType("u64", 64, "uint")
+U32 = DType("u32", 32, "uint")
+U16 = DType("u16", 16, "uint")
+U8 = DType("u8", 8, "uint")
+BOOL = DType("bool", 8, "bool")
+
+DTYPES: dict[str, DType] = {
+    t.name: t for t in (F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL)
+}
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """The type in which arithmetic on values stored as `dtype` is done: f32 for narrow floats, i32 / u32 for narrow integers."""
+    if dtype.is_arithmetic:
+        return dtype
+    if dtype.is_float:
+        return F32
+    return I32

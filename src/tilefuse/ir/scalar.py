@@ -1,0 +1,209 @@
+"""Scalar expressions: the body of a node. Immutable trees of constants, reads, index values, calls and guards.
+
+What functions exist, their types and their texts are in `ops.py`; this file only gives the tree and its walks.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Union
+
+import ml_dtypes
+import numpy as np
+
+from tilefuse.ir.affine import Affine, Extents, substitute
+from tilefuse.ir.dtype import DTYPES, DType
+
+NUMPY_DTYPES: dict[str, np.dtype] = {
+    "f64": np.dtype(np.float64), "f32": np.dtype(np.float32), "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16), "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "i64": np.dtype(np.int64), "i32": np.dtype(np.int32), "i16": np.dtype(np.int16), "i8": np.dtype(np.int8),
+    "u64": np.dtype(np.uint64), "u32": np.dtype(np.uint32), "u16": np.dtype(np.uint16), "u8": np.dtype(np.uint8),
+    "bool": np.dtype(np.bool_),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A constant; kept as its shortest exact text so that NaN equals NaN and -0.0 differs from 0.0."""
+
+    text: str
+    dtype: DType
+
+    @property
+    def value(self) -> int | float | bool:
+        if self.dtype.kind == "bool":
+            return self.text == "true"
+        return float(self.text) if self.dtype.is_float else int(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An element of a named value at affine subscripts, one a dimension."""
+
+    value: str
+    index: tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """An element of a named value at data-dependent subscripts (integer expressions). Legal only in gather nodes.
+
+    A subscript outside its extent is clamped into it, so that no memory outside the value is ever touched; frontends
+    add the wrap of negative subscripts where their framework has it.
+    """
+
+    value: str
+    subscripts: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The value of an index expression, as i64."""
+
+    affine: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar function of `ops.SCALAR_OPS`, or a conversion: then `fn` is the name of the target dtype."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The predicate low <= index < high."""
+
+    index: Affine
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`then` where all bounds hold, else `otherwise`. The branch not taken is not evaluated: its reads may be out of range."""
+
+    bounds: tuple[Bound, ...]
+    then: Expr
+    otherwise: Expr
+
+
+Expr = Union[Const, Read, Lookup, Index, Call, Guard]
+
+
+def const(value: int | float | bool | np.generic, dtype: DType) -> Const:
+    """The constant `value` rounded to `dtype`. Exact: the text is the shortest that gives back the rounded value."""
+    if dtype.kind == "bool":
+        return Const("true" if value else "false", dtype)
+    if dtype.is_integer:
+        wrapped = int(value) % (1 << dtype.bits)
+        if dtype.kind == "int" and wrapped >= 1 << (dtype.bits - 1):
+            wrapped -= 1 << dtype.bits
+        return Const(str(wrapped), dtype)
+    with np.errstate(all="ignore"):
+        rounded = NUMPY_DTYPES[dtype.name].type(value)
+    number = float(rounded)
+    if number != number:
+        return Const("nan", dtype)
+    if number in (float("inf"), float("-inf")):
+        return Const("inf" if number > 0 else "-inf", dtype)
+    text = repr(float(rounded)) if dtype.name == "f64" or dtype.bits < 32 else str(np.float32(rounded))
+    return Const(repr(float(text)), dtype)
+
+
+def cast(x: Expr, to: DType) -> Expr:
+    """`x` converted to `to` (always written out; `simplify` drops conversions that change nothing)."""
+    return Call(to.name, (x,))
+
+
+def call(fn: str, *args: Expr) -> Call:
+    """The application of a scalar function."""
+    return Call(fn, args)
+
+
+def is_cast(e: Expr) -> bool:
+    """Whether `e` is a conversion."""
+    return isinstance(e, Call) and e.fn in DTYPES
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The direct subexpressions of `e`."""
+    match e:
+        case Const() | Read() | Index():
+            return ()
+        case Lookup(_, subscripts):
+            return subscripts
+        case Call(_, args):
+            return args
+        case Guard(_, then, otherwise):
+            return (then, otherwise)
+    raise TypeError(f"not a scalar expression: {e!r}")
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """`e` and all its subexpressions, parents first."""
+    stack = [e]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(children(top)))
+
+
+def reads(e: Expr) -> list[str]:
+    """Names of the values read (directly or by lookup), each once, in order of occurrence."""
+    return list(dict.fromkeys(x.value for x in walk(e) if isinstance(x, (Read, Lookup))))
+
+
+def rebuild(e: Expr, new: tuple[Expr, ...]) -> Expr:
+    """`e` with its direct subexpressions replaced; `e` itself if they are the same objects."""
+    old = children(e)
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return e
+    match e:
+        case Lookup(value, _):
+            return Lookup(value, new)
+        case Call(fn, _):
+            return Call(fn, new)
+        case Guard(bounds, _, _):
+            return Guard(bounds, new[0], new[1])
+    raise TypeError(f"has no subexpressions: {e!r}")
+
+
+def transform(e: Expr, fn: Callable[[Expr], Expr]) -> Expr:
+    """`e` rewritten bottom-up by `fn`; `e` itself if nothing changed."""
+    return fn(rebuild(e, tuple(transform(x, fn) for x in children(e))))
+
+
+def rename_reads(e: Expr, names: Mapping[str, str]) -> Expr:
+    """`e` with every read or lookup of a key of `names` turned into one of its value; `e` itself if none occurs."""
+
+    def one(x: Expr) -> Expr:
+        match x:
+            case Read(value, index) if value in names:
+                return Read(names[value], index)
+            case Lookup(value, subscripts) if value in names:
+                return Lookup(names[value], subscripts)
+        return x
+
+    return transform(e, one)
+
+
+def substitute_axes(e: Expr, by_axis: Mapping[str, Affine], extents: Extents | None = None) -> Expr:
+    """`e` with axes replaced in every subscript, bound and index value. `extents` are those of the new axes."""
+
+    def sub(a: Affine) -> Affine:
+        return substitute(a, by_axis, extents)
+
+    def one(x: Expr) -> Expr:
+        match x:
+            case Read(value, index):
+                return Read(value, tuple(sub(a) for a in index))
+            case Index(affine):
+                return Index(sub(affine))
+            case Guard(bounds, then, otherwise):
+                return Guard(tuple(Bound(sub(b.index), b.low, b.high) for b in bounds), then, otherwise)
+        return x
+
+    return transform(e, one)

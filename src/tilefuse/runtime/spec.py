@@ -1,0 +1,93 @@
+"""What a compiled program is, as plain data: buffers, kernels, steps. It serialises to JSON; `program.py` runs it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from tilefuse.target.launch import Launch, Parameter
+
+Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the program. Units: extents and strides in elements.
+
+    role: "input", "constant", "intermediate", "result", or "view" (no memory of its own: `base`, `offset`, `strides`).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    role: str
+    base: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """One kernel's source and launch. `nodes` are the graph nodes it computes; `limit_us` the time its bytes need.
+
+    target: "cuda" or "host"; arch: e.g. "sm_90a". `entry` is the symbol's name.
+    """
+
+    name: str
+    entry: str
+    source: str
+    target: str
+    arch: str
+    launch: Launch
+    parameters: tuple[Parameter, ...]
+    nodes: tuple[str, ...] = ()
+    bytes_read: int = 0
+    bytes_written: int = 0
+    limit_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """Launches kernel number `kernel` of the program; `arguments` are value names (workspace and counter parameters: "")."""
+
+    kernel: int
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryStep:
+    """Calls a library operator of `runtime.library` on operand values; each result is stored to a value ("" = not wanted)."""
+
+    operator: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """target = source, element by element (used to bring an update back into an input's storage)."""
+
+    source: str
+    target: str
+
+
+Step = Union[KernelStep, LibraryStep, CopyStep]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """A whole program. `inputs` and `results` are value names in call order (constants are not among the inputs).
+
+    Constants' data travels beside the spec (name -> array). `updates` are inputs that the program writes.
+    """
+
+    name: str
+    device: str
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+    values: tuple[Value, ...]
+    kernels: tuple[KernelCode, ...]
+    steps: tuple[Step, ...]
+    updates: tuple[str, ...] = ()
+    plan_text: str = ""
+    explanation: str = ""

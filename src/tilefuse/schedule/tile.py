@@ -1,0 +1,61 @@
+"""Levels of the memory hierarchy, layouts, and the tile program: one kernel's refined plan."""
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilefuse.ir.graph import Graph
+from tilefuse.target.launch import Launch
+
+
+class Level(enum.Enum):
+    """Where the value of an edge lives; it fixes how producer and user are composed and what synchronises them."""
+
+    REGISTER = "register"
+    WARP = "warp"
+    SHARED = "shared"
+    CLUSTER = "cluster"
+    GRID = "grid"
+    GLOBAL = "global"
+    HOST = "host"
+
+
+# Strides of a value in memory. Units: elements, one a dimension. Values that are missing are dense row-major.
+Layouts = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLevel:
+    """The level of the edge producer -> user."""
+
+    producer: str
+    user: str
+    level: Level
+
+
+@dataclass(frozen=True)
+class TileProgram:
+    """One kernel, decided: template, tiles, launch, traffic. `codegen.compose` turns it into kernel IR without deciding more.
+
+    graph        the pattern as a graph of its own: inputs are the boundary values, results the values it writes
+    template     "pointwise", "transpose", "row", "column", "full", "scatter", ...
+    notation     the schedule in the template notation of FusionStitching 5.2, for `explain`
+    layouts      strides of every boundary value
+    parameters   template-specific decisions (threads a row, vector width, cluster, ...), sorted pairs
+    levels       of every edge inside the pattern
+    Units: bytes_* count each boundary tensor once (ideal traffic); flops are floating-point operations.
+    """
+
+    name: str
+    graph: Graph
+    template: str
+    notation: str
+    layouts: Layouts
+    parameters: tuple[tuple[str, object], ...]
+    levels: tuple[EdgeLevel, ...]
+    launch: Launch
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    internal: object = field(default=None, compare=False, repr=False)

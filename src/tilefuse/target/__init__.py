@@ -1,0 +1,1 @@
+"""Floor 1: what a device can do (numbers with their origin) and how a kernel is launched."""

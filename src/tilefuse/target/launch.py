@@ -1,0 +1,31 @@
+"""The launch contract: what a caller must know of a kernel to start it, whichever executor runs it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One pointer argument of a kernel. Units: `num_elements` elements.
+
+    role: "in" read only, "out" written whole, "inout" read and written, "workspace" scratch, "counter" scratch that
+    must be zero before the first launch and that the kernel leaves at zero.
+    """
+
+    name: str
+    dtype: str
+    num_elements: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Grid and block of a kernel. All kernels use one grid dimension and one block dimension.
+
+    Units: `shared_bytes` is dynamic shared memory a block; `cluster` is blocks a cluster (1: none).
+    """
+
+    num_blocks: int
+    num_threads: int
+    cluster: int = 1
+    shared_bytes: int = 0
