@@ -194,6 +194,10 @@ def floordiv(e: Affine, by: int, extents: Extents) -> Affine:
     if common > 1:
         inner = Affine(tuple((a, c // common) for a, c in left.terms), left.const // common)
         return quotient + floordiv(inner, by // common, extents)
+    coarse = _split_by_granule(left, by, extents)
+    if coarse is not None:
+        granule, upper, lower = coarse
+        return quotient + floordiv(upper, by // granule, extents)
     if len(left.terms) == 1 and left.const == 0 and left.terms[0][1] == 1:
         only = left.terms[0][0]
         if isinstance(only, FloorDiv):
@@ -227,11 +231,32 @@ def mod(e: Affine, by: int, extents: Extents) -> Affine:
     if common > 1:
         inner = Affine(tuple((a, c // common) for a, c in left.terms), left.const // common)
         return mod(inner, by // common, extents) * common
+    coarse = _split_by_granule(left, by, extents)
+    if coarse is not None:
+        granule, upper, lower = coarse
+        return mod(upper, by // granule, extents) * granule + lower
     if len(left.terms) == 1 and left.const == 0 and left.terms[0][1] == 1:
         only = left.terms[0][0]
         if isinstance(only, Mod) and only.by % by == 0:
             return mod(only.of, by, extents)
     return Affine(((Mod(left, by), 1),), 0)
+
+
+def _split_by_granule(e: Affine, by: int, extents: Extents) -> tuple[int, Affine, Affine] | None:
+    """(g, upper, lower) with e = g * upper + lower, g > 1 a divisor of `by` and 0 <= lower < g everywhere; None if there is none.
+
+    Then floor(e / by) = floor(upper / (by / g)) and e mod by = g * (upper mod (by / g)) + lower: how 8*t + v (v < 8) over a
+    row of 4096 becomes t over 512.
+    """
+    for granule in sorted({gcd(by, c) for _, c in e.terms}, reverse=True):
+        if granule <= 1:
+            continue
+        lower = from_terms([(a, c) for a, c in e.terms if c % granule], e.const % granule)
+        span = bounds(lower, extents)
+        if span is not None and span[0] >= 0 and span[1] < granule:
+            upper = from_terms([(a, c // granule) for a, c in e.terms if c % granule == 0], e.const // granule)
+            return granule, upper, lower
+    return None
 
 
 def simplify(e: Affine, extents: Extents) -> Affine:
