@@ -62,18 +62,21 @@ class GraphBuilder:
     def reduce(self, name: str, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str],
                over: Sequence[tuple[str, int]], body: Expr) -> str:
         """A reduction of `body` over the axes `over`."""
-        return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), f"reduce.{monoid}", tuple(axes), tuple(over), body=body, span=self.span))
+        return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), f"reduce.{monoid}", tuple(axes), tuple(over), body=body,
+                             span=self.span))
 
     def scan(self, name: str, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str], along: str, body: Expr) -> str:
         """An inclusive scan along one of the axes."""
-        return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), f"scan.{monoid}", tuple(axes), along=along, body=body, span=self.span))
+        return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), f"scan.{monoid}", tuple(axes), along=along, body=body,
+                             span=self.span))
 
     def scatter(self, name: str, monoid: str, base: str, over: Sequence[tuple[str, int]], target: Sequence[Expr], body: Expr) -> str:
         """A scatter of `body` over the domain `over` into a copy of `base`."""
         return self.add(Node(self.fresh(name), self.types[base], f"scatter.{monoid}", over=tuple(over), body=body,
                              target=tuple(target), operands=(base,), span=self.span))
 
-    def library(self, name: str, operator: str, type: Type, operands: Sequence[str], attributes: Mapping[str, Attribute] | None = None) -> str:
+    def library(self, name: str, operator: str, type: Type, operands: Sequence[str],
+                attributes: Mapping[str, Attribute] | None = None) -> str:
         """A call of the framework or a vendor library."""
         pairs = tuple(sorted((attributes or {}).items()))
         return self.add(Node(self.fresh(name), type, f"library.{operator}", operands=tuple(operands), attributes=pairs, span=self.span))

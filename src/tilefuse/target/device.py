@@ -50,7 +50,8 @@ H200 = DeviceSpec(
     shared_bytes_per_block=232448, shared_bytes_per_multiprocessor=233472, l2_bytes=62914560,
     memory_bytes=150754820096, max_cluster_blocks=16, vector_bytes=16,
     global_bytes_per_s=4.24e12, launch_us=6.68, graph_launch_us=1.02, flops_per_s=50.9e12,
-    bandwidth_curve=((1 << 20, 1.773e12), (1 << 22, 3.756e12), (1 << 24, 3.9e12), (1 << 26, 3.9e12), (1 << 28, 4.138e12), (1 << 30, 4.242e12)),
+    bandwidth_curve=((1 << 20, 1.773e12), (1 << 22, 3.756e12), (1 << 24, 3.9e12), (1 << 26, 3.9e12), (1 << 28, 4.138e12),
+                     (1 << 30, 4.242e12)),
     matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12)),
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),
