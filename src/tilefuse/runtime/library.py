@@ -1,0 +1,210 @@
+"""Library operators: the calls of a program that torch, cuBLAS, cuDNN or a framework kernel performs.
+
+`call_library` runs one call on torch tensors and gives all its results. Operators named `<namespace>.<op>.<overload>`
+are called through torch's dispatcher by a template of literals and operand numbers; the others are listed in `LIBRARY`.
+Nothing here knows the graph: operands and plain attributes come in, tensors go out.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Union
+
+import torch
+
+from tilefuse.base.errors import NameLookupError, UnsupportedOpError, nearest
+
+Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
+Attributes = Mapping[str, Attribute]
+
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+    "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
+    "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8,
+    "u64": torch.uint64, "u32": torch.uint32, "u16": torch.uint16, "u8": torch.uint8, "bool": torch.bool,
+}
+DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+
+# Attributes that say which result a node is, or tell calls apart; the call itself does not read them.
+_NOT_ARGUMENTS = frozenset({"result", "call"})
+
+
+def matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
+    """a @ b (+ bias), transposed as the attributes say, without copies.
+
+    Shapes: a: [..., M, K] (or [..., K, M] with transpose_a), b: [..., K, N] (or [..., N, K]), bias: broadcasts to [..., M, N]
+    """
+    a, b = operands[0], operands[1]
+    a = a.mT if attributes.get("transpose_a") else a
+    b = b.mT if attributes.get("transpose_b") else b
+    if attributes.get("has_bias"):
+        bias = operands[2]
+        if a.dim() == 2 and b.dim() == 2 and bias.dtype == a.dtype:
+            return [torch.addmm(bias, a, b)]
+        if a.dim() == 3 and b.dim() == 3 and a.shape[0] == b.shape[0] and bias.dtype == a.dtype:
+            return [torch.baddbmm(bias, a, b)]
+        return [torch.matmul(a, b).add_(bias)]
+    if a.dim() == 2 and b.dim() == 2:
+        return [torch.mm(a, b)]
+    if a.dim() == 3 and b.dim() == 3 and a.shape[0] == b.shape[0]:
+        return [torch.bmm(a, b)]
+    return [torch.matmul(a, b)]
+
+
+def _padding(attributes: Attributes, rank: int) -> tuple[list[int], list[int] | None]:
+    """Symmetric padding for the call, and what `torch.nn.functional.pad` must add before where the ends differ."""
+    pairs = _pairs(attributes.get("padding"), rank)
+    if all(begin == end for begin, end in pairs):
+        return [begin for begin, _ in pairs], None
+    extra = [n for begin, end in reversed(pairs) for n in (begin, end)]
+    return [0] * rank, extra
+
+
+def _pairs(padding: Attribute, rank: int) -> list[tuple[int, int]]:
+    if not isinstance(padding, tuple):
+        return [(0, 0)] * rank
+    return [(_int(p[0]), _int(p[1])) if isinstance(p, tuple) else (_int(p), _int(p)) for p in padding]
+
+
+def _int(value: Attribute) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _ints(value: Attribute, default: int, rank: int) -> list[int]:
+    return [_int(v) for v in value] if isinstance(value, tuple) else [default] * rank
+
+
+def convolution(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
+    """A convolution or transposed convolution over any number of spatial dimensions.
+
+    Shapes: x: [N, C, ...], w: [O, C / groups, ...] (transposed: [C, O / groups, ...]), bias: [O]
+    """
+    x, w = operands[0], operands[1]
+    bias = operands[2] if attributes.get("has_bias") else None
+    rank = x.dim() - 2
+    padding, extra = _padding(attributes, rank)
+    transposed = bool(attributes.get("transposed"))
+    if extra is not None and transposed:
+        raise UnsupportedOpError("a transposed convolution with unequal padding at the two ends", hint="pad outside the convolution")
+    if extra is not None:
+        x = torch.nn.functional.pad(x, extra)
+    return [torch.ops.aten.convolution.default(
+        x, w, bias, _ints(attributes.get("stride"), 1, rank), padding, _ints(attributes.get("dilation"), 1, rank), transposed,
+        _ints(attributes.get("output_padding"), 0, rank), int(_int(attributes.get("groups", 1))))]
+
+
+def convolution_backward(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor | None]:
+    """Gradients of a convolution to input, weight and bias; None where the mask does not ask for one."""
+    grad, x, w = operands[:3]
+    rank = x.dim() - 2
+    padding, extra = _padding(attributes, rank)
+    if extra is not None:
+        raise UnsupportedOpError("the gradient of a convolution with unequal padding at the two ends", hint="pad outside the convolution")
+    transposed = bool(attributes.get("transposed"))
+    groups = _int(attributes.get("groups", 1))
+    mask = attributes.get("mask", (True, True, False))
+    assert isinstance(mask, tuple)
+    channels = w.shape[1] * groups if transposed else w.shape[0]
+    return list(torch.ops.aten.convolution_backward.default(
+        grad, x, w, [channels], _ints(attributes.get("stride"), 1, rank), padding, _ints(attributes.get("dilation"), 1, rank), transposed,
+        _ints(attributes.get("output_padding"), 0, rank), groups, [bool(m) for m in mask]))
+
+
+def attention(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
+    """softmax(q @ k^T * scale + mask) @ v by torch's fastest kernel.
+
+    Shapes: q: [..., L, E], k: [..., S, E], v: [..., S, F], mask: broadcasts to [..., L, S]
+    """
+    q, k, v = operands[:3]
+    mask = operands[3] if attributes.get("has_mask") else None
+    scale = attributes.get("scale")
+    dropout = attributes.get("dropout", 0.0)
+    assert isinstance(dropout, (int, float)) and (scale is None or isinstance(scale, (int, float)))
+    return [torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=float(dropout), is_causal=bool(attributes.get("causal")), scale=scale,
+        enable_gqa=bool(attributes.get("grouped")))]
+
+
+def random_seed(operands: Sequence[torch.Tensor], attributes: Attributes, device: torch.device | str = "cpu") -> list[torch.Tensor]:
+    """A fresh seed from torch's default generator of the device, so that `torch.manual_seed` reproduces every draw. Shapes: [1]"""
+    return [torch.randint(0, 2**62, (1,), dtype=torch.int64, device=device)]
+
+
+Results = Sequence[Union[torch.Tensor, None]]
+
+LIBRARY: dict[str, Callable[..., Results]] = {
+    "matmul": matmul, "convolution": convolution, "convolution_backward": convolution_backward, "attention": attention,
+    "random_seed": random_seed,
+}
+
+
+def call_library(operator: str, operands: Sequence[torch.Tensor], attributes: Attributes,
+                 device: torch.device | str | None = None) -> list[torch.Tensor | None]:
+    """All results of one library call, in order; None for a result that the operator did not compute.
+
+    device: where operators without tensor operands put their result; by default the first operand's, else the CPU.
+    Raises: NameLookupError for an operator that is neither in `LIBRARY` nor known to torch.
+    """
+    if operator == "random_seed":
+        return list(random_seed(operands, attributes, device or (operands[0].device if operands else "cpu")))
+    known = LIBRARY.get(operator)
+    if known is not None:
+        return list(known(operands, attributes))
+    function = torch_operator(operator)
+    place = device or (operands[0].device if operands else None)
+    args = attributes.get("args", ())
+    kwargs = attributes.get("kwargs", ())
+    assert isinstance(args, tuple) and isinstance(kwargs, tuple)
+    named = {str(pair[0]): argument(pair[1], operands, place) for pair in kwargs if isinstance(pair, tuple)}
+    return list(flat_results(function(*(argument(a, operands, place) for a in args), **named)))
+
+
+@lru_cache(maxsize=4096)
+def torch_operator(operator: str) -> Callable[..., Any]:
+    """The torch operator named `<namespace>.<op>.<overload>`. Raises: NameLookupError when torch has none of that name."""
+    parts = operator.split(".")
+    if len(parts) != 3:
+        raise NameLookupError(f"unknown library operator {operator}", hint=nearest(operator, LIBRARY))
+    namespace, name, overload = parts
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    found = getattr(packet, overload, None)
+    if found is None:
+        raise NameLookupError(f"torch {torch.__version__} has no operator {operator}",
+                              hint="import the package that registers it, or compile again with this version of torch")
+    return found  # type: ignore[no-any-return]
+
+
+def argument(template: Attribute, operands: Sequence[torch.Tensor], device: torch.device | str | None) -> object:
+    """The argument that a template stands for: ("%", n) is operand n, ("list", ...) a list, ("dtype", name) a dtype, others themselves."""
+    if not isinstance(template, tuple):
+        return template
+    match template:
+        case ("%", int(n)):
+            return operands[n]
+        case ("list", *items):
+            return [argument(i, operands, device) for i in items]
+        case ("dtype", str(name)):
+            return TORCH_DTYPES[name]
+        case ("device", str(name)):
+            return device if device is not None else torch.device(name)
+        case ("layout" | "memory_format", str(name)):
+            return getattr(torch, name)
+    return tuple(argument(i, operands, device) for i in template)
+
+
+def flat_results(results: object) -> Iterator[torch.Tensor | None]:
+    """The tensors of a call's result in order, lists and tuples flattened; numbers become None (they carry no tensor)."""
+    match results:
+        case list() | tuple():
+            for item in results:
+                yield from flat_results(item)
+        case torch.Tensor():
+            yield results
+        case _:
+            yield None
+
+
+def call_key_attributes(attributes: Attributes) -> tuple[tuple[str, Attribute], ...]:
+    """The attributes that the call reads, sorted: equal keys on equal operands mean one call."""
+    return tuple(sorted((k, v) for k, v in attributes.items() if k not in _NOT_ARGUMENTS))
