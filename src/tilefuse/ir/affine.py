@@ -38,10 +38,14 @@ def atom_text(atom: Atom) -> str:
         case str():
             return atom
         case FloorDiv(of, by):
-            return f"({of} // {by})"
+            return f"({_operand_text(of)} // {by})"
         case Mod(of, by):
-            return f"({of} % {by})"
+            return f"({_operand_text(of)} % {by})"
     raise TypeError(f"not an index atom: {atom!r}")
+
+
+def _operand_text(e: Affine) -> str:
+    return f"({e})" if len(e.terms) + bool(e.const) > 1 else str(e)
 
 
 def _atom_key(atom: Atom) -> tuple[int, str]:

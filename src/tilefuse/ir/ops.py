@@ -96,6 +96,10 @@ def _wrapping(operator: str) -> dict[str, str]:
     }
 
 
+def _for_int(text: str) -> dict[str, str]:
+    return dict.fromkeys(OPERAND_CLASSES["int"], text)
+
+
 def _sign(x: m.Array) -> m.Array:
     return np.asarray(np.sign(x)).astype(x.dtype)
 
@@ -126,22 +130,24 @@ _define("fmax", 2, "number", np.fmax, "tf_fmax({0}, {1})", None,
         1, "the larger; a NaN loses to a number")
 _define("div", 2, "float", np.divide, "({0} / {1})", None, ("div(g, x1)", "neg(div(mul(g, y), x1))"), 8, "a / b, correctly rounded")
 _define("truncdiv", 2, "int", m.truncdiv, "tf_truncdiv({0}, {1})", None, ("0", "0"), 20, "quotient toward zero; 0 where b is 0")
-_define("floordiv", 2, "number", m.floordiv, "tf_floordiv({0}, {1})", None, ("0", "0"), 20, "quotient rounded down; integers: 0 where b is 0")
+_define("floordiv", 2, "number", m.floordiv, "tf_floordiv({0}, {1})", None, ("0", "0"), 20,
+        "quotient rounded down; integers: 0 where b is 0")
 _define("mod", 2, "number", m.mod, "tf_mod({0}, {1})", None, ("g", "neg(mul(g, floordiv(x0, x1)))"), 20,
         "remainder with the divisor's sign, as Python; integers: 0 where b is 0")
 _define("fmod", 2, "number", m.fmod,
-        {"f32": "fmodf({0}, {1})", "f64": "fmod({0}, {1})"} | {t: "tf_fmod({0}, {1})" for t in OPERAND_CLASSES["int"]},
-        {"f32": "std::fmod({0}, {1})", "f64": "std::fmod({0}, {1})"} | {t: "tf_fmod({0}, {1})" for t in OPERAND_CLASSES["int"]},
+        {"f32": "fmodf({0}, {1})", "f64": "fmod({0}, {1})"} | _for_int("tf_fmod({0}, {1})"),
+        {"f32": "std::fmod({0}, {1})", "f64": "std::fmod({0}, {1})"} | _for_int("tf_fmod({0}, {1})"),
         ("g", "neg(mul(g, trunc(div(x0, x1))))"), 20, "remainder with the dividend's sign, as C; integers: 0 where b is 0")
 _define("pow", 2, "number", m.power,
-        {"f32": "powf({0}, {1})", "f64": "pow({0}, {1})"} | {t: "tf_pow({0}, {1})" for t in OPERAND_CLASSES["int"]},
-        {"f32": "std::pow({0}, {1})", "f64": "std::pow({0}, {1})"} | {t: "tf_pow({0}, {1})" for t in OPERAND_CLASSES["int"]},
+        {"f32": "powf({0}, {1})", "f64": "pow({0}, {1})"} | _for_int("tf_pow({0}, {1})"),
+        {"f32": "std::pow({0}, {1})", "f64": "std::pow({0}, {1})"} | _for_int("tf_pow({0}, {1})"),
         ("mul(g, mul(x1, pow(x0, sub(x1, 1.0))))", "mul(g, select(eq(y, 0.0), 0.0, mul(y, log(x0))))"), 40,
         "a to the b; integers wrap, and a negative exponent gives 0 but for the bases 1 and -1")
 _libm("fma", 3, m.fma, ("mul(g, x1)", "mul(g, x0)", "g"), 2, "a * b + c, rounded once")
 
 # Functions of one real
-_define("reciprocal", 1, "float", np.reciprocal, {"f32": "(1.0f / {0})", "f64": "(1.0 / {0})"}, None, ("neg(mul(g, mul(y, y)))",), 8, "1 / a")
+_define("reciprocal", 1, "float", np.reciprocal, {"f32": "(1.0f / {0})", "f64": "(1.0 / {0})"}, None,
+        ("neg(mul(g, mul(y, y)))",), 8, "1 / a")
 _libm("sqrt", 1, np.sqrt, ("div(g, mul(2.0, y))",), 8, "square root, correctly rounded")
 _define("rsqrt", 1, "float", _wide(lambda x: 1 / np.sqrt(x)), {"f32": "rsqrtf({0})", "f64": "rsqrt({0})"},
         {"f32": "(1.0f / std::sqrt({0}))", "f64": "(1.0 / std::sqrt({0}))"}, ("mul(-0.5, mul(g, mul(y, mul(y, y))))",), 4, "1 / sqrt(a)")
@@ -177,22 +183,31 @@ _libm("floor", 1, np.floor, ("0",), 1, "largest integer not above a")
 _libm("ceil", 1, np.ceil, ("0",), 1, "smallest integer not below a")
 _libm("round", 1, np.rint, ("0",), 1, "nearest integer, halves to even", function="rint")
 _libm("trunc", 1, np.trunc, ("0",), 1, "nearest integer toward zero")
-_libm("atan2", 2, _wide(np.arctan2), ("mul(g, div(x1, add(mul(x0, x0), mul(x1, x1))))", "neg(mul(g, div(x0, add(mul(x0, x0), mul(x1, x1)))))"),
+_libm("atan2", 2, _wide(np.arctan2),
+      ("mul(g, div(x1, add(mul(x0, x0), mul(x1, x1))))", "neg(mul(g, div(x0, add(mul(x0, x0), mul(x1, x1)))))"),
       30, "angle of the point (b, a)")
 _libm("hypot", 2, _wide(np.hypot), ("mul(g, div(x0, y))", "mul(g, div(x1, y))"), 16, "sqrt(a^2 + b^2) without overflow")
 _libm("copysign", 2, np.copysign, ("mul(g, copysign(1.0, mul(sign(x0), x1)))", "0"), 1, "|a| with the sign of b")
 _libm("nextafter", 2, np.nextafter, ("g", "0"), 8, "the neighbour of a toward b")
 
 # Comparison and selection
-for _name, _symbol, _meaning, _doc in (
-    ("eq", "==", np.equal, "a = b"), ("ne", "!=", np.not_equal, "a differs from b; true for NaN"), ("lt", "<", np.less, "a < b"),
-    ("le", "<=", np.less_equal, "a <= b"), ("gt", ">", np.greater, "a > b"), ("ge", ">=", np.greater_equal, "a >= b"),
-):
-    _define(_name, 2, "arithmetic", _meaning, f"({{0}} {_symbol} {{1}})", None, ("0", "0"), 1, _doc, result="bool")
-for _name, _meaning, _doc in (
-    ("isnan", np.isnan, "whether a is NaN"), ("isinf", np.isinf, "whether a is infinite"), ("isfinite", np.isfinite, "neither NaN nor infinite"),
+_COMPARISONS: tuple[tuple[str, str, m.Meaning, str], ...] = (
+    ("eq", "==", np.equal, "a = b"),
+    ("ne", "!=", np.not_equal, "a differs from b; true for NaN"),
+    ("lt", "<", np.less, "a < b"),
+    ("le", "<=", np.less_equal, "a <= b"),
+    ("gt", ">", np.greater, "a > b"),
+    ("ge", ">=", np.greater_equal, "a >= b"),
+)
+_PREDICATES: tuple[tuple[str, m.Meaning, str], ...] = (
+    ("isnan", np.isnan, "whether a is NaN"),
+    ("isinf", np.isinf, "whether a is infinite"),
+    ("isfinite", np.isfinite, "neither NaN nor infinite"),
     ("signbit", np.signbit, "whether the sign bit is set (also of -0 and NaN)"),
-):
+)
+for _name, _symbol, _meaning, _doc in _COMPARISONS:
+    _define(_name, 2, "arithmetic", _meaning, f"({{0}} {_symbol} {{1}})", None, ("0", "0"), 1, _doc, result="bool")
+for _name, _meaning, _doc in _PREDICATES:
     _define(_name, 1, "float", _meaning, f"tf_{_name}({{0}})", None, ("0",), 1, _doc, result="bool")
 _define("select", 3, "any", np.where, "({0} ? {1} : {2})", None, ("0", "select(x0, g, 0.0)", "select(x0, 0.0, g)"), 1,
         "b where the condition a holds, else c; both are evaluated")
@@ -202,23 +217,27 @@ _define("logical_and", 2, "bool", np.logical_and, "({0} && {1})", None, ("0", "0
 _define("logical_or", 2, "bool", np.logical_or, "({0} || {1})", None, ("0", "0"), 1, "at least one")
 _define("logical_xor", 2, "bool", np.logical_xor, "({0} != {1})", None, ("0", "0"), 1, "exactly one")
 _define("logical_not", 1, "bool", np.logical_not, "(!{0})", None, ("0",), 1, "not")
-for _name, _symbol, _meaning, _doc in (
-    ("bit_and", "&", np.bitwise_and, "bits set in both"), ("bit_or", "|", np.bitwise_or, "bits set in at least one"),
+_BITWISE: tuple[tuple[str, str, m.Meaning, str], ...] = (
+    ("bit_and", "&", np.bitwise_and, "bits set in both"),
+    ("bit_or", "|", np.bitwise_or, "bits set in at least one"),
     ("bit_xor", "^", np.bitwise_xor, "bits set in exactly one"),
-):
-    _define(_name, 2, "int_bool", _meaning, {t: f"({{0}} {_symbol} {{1}})" for t in OPERAND_CLASSES["int"]} | {"bool": f"(bool)({{0}} {_symbol} {{1}})"},
-            None, ("0", "0"), 1, _doc)
-_define("bit_not", 1, "int_bool", np.invert, {t: "(~{0})" for t in OPERAND_CLASSES["int"]} | {"bool": "(!{0})"}, None, ("0",), 1, "every bit flipped")
-_define("shift_left", 2, "int", m.shift_left, "tf_shift_left({0}, {1})", None, ("0", "0"), 1, "a * 2^b, wrapping; 0 where b is out of range")
+)
+for _name, _symbol, _meaning, _doc in _BITWISE:
+    _text = f"({{0}} {_symbol} {{1}})"
+    _define(_name, 2, "int_bool", _meaning, _for_int(_text) | {"bool": f"(bool){_text}"}, None, ("0", "0"), 1, _doc)
+_define("bit_not", 1, "int_bool", np.invert, _for_int("(~{0})") | {"bool": "(!{0})"}, None, ("0",), 1, "every bit flipped")
+_define("shift_left", 2, "int", m.shift_left, "tf_shift_left({0}, {1})", None, ("0", "0"), 1,
+        "a * 2^b, wrapping; 0 where b is out of range")
 _define("shift_right", 2, "int", m.shift_right, "tf_shift_right({0}, {1})", None, ("0", "0"), 1,
         "floor(a / 2^b); only sign bits are left where b is out of range")
 
 # Counter-based random numbers: the same bits in the interpreter, on the host and on a device
-for _name, _meaning, _result, _doc in (
+_RANDOM: tuple[tuple[str, m.Meaning, str, str], ...] = (
     ("random_bits", m.random_bits, "u32", "first word of Philox-4x32-10 with key a and counter b"),
     ("random_uniform", m.random_uniform, "f32", "uniform in [0, 1) from the upper 24 bits of the first word"),
     ("random_normal", m.random_normal, "f32", "standard normal by Box and Muller from the first two words"),
-):
+)
+for _name, _meaning, _result, _doc in _RANDOM:
     _define(_name, 2, "counter", _meaning, f"tf_{_name}({{0}}, {{1}})", None, ("0", "0"), 40, _doc, result=_result)
 
 # What the texts above call. T stands for every dtype of the function's record; all are inline, for host and device, and none traps.
@@ -235,23 +254,27 @@ SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_fmin": "T tf_fmin(T a, T b): the smaller; the other one if one is NaN (fminf for floats)",
     "tf_fmax": "T tf_fmax(T a, T b): the larger; the other one if one is NaN (fmaxf for floats)",
     "tf_truncdiv": "I tf_truncdiv(I a, I b): quotient toward zero; 0 if b is 0; the smallest integer by -1 gives itself",
-    "tf_floordiv": "T tf_floordiv(T a, T b): integers: quotient rounded down, 0 if b is 0, the smallest by -1 gives itself. Floats: a / b if b is 0;"
-                   " else r = fmod(a, b), q = (a - r) / b, q -= 1 if r != 0 and the signs of r and b differ; if q is 0 the zero with the sign of a / b,"
-                   " else f = floor(q), plus 1 if q - f > 0.5",
-    "tf_mod": "T tf_mod(T a, T b): integers: a - b * tf_floordiv(a, b), 0 if b is 0. Floats: r = fmod(a, b); if r is 0 the zero with the sign of b;"
-              " if the signs of r and b differ r + b",
+    "tf_floordiv": "T tf_floordiv(T a, T b): integers: quotient rounded down, 0 if b is 0, the smallest by -1 gives itself."
+                   " Floats: a / b if b is 0; else r = fmod(a, b), q = (a - r) / b, q -= 1 if r != 0 and the signs of r and b differ;"
+                   " if q is 0 the zero with the sign of a / b, else f = floor(q), plus 1 if q - f > 0.5",
+    "tf_mod": "T tf_mod(T a, T b): integers: a - b * tf_floordiv(a, b), 0 if b is 0."
+              " Floats: r = fmod(a, b); if r is 0 the zero with the sign of b; if the signs of r and b differ r + b",
     "tf_fmod": "I tf_fmod(I a, I b): a - b * tf_truncdiv(a, b), 0 if b is 0",
     "tf_pow": "I tf_pow(I a, I b): repeated squaring, wrapping; b < 0 gives 1 for a = 1, 1 or -1 for a = -1, else 0",
     "tf_erfinv": "F tf_erfinv(F a), host only: inverse of erf within 4 units in the last place; +-infinity at +-1, NaN beyond",
     "tf_digamma": "F tf_digamma(F a): see ir/meaning.py for the series",
     "tf_sigmoid": "F tf_sigmoid(F a): 1 / (1 + exp(-a))",
-    "tf_isnan": "bool tf_isnan(F)", "tf_isinf": "bool tf_isinf(F)", "tf_isfinite": "bool tf_isfinite(F)", "tf_signbit": "bool tf_signbit(F)",
+    "tf_isnan": "bool tf_isnan(F a)",
+    "tf_isinf": "bool tf_isinf(F a)",
+    "tf_isfinite": "bool tf_isfinite(F a)",
+    "tf_signbit": "bool tf_signbit(F a)",
     "tf_shift_left": "I tf_shift_left(I a, I b): a * 2^b wrapping, 0 unless 0 <= b < bits",
     "tf_shift_right": "I tf_shift_right(I a, I b): a >> b (arithmetic if signed); unless 0 <= b < bits: 0, or -1 for negative a",
-    "tf_random_bits": "unsigned int tf_random_bits(long long seed, long long counter): word 0 of Philox-4x32-10, key (low, high half of seed),"
-                      " counter (low, high half of counter, 0, 0)",
+    "tf_random_bits": "unsigned int tf_random_bits(long long seed, long long counter): word 0 of Philox-4x32-10, key (low, high half"
+                      " of seed), counter (low, high half of counter, 0, 0)",
     "tf_random_uniform": "float tf_random_uniform(long long, long long): (word 0 >> 8) * 2^-24",
-    "tf_random_normal": "float tf_random_normal(long long, long long): sqrt(-2 log(1 - u)) * cos(2 pi v), u and v from words 0 and 1 as in tf_random_uniform",
+    "tf_random_normal": "float tf_random_normal(long long, long long): sqrt(-2 log(1 - u)) * cos(2 pi v), u and v from words 0 and 1"
+                        " as in tf_random_uniform",
 }
 
 
@@ -314,7 +337,7 @@ def _result_of(fn: str, args: tuple[DType, ...], text: Callable[[], str]) -> DTy
     if any(t != operands[0] for t in operands):
         raise TypeMismatchError(f"operands of {fn} differ in dtype: {', '.join(map(str, operands))}", where=text())
     if operands[0].name not in op.dtypes:
-        hint = None if operands[0].is_arithmetic else f"{operands[0]} is a storage type: convert to an arithmetic type first, and back after"
+        hint = None if operands[0].is_arithmetic else f"{operands[0]} is a storage type: convert to an arithmetic type and back"
         raise TypeMismatchError(f"{fn} takes {' '.join(op.dtypes)}, got {operands[0]}", where=text(), hint=hint)
     return operands[0] if op.result == "same" else DTYPES[op.result]
 
@@ -344,9 +367,9 @@ def dtype_of(e: Any, read_dtype: Callable[[str], DType]) -> DType:
                 if not found.is_integer:
                     raise TypeMismatchError(f"a subscript of lookup(%{value}, ...) is {found}, not an integer")
             return read_dtype(value)
-    found = getattr(e, "dtype", None)
-    if isinstance(found, DType):
-        return found
+    own = getattr(e, "dtype", None)
+    if isinstance(own, DType):
+        return own
     raise InternalError(f"not a scalar expression: {e!r}")
 
 
@@ -437,10 +460,11 @@ MONOIDS: dict[str, Monoid] = {
         _simple("min", "minimum", "number", highest, "least; NaN if any element is NaN; the greatest value if empty"),
         _simple("any", "logical_or", "bool", lambda t: const(False, t), "whether any element is true; false if empty"),
         _simple("all", "logical_and", "bool", lambda t: const(True, t), "whether all elements are true; true if empty"),
-        _arg("argmax", "gt", lowest, "row-major position of the first greatest element, of the first NaN if there is one; the greatest i64 if empty"),
-        _arg("argmin", "lt", highest, "row-major position of the first least element, of the first NaN if there is one; the greatest i64 if empty"),
-        Monoid("m2", "float", lambda t: (t, t, t), lambda t: (const(0, t),) * 3, lambda body, position, t: (const(1, t), body, const(0, t)),
-               _chan, lambda c, t: c[2], lambda t: t, "sum of squared deviations from the mean, by Welford's and Chan's formulas; 0 if empty"),
+        _arg("argmax", "gt", lowest, "row-major position of the first NaN, else of the first greatest element; the greatest i64 if empty"),
+        _arg("argmin", "lt", highest, "row-major position of the first NaN, else of the first least element; the greatest i64 if empty"),
+        Monoid("m2", "float", lambda t: (t, t, t), lambda t: (const(0, t),) * 3,
+               lambda body, position, t: (const(1, t), body, const(0, t)), _chan, lambda c, t: c[2], lambda t: t,
+               "sum of squared deviations from the mean, by Welford's and Chan's formulas; 0 if empty"),
     )
 }
 
