@@ -29,7 +29,8 @@ class Value:
 class KernelCode:
     """One kernel's source and launch. `nodes` are the graph nodes it computes; `limit_us` the time its bytes need.
 
-    target: "cuda" or "host"; arch: e.g. "sm_90a". `entry` is the symbol's name.
+    target: "cuda" or "host"; arch: e.g. "sm_90a". `entry` is the symbol's name. `flags` are compiler flags besides the usual
+    ones (part of the kernel's cache key).
     """
 
     name: str
@@ -43,6 +44,7 @@ class KernelCode:
     bytes_read: int = 0
     bytes_written: int = 0
     limit_us: float = 0.0
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

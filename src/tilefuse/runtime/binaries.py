@@ -1,0 +1,103 @@
+"""Compiled kernels for a program's kernel codes: from the cache, or compiled in parallel, each distinct kernel once."""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tilefuse.base.errors import InternalError
+from tilefuse.runtime.cache import CacheEntry, CacheKey, KernelCache
+from tilefuse.runtime.host import compile_host, compiler_command, host_key
+from tilefuse.runtime.nvrtc import compile_cuda, cuda_key
+from tilefuse.runtime.spec import KernelCode
+
+KERNELS_PER_HOST_JOB = 12
+
+Progress = Callable[[int, int], None]
+
+
+def kernel_key(kernel: KernelCode, cxx: str = "") -> CacheKey:
+    """The kernel's cache key. Raises: ToolchainError when its compiler is missing."""
+    match kernel.target:
+        case "cuda":
+            return cuda_key(kernel)
+        case "host":
+            return host_key(kernel, compiler_command(cxx))
+        case _:
+            raise InternalError(f"kernel {kernel.name} is for an unknown target {kernel.target!r}")
+
+
+def build_kernels(kernels: Sequence[KernelCode], cache: KernelCache, *, jobs: int = 0, cxx: str = "",
+                  progress: Progress | None = None) -> list[CacheEntry]:
+    """One compiled entry a kernel. Equal kernels are compiled once; several processes compile each kernel once between them.
+
+    jobs: kernels or groups of kernels compiled at the same time; 0: one a processor. cxx: the C++ compiler ("": CXX, g++, clang++).
+    `progress(done, total)` is told of the kernels that had to be compiled. An interrupt leaves the finished kernels in
+    the cache and nothing half written.
+    Raises: ToolchainError when a compiler is missing or refuses a kernel.
+    """
+    keys = [kernel_key(k, cxx) for k in kernels]
+    found: dict[str, CacheEntry] = {}
+    missing: dict[str, tuple[CacheKey, KernelCode]] = {}
+    for key, kernel in zip(keys, kernels):
+        entry = found.get(key.digest) or cache.get(key)
+        if entry is None:
+            missing[key.digest] = (key, kernel)
+        else:
+            found[key.digest] = entry
+    if missing:
+        with cache.locked(key for key, _ in missing.values()):
+            # Another process may have compiled some while this one waited.
+            waited = {digest: cache.get(key) for digest, (key, _) in missing.items()}
+            found.update({digest: entry for digest, entry in waited.items() if entry is not None})
+            left = [pair for digest, pair in missing.items() if waited[digest] is None]
+            found.update(_compile_all(left, cache, jobs or os.cpu_count() or 1, cxx, progress))
+    return [found[key.digest] for key in keys]
+
+
+def _compile_all(left: Sequence[tuple[CacheKey, KernelCode]], cache: KernelCache, jobs: int, cxx: str,
+                 progress: Progress | None) -> dict[str, CacheEntry]:
+    """Compiles and keeps the kernels; entries by digest."""
+    groups = _host_groups([p for p in left if p[1].target == "host"], jobs) + [[p] for p in left if p[1].target != "host"]
+    finished: dict[str, CacheEntry] = {}
+
+    def work(group: Sequence[tuple[CacheKey, KernelCode]]) -> list[tuple[CacheKey, CacheEntry]]:
+        kernels = [kernel for _, kernel in group]
+        entries = compile_host(kernels, compiler_command(cxx)) if kernels[0].target == "host" else [compile_cuda(kernels[0])]
+        done = list(zip((key for key, _ in group), entries))
+        for key, entry in done:
+            cache.put(key, entry)
+        return done
+
+    if not groups:
+        return finished
+    if len(groups) == 1:
+        finished = {key.digest: entry for key, entry in work(groups[0])}
+        if progress:
+            progress(len(finished), len(left))
+        return finished
+    with ThreadPoolExecutor(min(jobs, len(groups)), thread_name_prefix="tilefuse-compile") as pool:
+        try:
+            for done in pool.map(work, groups):
+                finished.update({key.digest: entry for key, entry in done})
+                if progress:
+                    progress(len(finished), len(left))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return finished
+
+
+def _host_groups(pairs: Sequence[tuple[CacheKey, KernelCode]], jobs: int) -> list[list[tuple[CacheKey, KernelCode]]]:
+    """Host kernels in jobs of similar text length, at most KERNELS_PER_HOST_JOB each, no entry name twice in one."""
+    if not pairs:
+        return []
+    num_groups = max(min(jobs, len(pairs)), -(-len(pairs) // KERNELS_PER_HOST_JOB))
+    groups: list[list[tuple[CacheKey, KernelCode]]] = [[] for _ in range(num_groups)]
+    for pair in sorted(pairs, key=lambda p: (-len(p[1].source), p[1].name)):
+        free = [g for g in groups if all(k.entry != pair[1].entry and k.flags == pair[1].flags for _, k in g)]
+        if free:
+            min(free, key=lambda g: sum(len(k.source) for _, k in g)).append(pair)
+        else:
+            groups.append([pair])
+    return [g for g in groups if g]

@@ -1,0 +1,78 @@
+"""The kernel cache as one file: written here, shipped, and read where kernels should not be compiled again."""
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+
+from tilefuse.base.errors import UserError
+from tilefuse.runtime.cache import FORMAT, CacheWarning, KernelCache, require_folder, write_whole
+
+
+def export_cache(cache: KernelCache, path: Path | str) -> int:
+    """Writes all entries of `cache` to the one file `path`; the number of entries.
+
+    Raises: UserError when the cache is off or the file cannot be written.
+    """
+    folder = require_folder(cache)
+    target = Path(path)
+    num_entries = 0
+    try:
+        with tempfile.TemporaryFile() as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr("format", FORMAT)
+                payloads: set[str] = set()
+                for entry in cache.entries():
+                    text = (folder / "entries" / entry.digest[:2] / f"{entry.digest}.json").read_text(encoding="utf-8")
+                    archive.writestr(f"entries/{entry.digest}.json", text)
+                    payloads.add(json.loads(text)["payload"])
+                    num_entries += 1
+                for sha in sorted(payloads):
+                    source = folder / "payloads" / f"{sha}.bin"
+                    if source.exists():
+                        archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
+            file.seek(0)
+            write_whole(target, file.read())
+    except OSError as error:
+        raise UserError(f"cannot write the cache file {target}: {error.strerror or error}") from error
+    return num_entries
+
+
+def import_cache(cache: KernelCache, path: Path | str) -> int:
+    """Adds the entries of a file written by `export_cache`; the number added. Damaged entries are skipped with a warning.
+
+    Raises: UserError when the cache is off, or the file is missing or is not a cache file of this version.
+    """
+    folder = require_folder(cache)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+            if "format" not in names or archive.read("format").decode() != FORMAT:
+                raise UserError(f"{path} is not a kernel cache file of format {FORMAT}", hint="write it with: tilefuse cache export FILE")
+            return sum(_import_entry(archive, name, folder) for name in sorted(names) if name.startswith("entries/"))
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}") from error
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UserError(f"{path} is not a readable kernel cache file: {error}") from error
+
+
+def _import_entry(archive: zipfile.ZipFile, name: str, folder: Path) -> bool:
+    digest = Path(name).stem
+    try:
+        text = archive.read(name)
+        sha = json.loads(text)["payload"]
+        payload = archive.read(f"payloads/{sha}.bin")
+        if hashlib.sha256(payload).hexdigest() != sha or not digest.isalnum():
+            raise ValueError("checksum differs")
+    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        warnings.warn(f"entry {digest} of the cache file is damaged ({error}) and is skipped", CacheWarning, stacklevel=3)
+        return False
+    target = folder / "entries" / digest[:2] / f"{digest}.json"
+    if target.exists():
+        return False
+    write_whole(folder / "payloads" / f"{sha}.bin", payload)
+    write_whole(target, text)
+    return True

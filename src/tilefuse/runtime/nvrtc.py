@@ -1,0 +1,104 @@
+"""CUDA C++ text to machine code for one architecture, through NVRTC. Needs no GPU and no driver."""
+from __future__ import annotations
+
+import functools
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tilefuse.base.errors import ToolchainError
+from tilefuse.runtime.cache import CacheEntry, CacheKey
+from tilefuse.runtime.failed_source import keep_failed_source
+from tilefuse.runtime.spec import KernelCode
+
+FLAGS = ("--std=c++17", "-default-device", "--ptxas-options=-v")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a kernel takes of a multiprocessor. Units: registers a thread; bytes a thread (spills, stack) or a block (shared)."""
+
+    num_registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+
+
+@functools.cache
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise ToolchainError(f"NVRTC cannot be loaded: {error}", hint="pip install cuda-bindings nvidia-cuda-nvrtc") from error
+    return nvrtc
+
+
+@functools.cache
+def nvrtc_version() -> str:
+    """NVRTC's version, as in "13.0". Raises: ToolchainError when NVRTC is not installed."""
+    status, major, minor = _nvrtc().nvrtcVersion()
+    if int(status):
+        raise ToolchainError(f"NVRTC does not tell its version: {status}")
+    return f"{major}.{minor}"
+
+
+def cuda_key(kernel: KernelCode) -> CacheKey:
+    """The cache key of a CUDA kernel: its source, architecture, and NVRTC's version and flags."""
+    return CacheKey(kernel.name, kernel.source, (("target", "cuda"), ("entry", kernel.entry), ("arch", kernel.arch), ("compiler", "nvrtc"),
+                                                 ("version", nvrtc_version()), ("flags", " ".join((*FLAGS, *kernel.flags)))))
+
+
+def compile_cuda(kernel: KernelCode) -> CacheEntry:
+    """The kernel as a cubin for its `arch`; the log carries the assembler's report.
+
+    Raises: ToolchainError with NVRTC's log and the path of the kept source.
+    """
+    return compile_text(kernel.source, kernel.entry, kernel.arch, kernel.name, kernel.flags)
+
+
+def compile_text(source: str, entry: str, arch: str, name: str, flags: tuple[str, ...] = ()) -> CacheEntry:
+    """CUDA text as a cubin. Raises: ToolchainError (see `compile_cuda`). NVRTC runs without the interpreter's lock."""
+    nvrtc = _nvrtc()
+    started = time.perf_counter()
+    arguments = (f"--gpu-architecture={arch}", *FLAGS, *flags)
+    options = [flag.encode() for flag in arguments]
+    status, handle = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    if int(status):
+        raise ToolchainError(f"NVRTC takes no program for kernel {name}: {status}")
+    try:
+        status, = nvrtc.nvrtcCompileProgram(handle, len(options), options)
+        log = _text(nvrtc, handle, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").decode(errors="replace").strip("\0\n ")
+        if int(status):
+            message = nvrtc.nvrtcGetErrorString(status)[1].decode()
+            path = keep_failed_source(name, ".cu", source, log)
+            raise ToolchainError(f"NVRTC cannot compile kernel {name} for {arch}: {message}", where=str(path),
+                                 hint=f"flags: {' '.join(arguments)}", notes=[log])
+        cubin = _text(nvrtc, handle, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+    finally:
+        nvrtc.nvrtcDestroyProgram(handle)
+    return CacheEntry(cubin, entry, log, time.perf_counter() - started)
+
+
+def _text(nvrtc: Any, handle: Any, size_call: str, data_call: str) -> bytes:
+    status, size = getattr(nvrtc, size_call)(handle)
+    if int(status):
+        raise ToolchainError(f"{size_call} failed: {status}")
+    data: bytes = b"\0" * int(size)
+    status, = getattr(nvrtc, data_call)(handle, data)
+    if int(status):
+        raise ToolchainError(f"{data_call} failed: {status}")
+    return data
+
+
+def parse_resources(log: str) -> Resources | None:
+    """Reads the assembler's report in a log, or None where it has none."""
+    registers = re.search(r"Used (\d+) registers", log)
+    if registers is None:
+        return None
+    spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", log)
+    shared = re.search(r"(\d+) bytes smem", log)
+    return Resources(int(registers.group(1)), int(spills.group(2)) if spills else 0, int(spills.group(1)) if spills else 0,
+                     int(shared.group(1)) if shared else 0)
