@@ -1,0 +1,145 @@
+"""Who is measured: eager torch, torch.compile (Inductor), jax.jit, tilefuse. Each turns a case into callables to time."""
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from benchmarks.case import Case, Tensors, as_tuple
+from benchmarks.timing import Timing, time_calls, time_queue
+
+PEERS = ("eager", "inductor", "jax", "tilefuse")
+INDUCTOR_MODE = "max-autotune-no-cudagraphs"
+
+
+class NotApplicable(Exception):
+    """The peer has no version of this case, or is not installed; the message says which."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A peer's compiled case. `run(inputs)` gives the tensors; `time(sets)` measures; `facts` go into the record."""
+
+    run: Callable[[Sequence[torch.Tensor]], Tensors]
+    time: Callable[[Sequence[Sequence[torch.Tensor]], torch.device], tuple[Timing, Tensors]]
+    compile_s: float
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+def prepare(peer: str, case: Case, inputs: Sequence[torch.Tensor], *, inductor_mode: str = INDUCTOR_MODE) -> Prepared:
+    """The case made ready for a peer: compiled and run once.
+
+    Raises: NotApplicable where the peer has nothing to run.
+    """
+    match peer:
+        case "eager":
+            return _of_torch(case.eager or case.function, inputs)
+        case "inductor":
+            torch._dynamo.reset()
+            mode = None if inductor_mode == "default" else inductor_mode
+            compiled = torch.compile(case.function, dynamic=False, fullgraph=True, mode=mode)
+            return _of_torch(compiled, inputs)
+        case "tilefuse":
+            return _of_tilefuse(case, inputs)
+        case "jax":
+            return _of_jax(case, inputs)
+    raise NotApplicable(f"no peer is called {peer}; there are {', '.join(PEERS)}")
+
+
+def _of_torch(function: Callable[..., object], inputs: Sequence[torch.Tensor], facts: dict[str, object] | None = None) -> Prepared:
+    def run(tensors: Sequence[torch.Tensor]) -> Tensors:
+        with torch.no_grad():
+            return as_tuple(function(*tensors))
+
+    def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device) -> tuple[Timing, Tensors]:
+        with torch.no_grad():
+            timing, result = time_calls([lambda s=s: function(*s) for s in sets], device)
+        return timing, as_tuple(result)
+
+    started = time.perf_counter()
+    run(inputs)
+    _wait(inputs)
+    return Prepared(run, measure, time.perf_counter() - started, facts or {})
+
+
+def _of_tilefuse(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
+    import json
+
+    import tilefuse
+
+    started = time.perf_counter()
+    program = tilefuse.compile(case.function, tuple(inputs))
+    compile_s = time.perf_counter() - started
+    explanation = program.explain(json=True)
+    if isinstance(explanation, str):
+        explanation = json.loads(explanation)
+    facts: dict[str, object] = {
+        "num_kernels": len(explanation.get("kernels", ())),
+        "library_calls": [call.get("operator", call.get("name")) for call in explanation.get("library", ())],
+        "fallbacks": explanation.get("fallbacks", []),
+    }
+    prepared = _of_torch(program, inputs, facts)
+    return Prepared(prepared.run, prepared.time, compile_s, facts)
+
+
+def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
+    if case.jax is None:
+        raise NotApplicable("no jax version of this pattern")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    try:
+        import jax
+    except ImportError as missing:
+        raise NotApplicable("jax is not installed") from missing
+    function = case.jax
+    on_device = inputs[0].device.type == "cuda"
+    if on_device and jax.default_backend() != "gpu":
+        raise NotApplicable("jax sees no GPU")
+
+    def bring(tensors: Sequence[torch.Tensor]) -> list[object]:
+        return [jax.dlpack.from_dlpack((t.int() if t.dtype == torch.int64 else t).contiguous()) for t in tensors]
+
+    single = jax.jit(function)
+
+    def run(tensors: Sequence[torch.Tensor]) -> Tensors:
+        _wait(tensors)
+        result = jax.block_until_ready(single(*bring(tensors)))
+        results = result if isinstance(result, tuple | list) else (result,)
+        return tuple(torch.from_dlpack(r) for r in results)
+
+    def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device) -> tuple[Timing, Tensors]:
+        # One jitted program runs the pattern on every set in turn (a barrier keeps them apart), so that the cost of
+        # starting it is spread as the graph replay spreads it for the other peers.
+        repeated = _repeat(sets, most=16)
+
+        @jax.jit
+        def in_turn(all_sets: list[list[object]]) -> list[object]:
+            results: list[object] = []
+            for arguments in all_sets:
+                if results:
+                    arguments, results[-1] = jax.lax.optimization_barrier((arguments, results[-1]))
+                results.append(function(*arguments))
+            return results
+
+        brought = [bring(s) for s in sets]
+        arguments = [brought[i % len(brought)] for i in range(len(repeated))]
+        _wait(sets[0])
+        timing = time_queue(lambda: in_turn(arguments), jax.block_until_ready, len(repeated))
+        return timing, run(sets[0])
+
+    started = time.perf_counter()
+    run(inputs)
+    return Prepared(run, measure, time.perf_counter() - started)
+
+
+def _repeat(sets: Sequence[Sequence[torch.Tensor]], most: int) -> list[Sequence[torch.Tensor]]:
+    """The sets over and over until there are a few, so that one start of the program covers several calls."""
+    times = max(1, most // (2 * len(sets)))
+    return [s for _ in range(times) for s in sets]
+
+
+def _wait(tensors: Sequence[torch.Tensor]) -> None:
+    if tensors and tensors[0].device.type == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,50 @@
+"""Results on disk: one JSON file a run, rewritten whole after each case, so that an interrupted run keeps what it has."""
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+class Record:
+    """One run: header, and for each case a record a peer. `path` is where it lies."""
+
+    def __init__(self, path: Path, header: dict[str, Any], cases: dict[str, dict[str, Any]]) -> None:
+        self.path = path
+        self.header = header
+        self.cases = cases
+
+    @classmethod
+    def start(cls, folder: Path, suite: str, header: dict[str, Any]) -> Record:
+        """A new run's record. The name carries suite, device and time."""
+        device = str(header.get("device", "host")).lower().replace("nvidia", "").strip().replace(" ", "-") or "host"
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder / f"{suite}-{device}-{stamp}.json", {"suite": suite, **header}, {})
+
+    @classmethod
+    def load(cls, path: Path) -> Record:
+        """An earlier run, to be continued or shown."""
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return cls(path, found["header"], found["cases"])
+
+    def has(self, case: str, peer: str) -> bool:
+        """Whether the peer was already measured on the case (a failure counts: it would fail again)."""
+        return peer in self.cases.get(case, {}).get("peers", {})
+
+    def add(self, case: str, facts: dict[str, Any], peer: str, measured: dict[str, Any]) -> None:
+        """Keep one measurement and write the file."""
+        entry = self.cases.setdefault(case, {**facts, "peers": {}})
+        entry["peers"][peer] = measured
+        self.write()
+
+    def write(self) -> None:
+        """Replace the file in one step."""
+        text = json.dumps({"header": self.header, "cases": self.cases}, indent=1)
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(text + "\n", encoding="utf-8")
+        os.replace(partial, self.path)

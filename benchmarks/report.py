@@ -1,0 +1,139 @@
+"""Tables and plots of a record: limit, each peer, tilefuse, ratios, geometric means, and the cases that miss their target."""
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import Record
+
+OURS = "tilefuse"
+
+
+def time_us(entry: dict[str, Any], peer: str) -> float | None:
+    """Median of a peer on a case, or None where it failed, was wrong or was left out."""
+    found = entry["peers"].get(peer, {})
+    return float(found["us"]) if found.get("status") == "ok" else None
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """Geometric mean of positive values; None if there are none."""
+    listed = [v for v in values if v > 0]
+    return math.exp(sum(map(math.log, listed)) / len(listed)) if listed else None
+
+
+def limit_us(record: Record, entry: dict[str, Any]) -> float | None:
+    """Time of the ideal bytes at the copy bandwidth of the same run. Units: microseconds."""
+    moved = next((p["bytes"] for p in entry["peers"].values() if p.get("bytes")), None)
+    rate = record.header.get("copy_bytes_per_s")
+    return moved / rate * 1e6 if moved and rate else None
+
+
+def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
+    """One mapping a case: name, limit, times, shares and ratios (None where there is no figure)."""
+    found: list[dict[str, Any]] = []
+    for name, entry in record.cases.items():
+        ours = time_us(entry, OURS)
+        row: dict[str, Any] = {"case": name, "family": entry.get("family", ""), "limit": limit_us(record, entry), OURS: ours}
+        for peer in peers:
+            row[peer] = time_us(entry, peer)
+        rivals = [row[p] for p in peers if row[p]]
+        row["of limit"] = row["limit"] / ours if ours and row["limit"] else None
+        row["vs inductor"] = row["inductor"] / ours if ours and row.get("inductor") else None
+        row["vs eager"] = row["eager"] / ours if ours and row.get("eager") else None
+        row["vs best"] = min(rivals) / ours if ours and rivals else None
+        row["asked"] = entry.get("min_of_limit")
+        row["note"] = "; ".join(f"{p} {m['status']}" for p, m in entry["peers"].items() if m.get("status") not in ("ok", "skipped"))
+        found.append(row)
+    return found
+
+
+def table(record: Record, peers: list[str]) -> str:
+    """The record as aligned text, with geometric means by family and over all."""
+    listed = rows(record, peers)
+    ratios = [k for k in ("of limit", "vs eager", "vs inductor", "vs best") if any(r.get(k) for r in listed)]
+    if not any(r["limit"] for r in listed):
+        ratios = [k for k in ratios if k != "of limit"]
+    columns = [*(["limit"] if any(r["limit"] for r in listed) else []), *peers, OURS, *ratios]
+    width = max([len(r["case"]) for r in listed] + [20])
+    lines = ["  ".join([f"{'case (microseconds)':<{width}}", *(f"{c:>11}" for c in columns), "note"])]
+    for row in listed:
+        marks = row["note"] + (" below target" if row["of limit"] and row["asked"] and row["of limit"] < row["asked"] else "")
+        lines.append("  ".join([f"{row['case']:<{width}}", *(_cell(row.get(c), c in ratios) for c in columns), marks.strip()]).rstrip())
+    by_family: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in listed:
+        by_family[row["family"]].append(row)
+    groups = [*sorted(by_family.items()), ("all", listed)]
+    lines.append("")
+    lines.append("  ".join([f"{'geometric mean':<{width}}", *(f"{c:>11}" for c in ratios), "cases"]))
+    for family, members in groups:
+        means = [geometric_mean(r[c] for r in members if r.get(c)) for c in ratios]
+        lines.append("  ".join([f"{family:<{width}}", *(_cell(m, True) for m in means), str(len(members))]))
+    return "\n".join(lines)
+
+
+def verdict(record: Record) -> str:
+    """What the run says about the targets: share of the limit, torch.compile on every case and in the mean, failures."""
+    listed = rows(record, ["eager", "inductor", "jax"])
+    ours = [r for r in listed if r[OURS]]
+    short = [r for r in ours if r["of limit"] and r["asked"] and r["of limit"] < r["asked"]]
+    slower = [r for r in ours if r["vs inductor"] and r["vs inductor"] < 1.0]
+    missing = [r["case"] for r, entry in zip(listed, record.cases.values()) if OURS in entry["peers"] and not r[OURS]]
+    mean = geometric_mean(r["vs inductor"] for r in ours if r["vs inductor"])
+    lines = [f"tilefuse ran {len(ours)} of {len(ours) + len(missing)} cases"]
+    if any(r["of limit"] for r in ours):
+        lines.append(f"below the asked share of the copy bandwidth: {len(short)}" + _names(short))
+    if mean is not None:
+        lines.append(f"against torch.compile: {mean:.2f} in geometric mean; slower on {len(slower)}" + _names(slower))
+    if missing:
+        lines.append("no result: " + ", ".join(missing[:12]) + (" ..." if len(missing) > 12 else ""))
+    return "\n".join(lines)
+
+
+def plot(record: Record, peers: list[str], path: Path) -> bool:
+    """A bar chart of shares of the limit (or of the best peer's time) a case; False where matplotlib is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    listed = [r for r in rows(record, peers) if any(r.get(p) for p in (*peers, OURS))]
+    if not listed:
+        return False
+    drawn = [*peers, OURS]
+    figure, axes = plt.subplots(figsize=(10, max(3.0, 0.28 * len(listed) + 1)))
+    height = 0.8 / len(drawn)
+    with_limit = all(r["limit"] for r in listed)
+    for number, peer in enumerate(drawn):
+        ends = []
+        for row in listed:
+            base = row["limit"] if with_limit else min(row[p] for p in drawn if row.get(p))
+            ends.append(base / row[peer] if row.get(peer) else 0.0)
+        axes.barh([i + number * height for i in range(len(listed))], ends, height, label=peer)
+    axes.set_yticks([i + 0.4 for i in range(len(listed))], [r["case"] for r in listed], fontsize=7)
+    axes.invert_yaxis()
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xlabel("share of the copy bandwidth of the same run" if with_limit else "speed relative to the fastest")
+    axes.set_title(f"{record.header.get('suite')} on {record.header.get('device')}")
+    axes.legend(loc="lower right", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return True
+
+
+def _cell(value: float | None, is_ratio: bool) -> str:
+    if value is None:
+        return f"{'-':>11}"
+    return f"{value:>11.3f}" if is_ratio else f"{value:>11.1f}"
+
+
+def _names(listed: list[dict[str, Any]]) -> str:
+    if not listed:
+        return ""
+    shown = ", ".join(r["case"] for r in listed[:8])
+    return f" ({shown}{', ...' if len(listed) > 8 else ''})"

@@ -1,0 +1,75 @@
+"""Runs measurements in a child process with time-outs: one that hangs or crashes costs its own case and nothing else."""
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Bench:
+    """The measuring process; started when first asked, and again after it dies. Units: time-outs in seconds."""
+
+    def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
+        self.process: subprocess.Popen[str] | None = None
+        self.answers: queue.Queue[str | None] = queue.Queue()
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The answer to one request; a time-out or a crash is an answer too, of status "timeout" or "crashed"."""
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = self.answers.get(timeout=timeout_s)
+        except queue.Empty:
+            self.stop()
+            return {"status": "timeout", "reason": f"no answer within {timeout_s:.0f} s"}
+        except BrokenPipeError:
+            line = None
+        if line is None:
+            code = process.wait()
+            self.stop()
+            return {"status": "crashed", "reason": f"the measuring process ended with status {code}; see {self.log_path.name}"}
+        record: dict[str, Any] = json.loads(line)
+        if record.get("poisoned"):
+            self.stop()
+        return record
+
+    def stop(self) -> None:
+        """End the process, if one runs."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self.process is not None and self.process.poll() is None:
+            return self.process
+        environment = dict(os.environ)
+        paths = [str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
+        environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        log = self.log_path.open("a", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.measure"], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=log, text=True)
+        log.close()
+        self.answers = queue.Queue()
+        assert self.process.stdout is not None
+        threading.Thread(target=_read, args=(self.process.stdout, self.answers), daemon=True).start()
+        return self.process
+
+
+def _read(stream: IO[str], answers: queue.Queue[str | None]) -> None:
+    for line in stream:
+        answers.put(line)
+    answers.put(None)
