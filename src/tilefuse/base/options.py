@@ -1,0 +1,159 @@
+"""Options: one frozen value with every setting of a compile, read from the environment once, at the entry point.
+
+Each option carries its documentation and whether it decides generated text; those that do enter every cache key. Nothing below the
+entry points looks at the environment for a setting.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any
+
+from tilefuse.base.errors import OptionError, nearest
+
+PREFIX = "TILEFUSE_"
+TRUE_WORDS = ("1", "true", "yes", "on")
+FALSE_WORDS = ("0", "false", "no", "off", "")
+
+
+def option(default: Any, doc: str, *, affects_code: bool, choices: tuple[Any, ...] = ()) -> Any:
+    """A field of `Options`; those that affect code are part of every cache key. `choices`: the legal values, if they are few."""
+    return field(default=default, metadata={"doc": doc, "affects_code": affects_code, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All settings of one compile. Units stand in each option's text."""
+
+    # What the code computes
+    fast_math: bool = option(False, "let the device compiler reassociate, contract and drop NaN handling", affects_code=True)
+    eager_rounding: bool = option(
+        False, "round every intermediate value to its own dtype, as eager execution does, also inside a kernel", affects_code=True)
+    check: bool = option(False, "host executor: find out-of-bounds accesses, unwritten reads and races (slow)", affects_code=True)
+    # What is decided
+    fuse: bool = option(True, "let operators share kernels; off: one kernel a node", affects_code=True)
+    channels_last: str = option(
+        "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
+        choices=("auto", "always", "never"))
+    max_kernel_nodes: int = option(512, "largest number of graph nodes in one kernel", affects_code=True)
+    max_kernel_operands: int = option(64, "largest number of tensors that one kernel reads and writes", affects_code=True)
+    passes: str = option("", "pass pipeline text; empty: the default pipeline", affects_code=True)
+    stop_after: str = option("", "stop after the first pass of this name (debugging)", affects_code=True)
+    # How it is checked
+    verify: int = option(1, "0 off, 1 rules after each pass, 2 + established properties and the interpreter", affects_code=False,
+                         choices=(0, 1, 2))
+    # How it runs
+    cuda_graph: bool = option(False, "replay the whole program as one CUDA graph", affects_code=False)
+    jobs: int = option(0, "kernels compiled at the same time; 0: one a processor", affects_code=False)
+    cxx: str = option("", "C++ compiler of the host executor; empty: CXX, then g++, then clang++", affects_code=False)
+    cache: bool = option(True, "keep compiled kernels on disk", affects_code=False)
+    cache_dir: str = option("", "folder of the kernel cache; empty: the user's cache folder", affects_code=False)
+    # What is shown
+    debug: int = option(0, "1 fallbacks and device, 2 + time, bytes, GB/s a kernel, 3 + plan, 4 + source, 5 + IR after each pass, "
+                           "6 + every rule and rejected candidate", affects_code=False, choices=(0, 1, 2, 3, 4, 5, 6))
+    logs: str = option("", "comma list of artifacts to show (+name or name) or hide (-name), on top of `debug`", affects_code=False)
+    dump_dir: str = option("", "folder that receives IR, plan, sources and trace of every compile", affects_code=False)
+    trace: str = option("", "file that receives the compile's events as chrome-trace JSON (Perfetto reads it)", affects_code=False)
+    progress: bool = option(False, "progress bars on long work", affects_code=False)
+
+    @classmethod
+    def from_mapping(cls, env: Mapping[str, str], prefix: str = PREFIX) -> Options:
+        """Options named in `env`; other variables are not looked at.
+
+        Raises: OptionError for an unknown name behind the prefix, or a value of the wrong type; the hint gives the legal ones.
+        """
+        known = {f"{prefix}{f.name.upper()}": f for f in fields(cls)}
+        given: dict[str, Any] = {}
+        for key, text in sorted(env.items()):
+            if not key.startswith(prefix):
+                continue
+            if key not in known:
+                raise OptionError(f"unknown option {key} in the environment", hint=_hint(key, known))
+            given[known[key].name] = _parse(key, known[key], text)
+        return cls(**given)
+
+    @classmethod
+    def from_environment(cls) -> Options:
+        """Options of the process's environment (variables TILEFUSE_<NAME>)."""
+        return cls.from_mapping(os.environ)
+
+    def with_overrides(self, **given: Any) -> Options:
+        """These options with some replaced; keyword names are the fields' names and values may be text.
+
+        Raises: OptionError for an unknown name (nearest names offered) or a value of the wrong type or outside its choices.
+        """
+        known = {f.name: f for f in fields(self)}
+        checked: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                raise OptionError(f"unknown option {name!r}", hint=_hint(name, known))
+            checked[name] = _check(name, known[name], value)
+        return replace(self, **checked) if checked else self
+
+    def code_key(self) -> tuple[tuple[str, object], ...]:
+        """The part that decides the generated text; goes into each kernel's fingerprint."""
+        return tuple((f.name, getattr(self, f.name)) for f in fields(self) if f.metadata["affects_code"])
+
+    def changed(self) -> dict[str, object]:
+        """The options that differ from their defaults, for notes and explanations."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRecord:
+    """One row of the options table: `variable` is the environment's name for it."""
+
+    name: str
+    variable: str
+    default: object
+    doc: str
+    affects_code: bool
+    choices: tuple[object, ...]
+
+
+def option_table() -> tuple[OptionRecord, ...]:
+    """Every option in order of declaration; documentation and `tilefuse options` print it."""
+    return tuple(OptionRecord(f.name, PREFIX + f.name.upper(), f.default, **f.metadata) for f in fields(Options))
+
+
+def _hint(name: str, known: Mapping[str, object]) -> str:
+    return nearest(name, known) or f"known: {', '.join(sorted(known))}"
+
+
+def _check(name: str, of: Field[Any], value: object) -> object:
+    if isinstance(value, str):
+        return _parse(name, of, value)
+    wanted: type = type(of.default)
+    if type(value) is not wanted:
+        raise OptionError(f"option {name} is {wanted.__name__}, not {value!r}", hint=_legal(of))
+    return _within(name, of, value)
+
+
+def _parse(name: str, of: Field[Any], text: str) -> object:
+    wanted: type = type(of.default)
+    word = text.strip().lower()
+    if wanted is bool:
+        if word not in TRUE_WORDS + FALSE_WORDS:
+            raise OptionError(f"{name}={text!r} is neither true nor false", hint=_legal(of))
+        return word in TRUE_WORDS
+    if wanted is int:
+        if not word.isdigit():
+            raise OptionError(f"{name}={text!r} is not a number", hint=_legal(of))
+        return _within(name, of, int(word))
+    return _within(name, of, text)
+
+
+def _within(name: str, of: Field[Any], value: object) -> object:
+    choices = of.metadata["choices"]
+    if choices and value not in choices:
+        raise OptionError(f"{name}={value!r} is not one of its values", hint=_legal(of))
+    if isinstance(value, int) and value < 0:
+        raise OptionError(f"{name}={value} is negative", hint=_legal(of))
+    return value
+
+
+def _legal(of: Field[Any]) -> str:
+    choices = of.metadata["choices"]
+    legal = f"one of {', '.join(map(str, choices))}; " if choices else ""
+    return f"{of.name}: {legal}{of.metadata['doc']}"

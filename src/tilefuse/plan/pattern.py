@@ -1,0 +1,193 @@
+"""Patterns and plans: which nodes share a kernel, and at which level each value travels.
+
+A pattern is a set of nodes for one kernel together with the values it writes. A node may stand in several patterns when recomputing it is
+cheaper than keeping it; every value in memory has exactly one writer. A plan covers the whole graph in the order of execution. Its text
+form is in `text.py`.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.ir.graph import Graph, Input, Node, node_inputs
+from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Nodes for one kernel, in graph order, and those of their values that other kernels, library calls or the caller need."""
+
+    nodes: tuple[str, ...]
+    written: tuple[str, ...]
+
+    def graph(self, whole: Graph, name: str = "pattern") -> Graph:
+        """The pattern as a graph of its own: inputs are its boundary values, results the values it writes.
+
+        Cost: linear in the pattern, whatever the size of the whole graph.
+        """
+        nodes = tuple(whole.node_by_name[n] for n in self.nodes)
+        inputs = tuple(Input(v, whole.type_of(v)) for v in node_inputs(nodes))
+        return Graph(name, inputs, nodes, self.written)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Predicted time of one kernel and which resource decides it: "bandwidth", "flops" or "launch". Units: microseconds."""
+
+    us: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedKernel:
+    """One kernel of a plan.
+
+    program   how it is computed; kernels that are equal up to names hold the same object, with the first one's names
+    binding   (value in `program.graph`, value of the plan's graph) of every boundary value
+    generator what proposed the pattern: "single", "connect", "recompute", "text"
+    limit_us  the time its boundary bytes need at the device's full bandwidth
+    """
+
+    name: str
+    pattern: Pattern
+    program: TileProgram
+    binding: tuple[tuple[str, str], ...]
+    generator: str
+    cost: Cost
+    limit_us: float
+
+    def edge_levels(self, renaming: Mapping[str, str]) -> tuple[EdgeLevel, ...]:
+        """Levels of the edges inside the kernel; `renaming` leads from the program's names to the plan's."""
+        return tuple(EdgeLevel(renaming.get(e.producer, e.producer), renaming.get(e.user, e.user), e.level) for e in self.program.levels)
+
+    @property
+    def levels(self) -> tuple[EdgeLevel, ...]:
+        """Levels of the edges inside the kernel, in the names of the plan's graph."""
+        own = dict(zip((n.name for n in self.program.graph.nodes), self.pattern.nodes)) | dict(self.binding)
+        return self.edge_levels(own)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """One call of a library operator. `results`: (number of the result, value) pairs, one a node of the call."""
+
+    operator: str
+    operands: tuple[str, ...]
+    results: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A value that is a strided window onto another value's memory: no kernel, no memory. Units: elements."""
+
+    value: str
+    base: str
+    offset: int
+    strides: tuple[int, ...]
+
+
+PlanStep = PlannedKernel | LibraryCall
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedMerge:
+    """Two patterns that do not share a kernel (named by their last nodes), and why not."""
+
+    first: str
+    second: str
+    rejected: Rejected
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A cover of the graph by kernels, library calls and views.
+
+    steps      in order of execution
+    layouts    strides of values that are not dense row-major
+    rejected   merges that were tried and not taken, at most `connect.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
+    Units: `objective_us` is the predicted time of all kernels, `unfused_us` that of one kernel a node; `unfused_bytes` is what
+    the latter would read and write, `unfused_kernels` their number.
+    """
+
+    graph: Graph
+    device: str
+    steps: tuple[PlanStep, ...]
+    views: tuple[View, ...]
+    layouts: Layouts
+    objective_us: float
+    unfused_us: float
+    unfused_kernels: int
+    unfused_bytes: int
+    rejected: tuple[RejectedMerge, ...] = ()
+    num_rejected: int = 0
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def kernels(self) -> tuple[PlannedKernel, ...]:
+        return tuple(s for s in self.steps if isinstance(s, PlannedKernel))
+
+    @property
+    def library_calls(self) -> tuple[LibraryCall, ...]:
+        return tuple(s for s in self.steps if isinstance(s, LibraryCall))
+
+    @property
+    def programs(self) -> tuple[TileProgram, ...]:
+        """The distinct tile programs, in order of first use."""
+        seen: dict[int, TileProgram] = {}
+        for kernel in self.kernels:
+            seen.setdefault(id(kernel.program), kernel.program)
+        return tuple(seen.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that a plan breaks, with the value or kernel concerned."""
+
+    rule: str
+    where: str
+    message: str
+
+
+def verify_plan(plan: Plan) -> list[Finding]:
+    """Rules of a plan: one writer a value, everything needed is written, and before it is read. Empty: the plan is legal."""
+    found: list[Finding] = []
+    view_of = {v.value: v.base for v in plan.views}
+    ready = {i.name for i in plan.graph.inputs}
+
+    def owner(value: str) -> str:
+        while value in view_of:
+            value = view_of[value]
+        return value
+
+    def need(values: Iterable[str], reader: str) -> None:
+        found.extend(Finding("written-before-read", v, f"{reader} reads %{v} before anything writes it")
+                     for v in values if owner(v) not in ready)
+
+    def give(values: Iterable[str], writer: str) -> None:
+        for value in values:
+            if value in ready:
+                found.append(Finding("one-writer", value, f"{writer} writes %{value} again"))
+            ready.add(value)
+
+    for step in plan.steps:
+        match step:
+            case PlannedKernel():
+                nodes = [plan.graph.node_by_name[n] for n in step.pattern.nodes]
+                need(node_inputs(nodes), step.name)
+                give(step.pattern.written, step.name)
+            case LibraryCall():
+                need(step.operands, step.operator)
+                give((v for _, v in step.results), step.operator)
+    need(sorted(plan.graph.escaping), "the caller")
+    return found
+
+
+def renamed(kernel: PlannedKernel, name: str, program: TileProgram) -> PlannedKernel:
+    """The kernel under another name and with its (possibly shared) program."""
+    return replace(kernel, name=name, program=program)
+
+
+def is_library(node: Node) -> bool:
+    """Whether the node is a call of the framework or a vendor library; such nodes are never in patterns."""
+    return node.category == "library"
