@@ -104,7 +104,8 @@ class TensorBuilder(PoolBuilder):
         channels = kernel[0] if transposed else kernel[1] * groups
         if channels != shape[1] or len(kernel) != len(shape) or shape[1] % groups:
             raise ShapeError(
-                f"convolution of {self.types[x]} with weight {self.types[weight]} and {groups} groups: {channels} input channels expected, {shape[1]} given"
+                f"convolution of {self.types[x]} with weight {self.types[weight]} and {groups} groups: "
+                f"{channels} input channels expected, {shape[1]} given"
             )
         extra = output_padding or (0,) * dims
         out: list[int] = []
@@ -131,7 +132,9 @@ class TensorBuilder(PoolBuilder):
         )
 
     def attention(self, query: str, key: str, value: str, mask: str | None = None, scale: float | None = None, causal: bool = False) -> str:
-        """softmax(query @ key^T * scale + mask) @ value over the last two dimensions; scale None: 1 / sqrt(E). A bool mask keeps where true.
+        """softmax(query @ key^T * scale + mask) @ value over the last two dimensions; scale None: 1 / sqrt(E).
+
+        A bool mask keeps where it is true; another is added to the scores.
 
         Shapes: query: [*B, L, E], key: [*B, S, E], value: [*B, S, F], mask: broadcasts to [*B, L, S] -> [*B, L, F]
         """

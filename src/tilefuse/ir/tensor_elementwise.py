@@ -43,7 +43,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
                 continue
             if out[at] != 1:
                 raise ShapeError(
-                    f"shapes {' and '.join(str(tuple(s)) for s in shapes)} do not broadcast: extents {out[at]} and {extent} in dimension {at}"
+                    f"shapes {' and '.join(str(tuple(s)) for s in shapes)} do not broadcast: "
+                    f"extents {out[at]} and {extent} in dimension {at}"
                 )
             out[at] = extent
     return tuple(out)
@@ -185,7 +186,9 @@ class ElementwiseBuilder(GraphBuilder):
     def expression(
         self, fn: Callable[..., Expr], *xs: Operand, dtype: DType, name: str = "expression", shape: Sequence[int] | None = None
     ) -> str:
-        """`fn` applied to the broadcast operands as expressions, each in the compute dtype of its own type; the result converted to `dtype`.
+        """`fn` applied to the broadcast operands as expressions; its result is converted to `dtype`.
+
+        Every operand arrives in the compute dtype of its own type.
 
         Numbers arrive as constants of the compute dtype of `dtype`. `shape` is needed where no operand is a value.
         """
@@ -248,7 +251,10 @@ class ElementwiseBuilder(GraphBuilder):
         off: int | float | bool = 0,
         wrap: bool = False,
     ) -> str:
-        """`on` where the position along a new axis of extent `depth` equals the index, else `off`. `wrap`: negative indices count from the end."""
+        """`on` where the position along a new axis of extent `depth` equals the index, else `off`.
+
+        wrap: negative indices count from the end.
+        """
         have = self.shape_of(indices)
         at = normal_axis(axis_at, len(have) + 1)
         shape = (*have[:at], depth, *have[at:])

@@ -127,7 +127,7 @@ class GatherBuilder(ReduceBuilder):
         return self.cast(made, have)
 
     def scatter_node(self, monoid: str, base: str, over: Sequence[tuple[str, int]], target: Sequence[Expr], body: Expr) -> str:
-        """The plain scatter node of the graph: `body` over the domain `over` into a copy of `base`; `base` itself when the domain is empty."""
+        """The plain scatter node of the graph: `body` over the domain `over` into a copy of `base` (`base` itself if that is empty)."""
         if any(extent == 0 for _, extent in over) or 0 in self.shape_of(base):
             return base
         return super().scatter(self.hint or f"scatter_{monoid}", monoid, base, over, target, body)

@@ -274,7 +274,7 @@ class LayoutBuilder(ElementwiseBuilder):
     def _pad_axis(self, x: str, d: int, before: int, after: int, mode: str) -> str:
         have = self.shape_of(x)
         extent = have[d]
-        shape = tuple(s + before + after if n == d else s for n, s in enumerate(have))
+        shape: tuple[int, ...] = tuple(s + before + after if n == d else s for n, s in enumerate(have))
         if extent == 0 and prod(shape):
             raise ShapeError(f"pad {mode}: dimension {d} of {self.types[x]} is empty, there is nothing to repeat")
         axes = axis_names(len(shape))

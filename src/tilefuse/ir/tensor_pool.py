@@ -108,7 +108,8 @@ class PoolBuilder(GatherBuilder):
             outputs = output_size[n] if output_size is not None else pooled_extent(s, k, t, p, d, ceil_mode)
             if outputs < 1:
                 raise ShapeError(
-                    f"pool: a window of {d * (k - 1) + 1} does not fit dimension {len(shape) - dims + n} of {self.types[x]} with padding {p}"
+                    f"pool: a window of {d * (k - 1) + 1} does not fit dimension {len(shape) - dims + n} "
+                    f"of {self.types[x]} with padding {p}"
                 )
             out = axes[len(shape) - dims + n]
             first = simplify(axis(out) * t - p[0], {out: outputs})
@@ -117,7 +118,7 @@ class PoolBuilder(GatherBuilder):
         return self._pool_windows(x, monoid, windows, divisor, with_indices, index_space)
 
     def adaptive_pool(self, x: str, monoid: str, output_size: Sequence[int | None], with_indices: bool = False) -> tuple[str, str | None]:
-        """Output i of n pools the positions floor(i * extent / n) up to ceil((i + 1) * extent / n), as torch does (None: extent unchanged)."""
+        """Output i of n pools the positions floor(i * extent / n) up to ceil((i + 1) * extent / n); None: extent unchanged."""
         shape = self.shape_of(x)
         dims = len(output_size)
         axes, taps = axis_names(len(shape)), axis_names(dims, "k")

@@ -13,7 +13,8 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, I32, I64, DType, compute_dtype
 from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, Attribute, Type
-from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Read, const
+from tilefuse.ir.ops import MONOIDS
+from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Read
 from tilefuse.ir.tensor_elementwise import converted, normal_axes, normal_axis
 from tilefuse.ir.tensor_layout import LayoutBuilder
 
@@ -159,7 +160,10 @@ class ReduceBuilder(LayoutBuilder):
         return self._norm_results("layer_norm", x, kept_shape(self.shape_of(x), over, True), attributes, more)
 
     def rms_norm(self, x: str, axes: Axes, weight: str | None = None, eps: float = 1e-6) -> tuple[str, str]:
-        """x * rstd * weight with rstd = 1 / sqrt(mean(x * x) + eps) over `axes`; results y and rstd (compute dtype, extents 1 on `axes`)."""
+        """x * rstd * weight with rstd = 1 / sqrt(mean(x * x) + eps) over `axes`; results y and rstd.
+
+        Shapes: rstd: extents 1 on `axes`, in the compute dtype
+        """
         over = normal_axes(axes, self.rank_of(x))
         attributes: dict[str, Attribute] = {"axes": over, "eps": eps, "has_weight": weight is not None}
         more = () if weight is None else (weight,)
@@ -195,12 +199,5 @@ class ReduceBuilder(LayoutBuilder):
 
 
 def identity_of(monoid: str, dtype: DType) -> Const:
-    """The element that changes nothing under sum, prod, max or min."""
-    if monoid in ("sum", "prod"):
-        return const(0 if monoid == "sum" else 1, dtype)
-    if dtype.is_float:
-        return const(float("-inf") if monoid == "max" else float("inf"), dtype)
-    if dtype.kind == "bool":
-        return const(monoid == "min", dtype)
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-    return const(low if monoid == "max" else low + (1 << dtype.bits) - 1, dtype)
+    """The element that changes nothing under a monoid with one component."""
+    return MONOIDS[monoid].identity(dtype)[0]
