@@ -1,0 +1,109 @@
+"""What is known of index expressions inside guards: intervals that follow from extents and from the bounds that hold.
+
+A fact says that an index expression without constant lies in an interval. Entering a guard's `then` adds its bounds as facts;
+entering `otherwise` adds the opposite where that is an interval, which is how a concatenation proves its second operand's reads.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilefuse.ir.affine import Affine, Atom, Extents, FloorDiv, Mod
+from tilefuse.ir.scalar import Bound
+
+Interval = tuple[int, int]
+Facts = tuple[tuple[Affine, Interval], ...]
+
+
+def bounds_given(e: Affine, extents: Extents, facts: Facts) -> Interval | None:
+    """Smallest and largest value of `e` (both included) where all facts hold; None where an axis of unknown extent occurs.
+
+    Low above high means that the facts contradict each other: the place is never reached. Conservative otherwise.
+    """
+    low: int | None = e.const
+    high: int | None = e.const
+    for atom, c in e.terms:
+        inner = _atom_bounds(atom, extents, facts)
+        if inner is None:
+            low = high = None
+            break
+        assert low is not None and high is not None
+        low, high = low + min(inner[0] * c, inner[1] * c), high + max(inner[0] * c, inner[1] * c)
+    best = None if low is None or high is None else (low, high)
+    for n, (known, interval) in enumerate(facts):
+        factor = _multiple(e, known)
+        if not factor:
+            continue
+        rest = bounds_given(e - known * factor, extents, facts[:n] + facts[n + 1:])
+        if rest is None:
+            continue
+        ends = (interval[0] * factor, interval[1] * factor)
+        found = (rest[0] + min(ends), rest[1] + max(ends)) if interval[0] <= interval[1] else (1, 0)
+        best = found if best is None else (max(best[0], found[0]), min(best[1], found[1]))
+    return best
+
+
+def _multiple(e: Affine, part: Affine) -> int:
+    """The factor k for which e - k * part has no atom of `part`; 0 if there is none."""
+    coefficients = dict(e.terms)
+    factor = 0
+    for atom, c in part.terms:
+        have = coefficients.get(atom, 0)
+        if have == 0 or have % c or (factor and have // c != factor):
+            return 0
+        factor = have // c
+    return factor
+
+
+def _atom_bounds(atom: Atom, extents: Extents, facts: Facts) -> Interval | None:
+    match atom:
+        case str():
+            return (0, max(extents[atom] - 1, 0)) if atom in extents else None
+        case FloorDiv(of, by):
+            inner = bounds_given(of, extents, facts)
+            return None if inner is None else (inner[0] // by, inner[1] // by)
+        case Mod(of, by):
+            inner = bounds_given(of, extents, facts)
+            if inner is not None and inner[0] // by == inner[1] // by and inner[0] <= inner[1]:
+                return inner[0] % by, inner[1] % by
+            return 0, by - 1
+    raise TypeError(f"not an index atom: {atom!r}")
+
+
+def _fact(e: Affine, low: int, high: int) -> tuple[Affine, Interval]:
+    return Affine(e.terms), (low - e.const, high - e.const)
+
+
+def assume(bounds: Iterable[Bound], facts: Facts) -> Facts:
+    """The facts that hold where all `bounds` do too. Bounds on constants add nothing."""
+    return facts + tuple(_fact(b.index, b.low, b.high - 1) for b in bounds if b.index.terms)
+
+
+def deny(bounds: Iterable[Bound], extents: Extents, facts: Facts) -> Facts:
+    """The facts that hold where not all `bounds` do: something new only if all but one of them always hold, and that one can be
+    broken on one side only."""
+    open_ones = [(b, bounds_given(b.index, extents, facts)) for b in bounds]
+    open_ones = [(b, r) for b, r in open_ones if r is None or r[0] < b.low or r[1] >= b.high]
+    if len(open_ones) != 1:
+        return facts
+    bound, span = open_ones[0]
+    if span is None or not bound.index.terms:
+        return facts
+    if bound.low >= bound.high:
+        return facts
+    if span[0] >= bound.low:
+        return (*facts, _fact(bound.index, max(bound.high, span[0]), span[1]))
+    if span[1] < bound.high:
+        return (*facts, _fact(bound.index, span[0], min(bound.low - 1, span[1])))
+    return facts
+
+
+def always(bound: Bound, extents: Extents, facts: Facts = ()) -> bool:
+    """Whether the bound holds at every point that the facts allow."""
+    span = bounds_given(bound.index, extents, facts)
+    return span is not None and (span[0] > span[1] or (span[0] >= bound.low and span[1] < bound.high))
+
+
+def never(bound: Bound, extents: Extents, facts: Facts = ()) -> bool:
+    """Whether the bound fails at every point that the facts allow."""
+    span = bounds_given(bound.index, extents, facts)
+    return span is not None and (span[0] > span[1] or span[1] < bound.low or span[0] >= bound.high)

@@ -1,0 +1,250 @@
+"""The rules that every graph keeps. `verify` returns findings; who calls decides whether they are the user's slip or ours.
+
+Each rule has a name (the keys of `RULES`). That reads are in range is proved from the extents and the enclosing guards; a graph
+whose reads are in range but not provably so is rejected, so that kernels never need a run-time check.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilefuse.base.errors import CompilerError, VerifyError
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, SCATTER_MONOIDS, Graph, Node, Type
+from tilefuse.ir.ops import dtype_of, monoid_result
+from tilefuse.ir.ranges import Facts, assume, bounds_given, deny
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read
+
+RULES: dict[str, str] = {
+    "one-definition": "every value has one definition",
+    "defined-before-use": "a node reads inputs and earlier nodes only",
+    "known-kind": "the kind is one of the closed list, and its fields are those of the kind",
+    "axes-match": "axes are distinct, one a result dimension; extents are not negative; every axis used is in the iteration domain",
+    "subscripts-match": "a read or lookup has one subscript a dimension",
+    "reads-in-range": "every read is proved in range from extents and guards",
+    "lookups-placed": "lookups occur in gather nodes and in scatters only",
+    "types-match": "operands fit their functions, arithmetic happens in arithmetic types, a body has its node's dtype",
+    "results-exist": "results are values of the graph; an update gives an input a value of its type, once",
+}
+_MONOIDS = {"reduce": REDUCE_MONOIDS, "scan": SCAN_MONOIDS, "scatter": SCATTER_MONOIDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken rule. `node` is the node's name, or "" for the graph as a whole."""
+
+    rule: str
+    node: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {'%' + self.node + ': ' if self.node else ''}{self.message}"
+
+
+def verify(graph: Graph) -> list[Finding]:
+    """All broken rules, in graph order; empty if there are none. Never raises. Cost: linear in the size of all bodies."""
+    found: list[Finding] = []
+    types: dict[str, Type] = {}
+    for item in graph.inputs:
+        if item.name in types:
+            found.append(Finding("one-definition", "", f"input %{item.name} is defined twice"))
+        if any(extent < 0 for extent in item.type.shape):
+            found.append(Finding("axes-match", "", f"input %{item.name}: {item.type} has a negative extent"))
+        types[item.name] = item.type
+    for node in graph.nodes:
+        found.extend(verify_node(node, types))
+        if node.name in types:
+            found.append(Finding("one-definition", node.name, f"%{node.name} is defined twice"))
+        types[node.name] = node.type
+    found.extend(_check_results(graph, types))
+    return found
+
+
+def check(graph: Graph, where: str) -> None:
+    """Raises: VerifyError that names every broken rule; `where` says what made the graph (a pass, a frontend)."""
+    found = verify(graph)
+    if found:
+        listed = "\n".join(f"  {finding}" for finding in found[:20])
+        more = f"\n  and {len(found) - 20} more" if len(found) > 20 else ""
+        raise VerifyError(f"graph @{graph.name} breaks {len(found)} rule(s):\n{listed}{more}", where=where)
+
+
+def _check_results(graph: Graph, types: dict[str, Type]) -> Iterator[Finding]:
+    for result in graph.results:
+        if result not in types:
+            yield Finding("results-exist", "", f"result %{result} is not a value of the graph")
+    inputs = {i.name for i in graph.inputs}
+    updated: set[str] = set()
+    for target, value in graph.updates:
+        if target not in inputs:
+            yield Finding("results-exist", "", f"update of %{target}, which is not an input")
+        if target in updated:
+            yield Finding("results-exist", "", f"%{target} is updated twice")
+        updated.add(target)
+        if value not in types:
+            yield Finding("results-exist", "", f"update of %{target} with %{value}, which is not a value of the graph")
+        elif target in types and types[target] != types[value]:
+            yield Finding("results-exist", "", f"update of %{target}: {types[target]} with %{value}: {types[value]}")
+
+
+def verify_node(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
+    """The broken rules of one node; `types` are those of the values it may read."""
+    shape_findings = list(_check_form(node, types))
+    yield from shape_findings
+    undefined = [v for v in node.reads() if v not in types]
+    for value in undefined:
+        yield Finding("defined-before-use", node.name, f"reads %{value}, which is not defined before it")
+    if shape_findings or undefined or node.category == "library":
+        return
+    assert node.body is not None
+    type_findings = list(_check_types(node, types))
+    yield from type_findings
+    if type_findings:
+        return
+    extents = node.extents
+    places = (node.body, *node.target)
+    if any(extent == 0 for extent in extents.values()):
+        places = ()  # nothing is evaluated, so nothing is read
+    for e in places:
+        yield from _Subscripts(node, types, extents).walk(e, ())
+
+
+def _check_form(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
+    """Kind, fields and axes."""
+    def broken(rule: str, message: str) -> Finding:
+        return Finding(rule, node.name, message)
+
+    category, detail = node.category, node.detail
+    if category == "library":
+        if not detail:
+            yield broken("known-kind", "a library node names its operator: library.NAME")
+        if node.axes or node.over or node.along or node.body is not None or node.target:
+            yield broken("known-kind", "a library node has operands and attributes only")
+        if list(node.attributes) != sorted(node.attributes, key=lambda pair: pair[0]):
+            yield broken("known-kind", "attributes are not sorted by name")
+        if len({name for name, _ in node.attributes}) != len(node.attributes):
+            yield broken("known-kind", "an attribute is given twice")
+        return
+    known = node.kind in ("map", "gather") or detail in _MONOIDS.get(category, ())
+    if not known:
+        yield broken("known-kind", f"unknown kind {node.kind}")
+        return
+    if node.body is None:
+        yield broken("known-kind", "has no body")
+    if node.attributes:
+        yield broken("known-kind", "only library nodes have attributes")
+    if any(extent < 0 for extent in (*node.type.shape, *(extent for _, extent in node.over))):
+        yield broken("axes-match", "an extent is negative")
+    if category != "reduce" and category != "scatter" and node.over:
+        yield broken("known-kind", f"a {category} has no reduced axes")
+    if (category == "scan") != bool(node.along) or (node.along and node.along not in node.axes):
+        yield broken("axes-match", f"along names {node.along or 'no axis'}; a scan, and nothing else, runs along one of its axes")
+    if category == "scatter":
+        yield from _check_scatter_form(node, types)
+    else:
+        if node.target or node.operands:
+            yield broken("known-kind", f"a {category} has neither a target nor operands")
+        if len(node.axes) != len(node.type.shape):
+            yield broken("axes-match", f"{len(node.axes)} axes for {len(node.type.shape)} dimensions")
+    axes = (*node.axes, *(name for name, _ in node.over))
+    if len(set(axes)) != len(axes):
+        yield broken("axes-match", f"an axis occurs twice among {' '.join(axes)}")
+
+
+def _check_scatter_form(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
+    if node.axes:
+        yield Finding("axes-match", node.name, "a scatter's domain is given by over, not by axes")
+    if len(node.operands) != 1:
+        yield Finding("known-kind", node.name, f"a scatter starts from one value, not {len(node.operands)}")
+    elif node.operands[0] in types and types[node.operands[0]] != node.type:
+        base = node.operands[0]
+        yield Finding("types-match", node.name, f"has type {node.type}, but its initial contents %{base}: {types[base]}")
+    if len(node.target) != len(node.type.shape):
+        yield Finding("subscripts-match", node.name, f"{len(node.target)} target subscripts for {len(node.type.shape)} dimensions")
+
+
+def _check_types(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
+    def read_dtype(value: str) -> DType:
+        return types[value].dtype
+
+    assert node.body is not None
+    category, detail = node.category, node.detail
+    try:
+        found = dtype_of(node.body, read_dtype)
+        if category in ("reduce", "scan") or (category == "scatter" and detail != "set"):
+            found = monoid_result(detail, found)
+        for subscript in node.target:
+            kind = dtype_of(subscript, read_dtype)
+            if not kind.is_integer:
+                yield Finding("types-match", node.name, f"a target subscript is {kind}, not an integer")
+    except CompilerError as error:
+        yield Finding("types-match", node.name, error.message + (f" ({error.where})" if error.where else "")
+                      + (f"; {error.hint}" if error.hint else ""))
+        return
+    if found != node.type.dtype:
+        yield Finding("types-match", node.name, f"has dtype {node.type.dtype}, but its body gives {found}")
+
+
+class _Subscripts:
+    """Walks one body and checks every subscript under the guards around it."""
+
+    def __init__(self, node: Node, types: dict[str, Type], extents: dict[str, int]) -> None:
+        self.node = node
+        self.types = types
+        self.extents = extents
+
+    def broken(self, rule: str, message: str) -> Finding:
+        return Finding(rule, self.node.name, message)
+
+    def axes_known(self, e: Affine) -> Iterator[Finding]:
+        for name in sorted(e.axes() - self.extents.keys()):
+            yield self.broken("axes-match", f"{e} uses the axis {name}, which is not in the iteration domain")
+
+    def walk(self, e: Expr, facts: Facts) -> Iterator[Finding]:
+        match e:
+            case Const():
+                return
+            case Read(value, index):
+                yield from self.read(value, index, facts)
+            case Index(affine):
+                yield from self.axes_known(affine)
+            case Lookup(value, subscripts):
+                yield from self.lookup(value, subscripts)
+                for s in subscripts:
+                    yield from self.walk(s, facts)
+            case Call(_, args):
+                for a in args:
+                    yield from self.walk(a, facts)
+            case Guard(bounds, then, otherwise):
+                unknown = [finding for b in bounds for finding in self.axes_known(b.index)]
+                yield from unknown
+                if unknown:
+                    return
+                yield from self.walk(then, assume(bounds, facts))
+                yield from self.walk(otherwise, deny(bounds, self.extents, facts))
+
+    def lookup(self, value: str, subscripts: tuple[Expr, ...]) -> Iterator[Finding]:
+        if self.node.category not in ("gather", "scatter"):
+            yield self.broken("lookups-placed", f"lookup of %{value} in a {self.node.kind}; only gather and scatter nodes have lookups")
+        shape = self.types[value].shape
+        if len(subscripts) != len(shape):
+            yield self.broken("subscripts-match", f"%{value} has {len(shape)} dimensions, lookup gives {len(subscripts)} subscripts")
+        elif any(extent == 0 for extent in shape):
+            yield self.broken("reads-in-range", f"lookup of %{value}: {self.types[value]}, which has no elements")
+
+    def read(self, value: str, index: tuple[Affine, ...], facts: Facts) -> Iterator[Finding]:
+        shape = self.types[value].shape
+        if len(index) != len(shape):
+            yield self.broken("subscripts-match", f"%{value} has {len(shape)} dimensions, read with {len(index)} subscripts")
+            return
+        for dimension, (e, extent) in enumerate(zip(index, shape, strict=True)):
+            unknown = list(self.axes_known(e))
+            if unknown:
+                yield from unknown
+                continue
+            span = bounds_given(e, self.extents, facts)
+            assert span is not None
+            if span[0] <= span[1] and (span[0] < 0 or span[1] >= extent):
+                yield self.broken("reads-in-range", f"%{value}[{', '.join(map(str, index))}]: dimension {dimension} runs over"
+                                  f" {span[0]} .. {span[1]}, but the extent is {extent}")
