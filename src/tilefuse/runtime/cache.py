@@ -280,3 +280,16 @@ def require_folder(cache: KernelCache) -> Path:
     if cache.folder is None:
         raise UserError("the kernel cache is off or its folder cannot be written", hint="set TILEFUSE_CACHE_DIR and unset TILEFUSE_CACHE")
     return cache.folder
+
+
+_caches: dict[str, KernelCache] = {}
+
+
+def cache_of(enabled: bool, folder: str) -> KernelCache:
+    """The cache that options name: off, in `folder`, or in the user's default folder. One object a folder and process."""
+    named = {"TILEFUSE_CACHE_DIR": folder} if folder else {}
+    where = default_folder({**os.environ, **named}) if enabled else None
+    name = "" if where is None else str(where)
+    if name not in _caches:
+        _caches[name] = KernelCache(where)
+    return _caches[name]

@@ -1,0 +1,164 @@
+"""A program as one file: spec, sources, machine code, constants. Loading compiles nothing and needs no part of the compiler.
+
+```text
+program.json      the spec            kernels.json   symbol, payload and processor of each kernel
+sources/K.cu      for the reader      payloads/SHA   machine code, each once
+constants.json    dtype, shape, strides, offset      constants.bin   their storage, 64-byte aligned
+```
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilefuse.base.errors import UnsupportedDeviceError, UserError
+from tilefuse.base.options import Options
+from tilefuse.runtime.cache import CacheEntry
+from tilefuse.runtime.cuda_api import describe_device
+from tilefuse.runtime.host import host_identity
+from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
+from tilefuse.runtime.program import Program
+from tilefuse.runtime.spec import KernelCode
+from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
+
+CONSTANT_ALIGNMENT_BYTES = 64
+_SUFFIX = {"cuda": ".cu", "host": ".cpp"}
+
+
+def save_program(program: Program, path: Path | str) -> None:
+    """Writes `program` to one file; it appears whole or not at all. Raises: UserError when it cannot be written."""
+    target = Path(path)
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".part-", delete=False) as file:
+            part = Path(file.name)
+        try:
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+                _write(program, archive)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write the program to {target}: {error.strerror or error}") from error
+
+
+def _write(program: Program, archive: zipfile.ZipFile) -> None:
+    archive.writestr("program.json", spec_to_json(program.spec), zipfile.ZIP_DEFLATED)
+    rows: list[dict[str, Any]] = []
+    written: set[str] = set()
+    for kernel, binary in zip(program.spec.kernels, program.binaries, strict=True):
+        sha = hashlib.sha256(binary.payload).hexdigest()
+        rows.append({"name": kernel.name, "symbol": binary.symbol, "payload": sha, "log": binary.log,
+                     "processor": host_identity() if kernel.target == "host" else kernel.arch})
+        archive.writestr(f"sources/{kernel.name}{_SUFFIX.get(kernel.target, '.txt')}", kernel.source, zipfile.ZIP_DEFLATED)
+        if sha not in written:
+            written.add(sha)
+            archive.writestr(f"payloads/{sha}", binary.payload, zipfile.ZIP_DEFLATED)
+    archive.writestr("kernels.json", json.dumps(rows, indent=1), zipfile.ZIP_DEFLATED)
+    _write_constants(program, archive)
+
+
+def _write_constants(program: Program, archive: zipfile.ZipFile) -> None:
+    """Constants one after the other, so that loading is one read; a storage that several share is written once."""
+    rows: dict[str, dict[str, Any]] = {}
+    places: dict[tuple[int, tuple[int, ...], tuple[int, ...], str], int] = {}
+    position = 0
+    with archive.open("constants.bin", "w", force_zip64=True) as file:
+        for name, tensor in program.constants.items():
+            key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype))
+            row = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "strides": list(tensor.stride())}
+            if key not in places:
+                data = _storage(tensor)
+                places[key] = position
+                padding = -len(data) % CONSTANT_ALIGNMENT_BYTES
+                file.write(data)
+                file.write(b"\0" * padding)
+                position += len(data) + padding
+            rows[name] = {**row, "offset": places[key]}
+    archive.writestr("constants.json", json.dumps(rows, indent=1), zipfile.ZIP_DEFLATED)
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides))
+
+
+def _storage(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().as_strided((_span(tuple(tensor.shape), tensor.stride()),), (1,)).cpu()
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def load_program(path: Path | str, device: str | torch.device | None = None, options: Options | None = None) -> Program:
+    """The saved program, ready to run; nothing is compiled.
+
+    Raises: UserError when the file is missing, damaged or of another version; UnsupportedDeviceError when its machine code
+    is for another processor or GPU.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            spec = spec_from_json(archive.read("program.json").decode())
+            binaries = _read_binaries(archive, spec.kernels)
+            constants = _read_constants(archive)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}") from error
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError) as error:
+        raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error
+    where = spec.device if device is None else device
+    program_device = "host" if where in ("host", "cpu") or str(where).startswith("cpu") else where
+    _check_processor(path, spec.kernels, binaries, program_device)
+    return Program(spec, constants, program_device, options, binaries=[entry for entry, _ in binaries])
+
+
+def _read_binaries(archive: zipfile.ZipFile, kernels: tuple[KernelCode, ...]) -> list[tuple[CacheEntry, str]]:
+    rows = json.loads(archive.read("kernels.json"))
+    if [row["name"] for row in rows] != [k.name for k in kernels]:
+        raise ValueError("its kernels are not those of its plan")
+    payloads: dict[str, bytes] = {}
+    for row in rows:
+        sha = row["payload"]
+        if sha not in payloads:
+            payloads[sha] = archive.read(f"payloads/{sha}")
+            if hashlib.sha256(payloads[sha]).hexdigest() != sha:
+                raise ValueError(f"the machine code of kernel {row['name']} is damaged")
+    return [(CacheEntry(payloads[row["payload"]], row["symbol"], row["log"]), row["processor"]) for row in rows]
+
+
+def _read_constants(archive: zipfile.ZipFile) -> dict[str, torch.Tensor]:
+    rows = json.loads(archive.read("constants.json"))
+    data = bytearray(archive.read("constants.bin"))
+    # A fresh tensor is aligned as kernels need it; a Python buffer is not.
+    storage = torch.empty(len(data), dtype=torch.uint8)
+    if data:
+        storage.copy_(torch.frombuffer(data, dtype=torch.uint8))
+    found: dict[str, torch.Tensor] = {}
+    for name, row in rows.items():
+        dtype, shape, strides = TORCH_DTYPES[row["dtype"]], tuple(row["shape"]), tuple(row["strides"])
+        num_bytes = _span(shape, strides) * dtype.itemsize
+        found[name] = storage[row["offset"]:row["offset"] + num_bytes].view(dtype).as_strided(shape, strides)
+    return found
+
+
+def _check_processor(path: Path | str, kernels: tuple[KernelCode, ...], binaries: list[tuple[CacheEntry, str]], device: object) -> None:
+    for kernel, (_, processor) in zip(kernels, binaries):
+        if kernel.target == "host" and processor != host_identity():
+            raise UnsupportedDeviceError(f"{path} holds machine code for the processor {processor}, this one is {host_identity()}",
+                                         hint="compile and save the program on this machine")
+        if kernel.target == "cuda" and torch.cuda.is_available():
+            index = torch.device(str(device)).index
+            arch = describe_device(torch.cuda.current_device() if index is None else index).arch
+            if not _runs_on(kernel.arch, arch):
+                raise UnsupportedDeviceError(f"{path} holds machine code for {kernel.arch}, this GPU is {arch}",
+                                             hint=f"compile and save the program for {arch}")
+
+
+def _runs_on(compiled: str, device: str) -> bool:
+    """Machine code runs on its own architecture, and on later minor versions unless it uses one architecture's own instructions."""
+    if compiled.endswith("a"):
+        return compiled == device
+    have, want = int(device.strip("sm_a")), int(compiled.strip("sm_"))
+    return have // 10 == want // 10 and have >= want

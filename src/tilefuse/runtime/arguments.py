@@ -1,0 +1,129 @@
+"""What a program asks of each argument, and what becomes of one that does not fit as it is.
+
+Wrong shape, dtype or device is the caller's slip and an error that names the argument. Other strides, or an address that is
+not a multiple of 16, are legal in torch: the kernels were compiled for one layout, so such an argument is copied into it.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilefuse.base.errors import InternalError, ShapeError, TypeMismatchError, UserError
+from tilefuse.runtime.call_plan import Slot, storage_bytes
+from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
+from tilefuse.runtime.spec import Value
+
+POINTER_ALIGNMENT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One input of a program. `index` numbers its value; `slots` are the pointer arguments that point into it."""
+
+    name: str
+    position: int
+    index: int
+    dtype: torch.dtype
+    shape: torch.Size
+    strides: tuple[int, ...]
+    slots: tuple[Slot, ...]
+    updated: bool
+
+    def describe(self) -> str:
+        return f"{DTYPE_NAMES[self.dtype]}[{', '.join(map(str, self.shape))}]"
+
+
+def make_argument(value: Value, position: int, index: int, slots: tuple[Slot, ...], updated: bool) -> Argument:
+    """The argument of an input value."""
+    if value.dtype not in TORCH_DTYPES:
+        raise InternalError(f"input {value.name} has an unknown dtype {value.dtype!r}")
+    return Argument(value.name, position, index, TORCH_DTYPES[value.dtype], torch.Size(value.shape), tuple(value.strides), slots, updated)
+
+
+def fits(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the elements lie as `strides` say (extents of 1 may have any stride) at an address that kernels can use."""
+    if 0 in shape:
+        return True
+    same = all(n == 1 or have == want for n, have, want in zip(shape, tensor.stride(), strides))
+    return same and tensor.data_ptr() % POINTER_ALIGNMENT_BYTES == 0
+
+
+def relaid(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """A copy of `tensor` with the given strides (on its device)."""
+    copy = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+    # Expanded layouts (stride 0) have several elements in one place, all equal: one write suffices, and torch refuses more.
+    squeezed = [slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides)]
+    copy[tuple(squeezed)].copy_(tensor[tuple(squeezed)])
+    return copy
+
+
+def as_tensor(given: Any, name: str) -> torch.Tensor:
+    """A torch tensor over the same memory. Raises: TypeMismatchError for what is no tensor."""
+    if isinstance(given, torch.Tensor):
+        return given
+    if hasattr(given, "__array_interface__") and not getattr(getattr(given, "flags", None), "writeable", True):
+        # Torch warns of read-only memory; the program writes only to inputs that it updates.
+        return torch.from_numpy(given.copy())
+    if hasattr(given, "__dlpack__"):
+        try:
+            return torch.from_dlpack(given)
+        except (TypeError, RuntimeError, BufferError):
+            pass
+    if hasattr(given, "__array__"):
+        try:
+            return torch.from_numpy(given.__array__())
+        except TypeError as error:
+            raise TypeMismatchError(f"argument {name} is an array of a type that torch lacks: {error}") from error
+    raise TypeMismatchError(f"argument {name} is a {type(given).__name__}, not a tensor", hint="pass a torch tensor or a DLPack array")
+
+
+def adapt(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
+    """The argument as the kernels need it: itself, or a copy with the right strides and alignment.
+
+    Raises: TypeMismatchError, ShapeError or UserError (device), naming the argument and both sides of the difference.
+    """
+    tensor = as_tensor(given, want.name)
+    where = f"argument {want.position} ({want.name})"
+    if tensor.dtype != want.dtype:
+        found = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
+        raise TypeMismatchError(f"{where} has dtype {found}, expected {DTYPE_NAMES[want.dtype]}",
+                                hint=f"convert it with .to({want.dtype}), or compile for this dtype")
+    if tensor.shape != want.shape:
+        raise ShapeError(f"{where} has shape {tuple(tensor.shape)}, expected {tuple(want.shape)}",
+                         hint="a program is compiled for one set of shapes; compile for this one")
+    if tensor.device != device:
+        if tensor.dim() == 0 and tensor.device.type == "cpu" and not want.updated:
+            return tensor.to(device)
+        raise UserError(f"{where} is on {tensor.device}, the program runs on {device}", hint=f"move it with .to('{device}')")
+    if tensor.layout != torch.strided:
+        raise TypeMismatchError(f"{where} has layout {tensor.layout}, expected a dense tensor", hint="convert it with .to_dense()")
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    if fits(tensor, want.shape, want.strides):
+        return tensor
+    if want.updated and any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride())):
+        raise ShapeError(f"{where} is updated in place, but several of its elements share memory (strides {tensor.stride()})",
+                         hint="pass a tensor without expanded axes, as .contiguous() gives")
+    return relaid(tensor, want.shape, want.strides)
+
+
+def bind_constant(given: Any, value: Value, device: torch.device) -> torch.Tensor:
+    """A constant on the program's device, in the layout of its value; the caller's own memory where that fits.
+
+    Raises: TypeMismatchError or ShapeError when the data is not what the program was compiled for.
+    """
+    tensor = as_tensor(given, value.name).detach()
+    want = TORCH_DTYPES[value.dtype]
+    if tensor.dtype != want:
+        if DTYPE_NAMES.get(tensor.dtype) is None or tensor.element_size() != want.itemsize:
+            raise TypeMismatchError(f"constant {value.name} has dtype {tensor.dtype}, expected {want}")
+        # numpy has no bf16 or f8: their bits travel as integers of the same size.
+        if tensor.dtype.is_floating_point or want not in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.bool):
+            raise TypeMismatchError(f"constant {value.name} has dtype {tensor.dtype}, expected {want}")
+        tensor = tensor.view(want)
+    if tuple(tensor.shape) != value.shape:
+        raise ShapeError(f"constant {value.name} has shape {tuple(tensor.shape)}, expected {value.shape}")
+    tensor = tensor.to(device)
+    return tensor if storage_bytes(value) == 0 or fits(tensor, value.shape, value.strides) else relaid(tensor, value.shape, value.strides)

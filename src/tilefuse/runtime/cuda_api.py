@@ -1,0 +1,208 @@
+"""The CUDA driver, called directly: which devices there are, loading of machine code, and launches with everything prepared.
+
+A launch is one foreign call with four ready pointers, a few hundred nanoseconds of Python; a wrapper that takes the launch
+apart on every call costs several times that. The structures are the driver's documented binary interface, which is stable.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilefuse.base.errors import DeviceError, OutOfMemoryError
+from tilefuse.target.launch import Launch
+
+OUT_OF_MEMORY = 2
+INVALID_CONTEXT = 201
+
+_CLUSTER_DIMENSION = 4
+_MAX_DYNAMIC_SHARED_BYTES = 8
+_NON_PORTABLE_CLUSTER = 13
+_PORTABLE_CLUSTER_BLOCKS = 8
+
+_ATTRIBUTES = {
+    "max_threads_per_block": 1, "warp_size": 10, "num_multiprocessors": 16, "l2_bytes": 38, "max_threads_per_multiprocessor": 39,
+    "major": 75, "minor": 76, "shared_bytes_per_multiprocessor": 81, "registers_per_multiprocessor": 82, "shared_bytes_per_block": 97,
+    "max_blocks_per_multiprocessor": 106,
+}
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: an identifier and 64 bytes of value. Source: CUDA driver interface, cuda.h."""
+
+    _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_uint * 16)]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig. Source: CUDA driver interface, cuda.h; a test compares it with what cuda.bindings lays out."""
+
+    _fields_ = [("grid_x", ctypes.c_uint), ("grid_y", ctypes.c_uint), ("grid_z", ctypes.c_uint),
+                ("block_x", ctypes.c_uint), ("block_y", ctypes.c_uint), ("block_z", ctypes.c_uint),
+                ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
+                ("attributes", ctypes.c_void_p), ("num_attributes", ctypes.c_uint)]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """A CUDA device as the driver describes it. `facts`: driver attributes by our names; bytes where the name says so."""
+
+    index: int
+    name: str
+    arch: str
+    memory_bytes: int
+    facts: tuple[tuple[str, int], ...]
+
+
+@functools.cache
+def driver() -> Any:
+    """The initialised driver library. Raises: DeviceError when there is no driver or no device."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceError(f"no CUDA driver: {error}", hint="install the NVIDIA driver, or compile with device='host'") from error
+    code = library.cuInit(0)
+    if code:
+        raise DeviceError(f"cuInit failed with code {code} ({_name(library, code)})", hint="is a GPU visible? see CUDA_VISIBLE_DEVICES")
+    return library
+
+
+def _name(library: Any, code: int) -> str:
+    text = ctypes.c_char_p()
+    library.cuGetErrorName(code, ctypes.byref(text))
+    return text.value.decode() if text.value else "unknown error"
+
+
+def check(code: int, call: str, note: str = "") -> None:
+    """Nothing for code 0. Raises: OutOfMemoryError or DeviceError with call, code, its name and `note`."""
+    if code:
+        kind = OutOfMemoryError if code == OUT_OF_MEMORY else DeviceError
+        raise kind(f"{call} failed with code {code} ({_name(driver(), code)}){f': {note}' if note else ''}")
+
+
+def has_device() -> bool:
+    """Whether a CUDA driver with at least one device is there. Does not import torch."""
+    try:
+        return num_devices() > 0
+    except DeviceError:
+        return False
+
+
+def num_devices() -> int:
+    """Number of CUDA devices that this process sees. Raises: DeviceError without a driver."""
+    count = ctypes.c_int()
+    check(driver().cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+    return count.value
+
+
+@functools.cache
+def describe_device(index: int) -> CudaDevice:
+    """What the driver knows of device number `index`. Raises: DeviceError when there is none of that number."""
+    library = driver()
+    handle = ctypes.c_int()
+    check(library.cuDeviceGet(ctypes.byref(handle), index), "cuDeviceGet", f"device {index}, of {num_devices()}")
+    name = ctypes.create_string_buffer(256)
+    check(library.cuDeviceGetName(name, 256, handle), "cuDeviceGetName")
+    memory = ctypes.c_size_t()
+    check(library.cuDeviceTotalMem_v2(ctypes.byref(memory), handle), "cuDeviceTotalMem")
+    facts: dict[str, int] = {}
+    for fact, number in _ATTRIBUTES.items():
+        value = ctypes.c_int()
+        check(library.cuDeviceGetAttribute(ctypes.byref(value), number, handle), "cuDeviceGetAttribute", fact)
+        facts[fact] = value.value
+    return CudaDevice(index, name.value.decode(), arch_name(facts["major"], facts["minor"]), memory.value, tuple(facts.items()))
+
+
+def arch_name(major: int, minor: int) -> str:
+    """What to compile for: from 9.0 on the variant with the architecture's own instructions, as in "sm_90a"."""
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
+_contexts: dict[int, ctypes.c_void_p] = {}
+_modules: dict[tuple[str, int], ctypes.c_void_p] = {}
+_guard = threading.Lock()
+
+
+def use_device(index: int) -> None:
+    """Makes the device's primary context (the one torch uses) current in this thread. Raises: DeviceError."""
+    library = driver()
+    with _guard:
+        context = _contexts.get(index)
+        if context is None:
+            context = ctypes.c_void_p()
+            check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), index), "cuDevicePrimaryCtxRetain")
+            _contexts[index] = context
+    check(library.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+
+
+def load_function(payload: bytes, symbol: str, launch: Launch, device_index: int) -> int:
+    """Handle of kernel `symbol` of a cubin on a device, with the attributes that `launch` needs set.
+
+    Machine code is loaded once a process and device.
+    Raises: DeviceError when it does not fit the device or lacks the symbol, or the launch asks for more than the device has.
+    """
+    library = driver()
+    use_device(device_index)
+    key = (hashlib.sha256(payload).hexdigest(), device_index)
+    with _guard:
+        module = _modules.get(key)
+        if module is None:
+            module = ctypes.c_void_p()
+            check(library.cuModuleLoadData(ctypes.byref(module), payload), "cuModuleLoadData",
+                  f"kernel {symbol} on {describe_device(device_index).name}")
+            _modules[key] = module
+    function = ctypes.c_void_p()
+    check(library.cuModuleGetFunction(ctypes.byref(function), module, symbol.encode()), "cuModuleGetFunction", symbol)
+    if launch.shared_bytes:
+        check(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes), "cuFuncSetAttribute",
+              f"kernel {symbol} wants {launch.shared_bytes} bytes of shared memory a block")
+    if launch.cluster > _PORTABLE_CLUSTER_BLOCKS:
+        check(library.cuFuncSetAttribute(function, _NON_PORTABLE_CLUSTER, 1), "cuFuncSetAttribute",
+              f"kernel {symbol} wants clusters of {launch.cluster} blocks")
+    assert function.value is not None
+    return function.value
+
+
+@functools.cache
+def _launch_call() -> Any:
+    call = driver().cuLaunchKernelEx
+    call.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    call.restype = ctypes.c_int
+    return call
+
+
+def launch_config(launch: Launch, stream: int) -> tuple[LaunchConfig, LaunchAttribute | None]:
+    """The driver's launch structures; both must stay alive as long as the configuration is used."""
+    config = LaunchConfig(grid_x=launch.num_blocks, grid_y=1, grid_z=1, block_x=launch.num_threads, block_y=1, block_z=1,
+                          shared_bytes=launch.shared_bytes, stream=stream)
+    if launch.cluster <= 1:
+        return config, None
+    attribute = LaunchAttribute(id=_CLUSTER_DIMENSION)
+    attribute.value[0], attribute.value[1], attribute.value[2] = launch.cluster, 1, 1
+    config.attributes = ctypes.addressof(attribute)
+    config.num_attributes = 1
+    return config, attribute
+
+
+def prepare_launch(function: int, launch: Launch, stream: int, parameters_address: int) -> tuple[Callable[[], int], object]:
+    """A call without arguments that starts the kernel and gives the driver's code, and what it needs kept alive.
+
+    parameters_address: of an array with the address of each argument; arguments are read when the call is made.
+    """
+    config, attribute = launch_config(launch, stream)
+    call = functools.partial(_launch_call(), ctypes.addressof(config), function, parameters_address, None)
+    return call, (config, attribute)
+
+
+def function_resources(function: int) -> dict[str, int]:
+    """Registers, and bytes of shared, local and constant memory of a loaded kernel. Raises: DeviceError."""
+    numbers = {"shared_bytes": 1, "constant_bytes": 2, "local_bytes": 3, "num_registers": 4}
+    found: dict[str, int] = {}
+    for name, number in numbers.items():
+        value = ctypes.c_int()
+        check(driver().cuFuncGetAttribute(ctypes.byref(value), number, ctypes.c_void_p(function)), "cuFuncGetAttribute", name)
+        found[name] = value.value
+    return found

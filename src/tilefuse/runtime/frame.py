@@ -1,0 +1,237 @@
+"""One call's working state: the pointer table, the tensors, and the list of operations ready to run.
+
+A frame belongs to one call at a time, and on a GPU to one stream: it owns the counters that kernels leave at zero, which
+two kernels at the same time must not share. Every operation is a call without arguments that gives 0 (or None) when all is well.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilefuse.base.errors import InternalError
+from tilefuse.runtime.arguments import fits, relaid
+from tilefuse.runtime.call_plan import CallPlan, Slot
+from tilefuse.runtime.cuda_api import prepare_launch
+from tilefuse.runtime.library import TORCH_DTYPES, call_library
+from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Value
+
+REPORT_BYTES = 4096
+
+Operation = Callable[[], int | None]
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often a program had to do what its compiled form hoped to avoid."""
+
+    calls: int = 0
+    argument_copies: int = 0
+    library_copies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What all frames of a program share. `functions`: a loaded kernel each (host: callable, CUDA: handle)."""
+
+    spec: ProgramSpec
+    plan: CallPlan
+    index_by_name: Mapping[str, int]
+    constants: Mapping[str, torch.Tensor]
+    functions: Sequence[Any]
+    device: torch.device
+    counts: Counts
+
+
+class Frame:
+    """See the module's text. `operations` and `labels` (the step each belongs to, or -1) run in order."""
+
+    def __init__(self, prepared: Prepared, stream: int) -> None:
+        self.prepared = prepared
+        plan = prepared.plan
+        self.table = np.zeros(max(plan.num_slots, 1), dtype=np.uint64)
+        self.slots: Any = (ctypes.c_uint64 * max(plan.num_slots, 1)).from_buffer(self.table.data)
+        self.report = ctypes.create_string_buffer(REPORT_BYTES)
+        self.template: list[Any] = [None] * len(prepared.index_by_name)
+        self.arena: torch.Tensor | None = None
+        self.arena_base = 0
+        self._arena_slots = np.array([s.number for s in plan.arena_slots], dtype=np.intp)
+        self._arena_offsets = np.array([s.offset_bytes for s in plan.arena_slots], dtype=np.uint64)
+        self._kept: list[object] = []
+        self._bind_constants()
+        self._bind_counters()
+        self.values: list[Any] = list(self.template)
+        self.operations: list[Operation] = []
+        self.labels: list[int] = []
+        self._build(stream)
+
+    def point(self, slots: Sequence[Slot], address: int) -> None:
+        """Lets the slots point into storage at `address`."""
+        table = self.slots
+        for slot in slots:
+            table[slot.number] = address + slot.offset_bytes
+
+    def clear(self) -> None:
+        """Forgets the call's tensors; constants stay."""
+        self.values[:] = self.template
+        if self.prepared.device.type != "cpu":
+            self.arena = None
+
+    def _bind_constants(self) -> None:
+        index_by_name = self.prepared.index_by_name
+        for name, tensor in self.prepared.constants.items():
+            self.template[index_by_name[name]] = tensor
+            self.point(self.prepared.plan.slots_by_root.get(name, ()), tensor.data_ptr())
+
+    def _bind_counters(self) -> None:
+        plan = self.prepared.plan
+        if plan.memory.counter_bytes:
+            counters = torch.zeros(plan.memory.counter_bytes, dtype=torch.uint8, device=self.prepared.device)
+            self._kept.append(counters)
+            self.point(plan.counter_slots, counters.data_ptr())
+
+    def _build(self, stream: int) -> None:
+        plan, spec = self.prepared.plan, self.prepared.spec
+        value_by_name = {v.name: v for v in spec.values}
+        if plan.memory.arena_bytes:
+            if self.prepared.device.type == "cpu":
+                # Kept between calls: fresh pages cost more than most kernels.
+                self._take_arena()
+            else:
+                self._add(-1, self._take_arena)
+        # The arguments' addresses, for the CUDA driver, which wants a pointer to each.
+        self._addresses = self.table.ctypes.data + 8 * np.arange(max(plan.num_slots, 1), dtype=np.uint64)
+        for number, step in enumerate(spec.steps):
+            for name in plan.allocate_before[number]:
+                self._add(number, self._allocation(value_by_name[name]))
+            for name in plan.views_before[number]:
+                self._add(number, self._view(value_by_name[name], value_by_name))
+            match step:
+                case KernelStep():
+                    if spec.kernels[step.kernel].launch.num_blocks:
+                        self._add(number, self._kernel(number, step, stream))
+                case LibraryStep():
+                    self._add(number, self._library(step, value_by_name))
+                case CopyStep():
+                    self._add(number, self._copy(step))
+            if plan.release_after[number]:
+                self._add(number, self._release(plan.release_after[number], spec.values))
+        last = len(spec.steps)
+        for name in plan.allocate_before[last]:
+            self._add(-1, self._allocation(value_by_name[name]))
+        for name in plan.views_before[last]:
+            self._add(-1, self._view(value_by_name[name], value_by_name))
+
+    def _add(self, step: int, operation: Operation) -> None:
+        self.operations.append(operation)
+        self.labels.append(step)
+
+    def _take_arena(self) -> None:
+        self.arena = torch.empty(self.prepared.plan.memory.arena_bytes, dtype=torch.uint8, device=self.prepared.device)
+        base = self.arena.data_ptr()
+        # The allocator mostly gives the same block again; then the table still holds.
+        if base != self.arena_base:
+            self.arena_base = base
+            self.table[self._arena_slots] = self._arena_offsets + np.uint64(base)
+
+    def _allocation(self, value: Value) -> Operation:
+        make = allocator(value, self.prepared.device)
+        index = self.prepared.index_by_name[value.name]
+        slots = [(s.number, s.offset_bytes) for s in self.prepared.plan.slots_by_root.get(value.name, ())]
+        values, table = self.values, self.slots
+
+        def allocate() -> None:
+            tensor = make()
+            values[index] = tensor
+            address = tensor.data_ptr()
+            for number, offset in slots:
+                table[number] = address + offset
+
+        return allocate
+
+    def _view(self, value: Value, value_by_name: Mapping[str, Value]) -> Operation:
+        offset, base = 0, value
+        while base.role == "view":
+            offset += base.offset
+            base = value_by_name[base.base]
+        if base.dtype != value.dtype:
+            raise InternalError(f"view {value.name} is {value.dtype}, its base {base.name} is {base.dtype}")
+        index, base_index = self.prepared.index_by_name[value.name], self.prepared.index_by_name[base.name]
+        values, shape, strides = self.values, value.shape, value.strides
+
+        def view() -> None:
+            tensor = values[base_index]
+            values[index] = tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
+
+        return view
+
+    def _kernel(self, number: int, step: KernelStep, stream: int) -> Operation:
+        first, _ = self.prepared.plan.step_slots[number]
+        function = self.prepared.functions[step.kernel]
+        if self.prepared.device.type == "cpu":
+            return functools.partial(function, self.table.ctypes.data + 8 * first, self.report, REPORT_BYTES)
+        launch = self.prepared.spec.kernels[step.kernel].launch
+        call, kept = prepare_launch(function, launch, stream, self._addresses.ctypes.data + 8 * first)
+        self._kept.append(kept)
+        return call
+
+    def _library(self, step: LibraryStep, value_by_name: Mapping[str, Value]) -> Operation:
+        index_by_name, slots_by_root = self.prepared.index_by_name, self.prepared.plan.slots_by_root
+        operands = [index_by_name[n] for n in step.operands]
+        results = [(i, index_by_name[n], value_by_name[n], slots_by_root.get(n, ())) for i, n in enumerate(step.results) if n]
+        attributes, operator, values, counts = dict(step.attributes), step.operator, self.values, self.prepared.counts
+
+        def call() -> None:
+            found = call_library(operator, [values[i] for i in operands], attributes)
+            for position, index, value, slots in results:
+                tensor = found[position]
+                if tensor is None:
+                    raise InternalError(f"library operator {operator} gave nothing for {value.name}")
+                if tensor.dtype != TORCH_DTYPES[value.dtype] or tuple(tensor.shape) != value.shape:
+                    raise InternalError(f"library operator {operator} gave {tensor.dtype}{tuple(tensor.shape)} for {value.name}, "
+                                        f"expected {value.dtype}{value.shape}")
+                if not fits(tensor, value.shape, value.strides):
+                    tensor = relaid(tensor, value.shape, value.strides)
+                    counts.library_copies += 1
+                values[index] = tensor
+                self.point(slots, tensor.data_ptr())
+
+        return call
+
+    def _copy(self, step: CopyStep) -> Operation:
+        source, target = self.prepared.index_by_name[step.source], self.prepared.index_by_name[step.target]
+        values = self.values
+
+        def copy() -> None:
+            values[target].copy_(values[source])
+
+        return copy
+
+    def _release(self, names: Sequence[str], all_values: Sequence[Value]) -> Operation:
+        gone = set(names)
+        for value in all_values:
+            if value.role == "view" and value.base in gone:
+                gone.add(value.name)
+        indices = sorted(self.prepared.index_by_name[n] for n in gone)
+        values = self.values
+
+        def release() -> None:
+            for index in indices:
+                values[index] = None
+
+        return release
+
+
+def allocator(value: Value, device: torch.device) -> Callable[[], torch.Tensor]:
+    """A call without arguments that makes an uninitialised tensor of the value's shape and strides on the current device."""
+    shape, strides, dtype = tuple(value.shape), tuple(value.strides), TORCH_DTYPES[value.dtype]
+    # Torch's own entry for compiled programs skips the general argument parsing: about a microsecond a tensor.
+    fast = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), f"_empty_strided_{device.type}", None)
+    if fast is not None:
+        return functools.partial(fast, shape, strides, dtype)
+    return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)

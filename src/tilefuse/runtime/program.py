@@ -1,0 +1,265 @@
+"""A compiled program: kernels, library calls and copies in order, on torch tensors. It knows nothing of the compiler.
+
+The work of a call is prepared when the program is built; a call checks its arguments, writes their addresses into a table and
+runs the prepared operations on torch's current stream. Calls may come from several threads and streams at the same time.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, UserError, nearest
+from tilefuse.base.options import Options
+from tilefuse.runtime.arguments import POINTER_ALIGNMENT_BYTES, Argument, adapt, bind_constant, make_argument
+from tilefuse.runtime.binaries import Progress, build_kernels
+from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
+from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
+from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
+from tilefuse.runtime.frame import Counts, Frame, Prepared
+from tilefuse.runtime.host import load_host
+from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
+
+_MASK = POINTER_ALIGNMENT_BYTES - 1
+
+
+class Program:
+    """A callable compiled program. `spec` is its plain-data form; `counts` tells of copies that calls had to make.
+
+    constants: data of every constant value. device: "host", "cuda", or a torch device. binaries: compiled kernels, one a
+    kernel code, where they are at hand (a saved program); else they come from the cache or the compilers.
+    """
+
+    def __init__(self, spec: ProgramSpec, constants: Mapping[str, Any], device: str | torch.device = "host", options: Options | None = None,
+                 *, binaries: list[CacheEntry] | None = None, cache: KernelCache | None = None, progress: Progress | None = None) -> None:
+        self.spec = spec
+        self.options = Options.from_environment() if options is None else options
+        self.device = _torch_device(device)
+        self.counts = Counts()
+        if binaries is None:
+            store = cache_of(self.options.cache, self.options.cache_dir) if cache is None else cache
+            binaries = build_kernels(spec.kernels, store, jobs=self.options.jobs, cxx=self.options.cxx, progress=progress)
+        self.binaries = binaries
+        plan = plan_calls(spec)
+        index_by_name = {v.name: i for i, v in enumerate(spec.values)}
+        self._prepared = Prepared(spec, plan, index_by_name, self._bind(constants), self._load(), self.device, self.counts)
+        value_by_name = {v.name: v for v in spec.values}
+        self._arguments: tuple[Argument, ...] = tuple(
+            make_argument(value_by_name[name], i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates)
+            for i, name in enumerate(spec.inputs))
+        self._result_indices = tuple(index_by_name[name] for name in spec.results)
+        self._idle: dict[int, list[Frame]] = {}
+        self._on_gpu = self.device.type == "cuda"
+        self._inputs_by_name = {name: i for i, name in enumerate(spec.inputs)}
+
+    @property
+    def kernels(self) -> tuple[KernelCode, ...]:
+        """The kernels' sources and launches."""
+        return self.spec.kernels
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """Where a call's bytes go."""
+        return self._prepared.plan.memory
+
+    @property
+    def constants(self) -> Mapping[str, torch.Tensor]:
+        """The constants' data, on the program's device."""
+        return self._prepared.constants
+
+    def source(self, kernel: str | None = None) -> str:
+        """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
+        if kernel is None:
+            return "\n".join(k.source for k in self.spec.kernels)
+        for code in self.spec.kernels:
+            if code.name == kernel:
+                return code.source
+        known = [k.name for k in self.spec.kernels]
+        raise NameLookupError(f"program {self.spec.name} has no kernel {kernel!r}", hint=nearest(kernel, known))
+
+    def __call__(self, *tensors: Any, **named: Any) -> list[torch.Tensor]:
+        """Runs the program; the results in order, new tensors each time (or the views and inputs that they are).
+
+        Raises: TypeMismatchError, ShapeError, UserError naming an argument that does not fit; OutOfMemoryError with the
+        memory plan; DeviceError.
+        """
+        if named:
+            tensors = self._in_order(tensors, named)
+        arguments = self._arguments
+        if len(tensors) != len(arguments):
+            raise UserError(f"program {self.spec.name} takes {len(arguments)} tensors ({', '.join(self.spec.inputs)}), got {len(tensors)}")
+        if self._on_gpu:
+            if torch.cuda.current_device() != self.device.index:
+                with torch.cuda.device(self.device):
+                    return self._call(tensors, _current_stream(self.device.index))
+            return self._call(tensors, _current_stream(self.device.index))
+        return self._call(tensors, 0)
+
+    def _call(self, tensors: tuple[Any, ...], stream: int) -> list[torch.Tensor]:
+        idle = self._idle.get(stream)
+        if idle is None:
+            idle = self._idle.setdefault(stream, [])
+        try:
+            frame = idle.pop()
+        except IndexError:
+            frame = self._new_frame(stream)
+        graded = torch.is_grad_enabled()
+        if graded:
+            torch._C._set_grad_enabled(False)
+        try:
+            results = self.run_frame(frame, tensors)
+        finally:
+            if graded:
+                torch._C._set_grad_enabled(True)
+        # A frame of a call that failed is not used again: its counters may not be zero.
+        idle.append(frame)
+        return results
+
+    def run_frame(self, frame: Frame, tensors: tuple[Any, ...]) -> list[torch.Tensor]:
+        """One call on a frame of the current stream. Requires: as many tensors as the program has inputs; gradients off."""
+        device, values, table = self.device, frame.values, frame.slots
+        write_back: list[tuple[Any, torch.Tensor]] | None = None
+        self.counts.calls += 1
+        for tensor, want in zip(tensors, self._arguments):
+            if (isinstance(tensor, torch.Tensor) and tensor.dtype is want.dtype and tensor.shape == want.shape
+                    and tensor.stride() == want.strides and tensor.device == device and not (address := tensor.data_ptr()) & _MASK):
+                values[want.index] = tensor
+            else:
+                given, tensor = tensor, self._adapt(tensor, want)
+                values[want.index] = tensor
+                address = tensor.data_ptr()
+                if want.updated and tensor is not given:
+                    write_back = [*(write_back or ()), (given, tensor)]
+            for slot in want.slots:
+                table[slot.number] = address + slot.offset_bytes
+        try:
+            for operation in frame.operations:
+                code = operation()
+                if code:
+                    self._retry(frame, operation, code)
+        except torch.OutOfMemoryError as error:
+            raise self._out_of_memory(error) from error
+        results = [values[i] for i in self._result_indices]
+        if write_back is not None:
+            for given, tensor in write_back:
+                _write_back(given, tensor)
+        frame.clear()
+        return results
+
+    def new_frame(self, stream: int) -> Frame:
+        """A frame for `stream` that is not shared with calls (a captured graph owns its frame)."""
+        return self._new_frame(stream)
+
+    def _new_frame(self, stream: int) -> Frame:
+        try:
+            return Frame(self._prepared, stream)
+        except torch.OutOfMemoryError as error:
+            raise self._out_of_memory(error) from error
+
+    def _adapt(self, given: Any, want: Argument) -> torch.Tensor:
+        tensor = adapt(given, want, self.device)
+        if tensor is not given:
+            self.counts.argument_copies += 1
+        return tensor
+
+    def _in_order(self, tensors: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Positional and named arguments in input order. Raises: NameLookupError, UserError."""
+        given = dict(zip(self.spec.inputs, tensors))
+        for name, tensor in named.items():
+            if name not in self._inputs_by_name:
+                raise NameLookupError(f"program {self.spec.name} has no input {name!r}",
+                                      hint=nearest(name, self.spec.inputs) or f"inputs: {', '.join(self.spec.inputs)}")
+            if name in given:
+                raise UserError(f"input {name} of program {self.spec.name} is given twice")
+            given[name] = tensor
+        missing = [name for name in self.spec.inputs if name not in given]
+        if missing:
+            raise UserError(f"program {self.spec.name} needs {', '.join(missing)} as well")
+        return tuple(given[name] for name in self.spec.inputs)
+
+    def _retry(self, frame: Frame, operation: Any, code: int) -> None:
+        """What a nonzero code means. A thread that never used the GPU has no context yet: it gets one, and the launch its second try."""
+        step = frame.labels[frame.operations.index(operation)]
+        kernel = self._kernel_of(step)
+        if not self._on_gpu:
+            report = frame.report.value.decode(errors="replace")
+            raise InternalError(f"kernel {kernel.name} reports: {report or f'status {code}'}", where=", ".join(kernel.nodes) or None)
+        if code == INVALID_CONTEXT:
+            use_device(self.device.index)
+            code = operation()
+        launch = kernel.launch
+        check(code, "cuLaunchKernelEx", f"kernel {kernel.name}: {launch.num_blocks} blocks of {launch.num_threads} threads, clusters of "
+              f"{launch.cluster}, {launch.shared_bytes} bytes of shared memory")
+
+    def _kernel_of(self, step: int) -> KernelCode:
+        found = self.spec.steps[step]
+        assert isinstance(found, KernelStep)
+        return self.spec.kernels[found.kernel]
+
+    def _out_of_memory(self, error: BaseException) -> OutOfMemoryError:
+        return OutOfMemoryError(f"program {self.spec.name} does not fit in the memory of {self.device}: {self.memory}",
+                                hint="use a smaller batch", notes=[str(error).splitlines()[0]])
+
+    def _bind(self, constants: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        bound: dict[str, torch.Tensor] = {}
+        try:
+            for value in self.spec.values:
+                if value.role == "constant":
+                    if value.name not in constants:
+                        raise InternalError(f"program {self.spec.name} has no data for constant {value.name}")
+                    bound[value.name] = bind_constant(constants[value.name], value, self.device)
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemoryError(f"the constants of program {self.spec.name} do not fit in the memory of {self.device}",
+                                   notes=[str(error).splitlines()[0]]) from error
+        return bound
+
+    def _load(self) -> list[Any]:
+        loaded: list[Any] = []
+        for kernel, binary in zip(self.spec.kernels, self.binaries, strict=True):
+            wanted = "cuda" if self.device.type == "cuda" else "host"
+            if kernel.target != wanted:
+                raise InternalError(f"kernel {kernel.name} is {kernel.target} code, the program runs on {self.device}")
+            if wanted == "host":
+                loaded.append(load_host(binary))
+            else:
+                loaded.append(load_function(binary.payload, binary.symbol, kernel.launch, self.device.index))
+        return loaded
+
+    def __repr__(self) -> str:
+        num_library = sum(isinstance(s, LibraryStep) for s in self.spec.steps)
+        num_kernels = sum(isinstance(s, KernelStep) for s in self.spec.steps)
+        return f"Program({self.spec.name}: {num_kernels} kernel launches, {num_library} library calls, on {self.device})"
+
+    def save(self, path: Path | str) -> None:
+        """Writes the program with machine code and constants to one file; `load_program` runs it without compiling.
+
+        Raises: UserError when the file cannot be written.
+        """
+        from tilefuse.runtime.archive import save_program
+
+        save_program(self, path)
+
+
+def _write_back(given: Any, tensor: torch.Tensor) -> None:
+    """An updated argument that was copied gets its new contents."""
+    target = given if isinstance(given, torch.Tensor) else torch.from_dlpack(given)
+    target.detach().copy_(tensor)
+
+
+def _torch_device(device: str | torch.device) -> torch.device:
+    """The torch device; "host" is the CPU. Raises: UserError for another kind, DeviceError where there is no GPU."""
+    found = torch.device("cpu" if device == "host" else device)
+    if found.type == "cuda":
+        if not torch.cuda.is_available():
+            raise DeviceError("this program runs on a GPU, and torch sees none", hint="compile with device='host', or check the driver")
+        return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
+    if found.type != "cpu":
+        raise UserError(f"programs run on cpu and cuda, not on {found.type}")
+    return torch.device("cpu")
+
+
+def _current_stream(device_index: int) -> int:
+    """The handle of torch's current stream on a device."""
+    return int(torch._C._cuda_getCurrentRawStream(device_index))
