@@ -36,7 +36,7 @@ class Options:
     channels_last: str = option(
         "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
         choices=("auto", "always", "never"))
-    max_kernel_nodes: int = option(512, "largest number of graph nodes in one kernel", affects_code=True)
+    max_kernel_nodes: int = option(128, "largest number of graph nodes in one kernel", affects_code=True)
     max_kernel_operands: int = option(64, "largest number of tensors that one kernel reads and writes", affects_code=True)
     passes: str = option("", "pass pipeline text; empty: the default pipeline", affects_code=True)
     stop_after: str = option("", "stop after the first pass of this name (debugging)", affects_code=True)

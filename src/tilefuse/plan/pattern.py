@@ -7,7 +7,7 @@ form is in `text.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
@@ -181,11 +181,6 @@ def verify_plan(plan: Plan) -> list[Finding]:
                 give((v for _, v in step.results), step.operator)
     need(sorted(plan.graph.escaping), "the caller")
     return found
-
-
-def renamed(kernel: PlannedKernel, name: str, program: TileProgram) -> PlannedKernel:
-    """The kernel under another name and with its (possibly shared) program."""
-    return replace(kernel, name=name, program=program)
 
 
 def is_library(node: Node) -> bool:

@@ -1,0 +1,78 @@
+"""From chosen patterns to the plan: names of kernels, shared programs, bindings, totals."""
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, PlanStep, RejectedMerge, View
+from tilefuse.plan.price import Priced
+from tilefuse.plan.structure import boundary
+from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.target.device import DeviceSpec
+
+MAX_STEM_LENGTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A pattern of the cover with its price; None: a library call."""
+
+    generator: str
+    pattern: Pattern
+    priced: Priced | None
+
+
+def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str, View], chosen: Sequence[Chosen], objective_us: float,
+             unfused: Sequence[Chosen], rejected: tuple[RejectedMerge, ...], num_rejected: int) -> Plan:
+    """The plan. Kernels with one price share one program, named after the first of them."""
+    named: dict[int, TileProgram] = {}
+    taken: set[str] = set()
+    steps: list[PlanStep] = []
+    num_kernels = 0
+    for item in chosen:
+        if item.priced is None:
+            steps.append(library_call(graph, item.pattern))
+            continue
+        program = named.get(id(item.priced))
+        if program is None:
+            program = named[id(item.priced)] = replace(item.priced.program, name=kernel_name(item.priced.program, taken))
+        binding = tuple(zip(item.priced.boundary, boundary(graph, item.pattern), strict=True))
+        steps.append(PlannedKernel(f"k{num_kernels}", item.pattern, program, binding, item.generator, item.priced.cost,
+                                   item.priced.limit_us))
+        num_kernels += 1
+    alone = [c.priced for c in unfused if c.priced is not None]
+    return Plan(graph, device.name, tuple(steps), tuple(views.values()), dict(layouts), objective_us,
+                unfused_us=sum(p.cost.us for p in alone), unfused_kernels=len(alone),
+                unfused_bytes=sum(p.program.bytes_read + p.program.bytes_written for p in alone),
+                rejected=rejected, num_rejected=num_rejected)
+
+
+def library_call(graph: Graph, pattern: Pattern) -> LibraryCall:
+    """The call that the nodes of a library unit are results of."""
+    nodes = [graph.node_by_name[n] for n in pattern.nodes]
+    results = []
+    for node in nodes:
+        which = node.attribute("result", 0)
+        assert isinstance(which, int)
+        results.append((which, node.name))
+    return LibraryCall(nodes[0].detail, nodes[0].operands, tuple(results))
+
+
+def kernel_name(program: TileProgram, taken: set[str]) -> str:
+    """A readable symbol that differs from those in `taken` (and joins them): stems of the last nodes and a hash of the whole.
+
+    The hash makes the name of a kernel depend on what it computes and not on where it stands in its plan, so that the cache finds
+    it again when the model around it changes.
+    """
+    stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", n.name) for n in program.graph.nodes)
+    stem = "_".join(list(stems)[-3:])[-MAX_STEM_LENGTH:].strip("_")
+    told = repr((program.graph, sorted(program.layouts.items()), program.template, program.parameters, program.launch))
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    length = 8
+    while (name := f"tf_{stem}_{digest[:length]}") in taken and length < len(digest):
+        length += 1
+    taken.add(name)
+    return name

@@ -1,0 +1,284 @@
+"""Greedy connecting: patterns grow along edges and between siblings while the cost model says that one kernel is faster than two.
+
+    {a} -> {b} -> {c}      {a, b} -> {c}      {a, b, c}
+
+Smaller unions are tried before larger ones and, among those, the union that saves most bytes first. A chain of n nodes is so joined in
+log n rounds, and a pattern is scheduled about as often as it doubles.
+"""
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tilefuse import schedule
+from tilefuse.base import trace
+from tilefuse.base.candidate import Reason, Rejected, group_by_reason
+from tilefuse.base.errors import InternalError
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.assemble import Chosen, assemble
+from tilefuse.plan.cost import AnalyticCost, CostModel
+from tilefuse.plan.light import flops_per_element, light_nodes
+from tilefuse.plan.pattern import Pattern, Plan, RejectedMerge, View, is_library
+from tilefuse.plan.price import Priced, Pricer, Scheduler
+from tilefuse.plan.units import Unit, Units
+from tilefuse.plan.views import find_views
+from tilefuse.schedule.tile import Layouts
+from tilefuse.target.device import DeviceSpec
+
+MAX_REJECTED_KEPT = 2000
+# Operations an element that recomputing a whole map in several kernels may cost; the cost model decides below that.
+MAX_RECOMPUTED_FLOPS = 64
+
+
+def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
+               cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None) -> Plan:
+    """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
+
+    input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
+    Cost: about linear in the nodes; each pattern structure is scheduled once.
+    Raises: InternalError where the scheduler refuses a single node.
+    """
+    decided: dict[str, tuple[int, ...]] = dict(layouts or {}) | dict(input_layouts)
+    frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
+    views = find_views(graph, decided, result_layouts or {}, frozen)
+    pricer = Pricer(graph, decided, device, options, scheduler or schedule.schedule_pattern, cost_model or AnalyticCost(device))
+    unfused = _alone(graph, views, pricer)
+    found = Planner(graph, views, pricer, options).run() if options.fuse else None
+    unfused_us = sum(c.priced.cost.us for c in unfused if c.priced)
+    if found is None or found.objective_us > unfused_us:
+        # Recomputed light nodes can cost more than they save only where nothing else was gained.
+        found = Planner(graph, views, pricer, options, light=set()).run(merge=options.fuse)
+    assert found.objective_us <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
+    trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
+    return assemble(graph, device, decided, views, found.chosen, found.objective_us, unfused, found.kept_rejected(), found.num_rejected)
+
+
+def _alone(graph: Graph, views: dict[str, View], pricer: Pricer) -> list[Chosen]:
+    """Every node as a kernel of its own: what the plan is compared with."""
+    return [Chosen("single", Pattern((n.name,), (n.name,)), require(pricer.price(Pattern((n.name,), (n.name,))), n.name))
+            for n in graph.nodes if not is_library(n) and n.name not in views]
+
+
+def require(priced: Priced | Rejected, name: str) -> Priced:
+    """The priced pattern. Raises: InternalError where it was rejected though it must have a schedule."""
+    if isinstance(priced, Rejected):
+        raise InternalError(f"no schedule for %{name} alone: {priced}", hint="please report it with the graph's text (TILEFUSE_DUMP_DIR)")
+    return priced
+
+
+@dataclass
+class Found:
+    """What the planner decided: patterns and library calls in execution order, and the merges that it refused."""
+
+    chosen: list[Chosen]
+    objective_us: float
+    rejected: dict[tuple[str, str], Rejected] = field(default_factory=dict)
+    num_rejected: int = 0
+
+    def kept_rejected(self) -> tuple[RejectedMerge, ...]:
+        """Refused merges whose two sides did not end up in one kernel after all, at most `MAX_REJECTED_KEPT`."""
+        home: dict[str, int] = {}
+        for number, item in enumerate(self.chosen):
+            home.update(dict.fromkeys(item.pattern.nodes, number))
+        apart = [RejectedMerge(a, b, why) for (a, b), why in self.rejected.items() if home.get(a, -1) != home.get(b, -2)]
+        return tuple(apart[:MAX_REJECTED_KEPT])
+
+
+class Planner:
+    """One run of greedy connecting over a graph."""
+
+    def __init__(self, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, light: set[str] | None = None) -> None:
+        self._graph = graph
+        self._views = views
+        self._pricer = pricer
+        self._options = options
+        self._light = light_nodes(graph) - views.keys() if light is None else light
+        self._units = Units(graph, self._light, views)
+        self._priced: dict[int, Priced] = {}
+        self._generator: dict[int, str] = {}
+        self._queue: list[tuple[int, int, int, int]] = []
+        self._rejected: dict[tuple[str, str], Rejected] = {}
+        self._num_rejected = 0
+        # Readers of one value are siblings of the next reader only, in graph order, so that a value with thousands of readers
+        # (a mask, a step size) costs thousands of trials and not millions.
+        self._siblings: dict[str, dict[str, None]] = {}
+
+    def run(self, merge: bool = True) -> Found:
+        """Prices single units, merges, recomputes where cheaper."""
+        self._price_units()
+        if merge:
+            self._fill_queue()
+            while self._queue:
+                _, _, first, second = heapq.heappop(self._queue)
+                if first in self._units.units and second in self._units.units:
+                    self._try(first, second)
+            self._recompute()
+        return self._result()
+
+    def _price_units(self) -> None:
+        """Prices every unit alone; a light node that some user cannot absorb is kept in memory instead, and all starts over."""
+        while True:
+            pinned: set[str] = set()
+            for number, unit in self._units.units.items():
+                if unit.is_library:
+                    continue
+                priced = self._pricer.price(self._units.pattern(unit))
+                if isinstance(priced, Rejected) and unit.extra:
+                    pinned.update(v for n in unit.core for v in self._units.reads(n) if v in self._light)
+                    self._note(unit.extra[-1], unit.core[-1], priced)
+                    continue
+                self._priced[number] = require(priced, unit.core[-1])
+                self._generator[number] = "recompute" if unit.extra else "single"
+            if not pinned:
+                return
+            self._light -= pinned
+            self._priced.clear()
+            self._units = Units(self._graph, self._light, self._views)
+
+    # The queue
+
+    def _fill_queue(self) -> None:
+        for first, followers in self._units.contracted.successors.items():
+            for second in followers:
+                self._push(first, second)
+        for readers in self._units.users.values():
+            for a, b in pairwise(readers):
+                self._siblings.setdefault(a, {})[b] = None
+                self._siblings.setdefault(b, {})[a] = None
+                self._push(self._units.unit_of[a], self._units.unit_of[b])
+
+    def _push(self, a: int, b: int) -> None:
+        first, second = self._units.units[a], self._units.units[b]
+        if a == b or first.is_library or second.is_library:
+            return
+        size = len(first.core) + len(second.core)
+        if size > self._options.max_kernel_nodes:
+            return
+        if self._units.contracted.position[a] > self._units.contracted.position[b]:
+            a, b = b, a
+        heapq.heappush(self._queue, (size.bit_length(), -self._shared_bytes(first, second), a, b))
+
+    def _shared_bytes(self, first: Unit, second: Unit) -> int:
+        """Bytes of values that both touch: what a common kernel would read once or not at all."""
+        core = set(first.core)
+        sources = self._units.sources(first)
+        return sum(self._graph.type_of(v).num_bytes for v in self._units.sources(second) if v in core or v in sources)
+
+    def _push_neighbours(self, number: int) -> None:
+        contracted = self._units.contracted
+        near = dict.fromkeys((*contracted.predecessors[number], *contracted.successors[number]))
+        for name in self._units.units[number].core:
+            for sibling in self._siblings.get(name, ()):
+                near[self._units.unit_of[sibling]] = None
+        for other in near:
+            self._push(number, other)
+
+    # One trial
+
+    def _try(self, a: int, b: int) -> None:
+        contracted = self._units.contracted
+        if contracted.position[a] > contracted.position[b]:
+            a, b = b, a
+        first, second = self._units.units[a], self._units.units[b]
+        between = contracted.between(a, b)
+        if between is None:
+            self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_CONVEX, "a path leaves the pattern and comes back"))
+            return
+        joined = self._units.joined(first, second)
+        priced = self._pricer.price(self._units.pattern(joined))
+        if isinstance(priced, Rejected):
+            self._note(first.core[-1], second.core[-1], priced)
+            return
+        apart_us = self._priced[a].cost.us + self._priced[b].cost.us
+        if priced.cost.us >= apart_us:
+            why = Rejected(Reason.WORSE_THAN_INCUMBENT, f"one kernel {priced.cost.us:.3f} us, two kernels {apart_us:.3f} us")
+            self._note(first.core[-1], second.core[-1], why)
+            return
+        number = self._units.merge(a, b, joined, between)
+        del self._priced[a], self._priced[b]
+        self._priced[number] = priced
+        self._generator[number] = "connect"
+        self._push_neighbours(number)
+
+    def _note(self, first: str, second: str, why: Rejected) -> None:
+        self._num_rejected += 1
+        self._rejected[first, second] = why
+        trace.current().line("rejected", f"{{%{first}, %{second}}}: {why}")
+
+    # Recomputation of whole maps
+
+    def _recompute(self) -> None:
+        """Maps written for other kernels: computed in those kernels instead where that is cheaper in sum."""
+        for node in self._graph.nodes:
+            if node.kind == "map" and node.name in self._units.unit_of and node.name not in self._units.escaping:
+                if flops_per_element(node) <= MAX_RECOMPUTED_FLOPS:
+                    self._recompute_one(node.name)
+
+    def _recompute_one(self, name: str) -> None:
+        units = self._units
+        home = units.unit_of[name]
+        outside = list(dict.fromkeys(u for r in units.users[name] if (u := units.unit_of[r]) != home))
+        if not outside or any(units.units[u].is_library for u in outside):
+            return
+        own = units.units[home]
+        inputs = units.sources(Unit((name,), ()))
+        in_memory = set(units.pattern(own).written)
+        if any(v in own.core and v not in in_memory or v in own.extra for v in inputs):
+            return
+        if any(v in units.light for v in units.reads(name)):
+            return
+        # The users keep their own copy; the home unit keeps one only if it uses it itself.
+        changed = {u: Unit(units.units[u].core, (*units.units[u].extra, name)) for u in outside}
+        used_at_home = any(units.unit_of[r] == home for r in units.users[name])
+        if used_at_home:
+            changed[home] = Unit(tuple(n for n in own.core if n != name), (*own.extra, name))
+        elif len(own.core) > 1:
+            changed[home] = Unit(tuple(n for n in own.core if n != name), own.extra)
+        self._take_if_cheaper(name, home, changed)
+
+    def _take_if_cheaper(self, name: str, home: int, changed: dict[int, Unit]) -> None:
+        units = self._units
+        if home in changed and not units.pattern(changed[home]).written:
+            return
+        involved = dict.fromkeys((home, *changed))
+        before_us = sum(self._priced[u].cost.us for u in involved)
+        priced: dict[int, Priced] = {}
+        for number, unit in changed.items():
+            found = self._pricer.price(units.pattern(unit))
+            if isinstance(found, Rejected):
+                return
+            priced[number] = found
+        if sum(p.cost.us for p in priced.values()) >= before_us:
+            return
+        users = units.users.pop(name)
+        units.users[name] = {}
+        for value in units.sources(Unit((name,), ())):
+            units.users[value].pop(name, None)
+            units.users[value].update(users)
+        del units.unit_of[name]
+        for number, unit in changed.items():
+            units.units[number] = unit
+            self._priced[number] = priced[number]
+            self._generator[number] = "recompute" if self._generator[number] == "single" else self._generator[number]
+        if home not in changed:
+            del units.units[home], self._priced[home]
+
+    def _result(self) -> Found:
+        chosen: list[Chosen] = []
+        for number in self._units.contracted.ordered():
+            unit = self._units.units.get(number)
+            if unit is None:
+                continue
+            if unit.is_library:
+                chosen.append(Chosen("library", Pattern(unit.core, unit.core), None))
+            else:
+                chosen.append(Chosen(self._generator[number], self._units.pattern(unit), self._priced[number]))
+        objective_us = sum(p.cost.us for p in self._priced.values())
+        return Found(chosen, objective_us, self._rejected, self._num_rejected)
+
+
+def reasons_of(plan: Plan) -> dict[Reason, int]:
+    """How many kept rejections have each reason."""
+    return {reason: len(items) for reason, items in group_by_reason(r.rejected for r in plan.rejected).items()}

@@ -1,0 +1,53 @@
+"""Light nodes: those that every user computes for itself, because that reads no more bytes than the finished value would.
+
+Casts to a wider type, fills, index values, broadcasts of small tensors. Keeping their result in memory would cost a write and, for
+every user, a read at least as long as that of what it is computed from.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.ops import SCALAR_OPS
+from tilefuse.ir.scalar import Call, walk
+
+# Floating-point operations an element that recomputation may cost. Far below what a memory-bound kernel has to spare on any
+# supported device (an H200 does 12 operations in the time of one byte), so light nodes never turn a kernel arithmetic-bound.
+MAX_LIGHT_FLOPS = 8
+
+
+def flops_per_element(node: Node) -> int:
+    """Operations of one evaluation of the node's body."""
+    if node.body is None:
+        return 0
+    return sum(SCALAR_OPS[e.fn].flops for e in walk(node.body) if isinstance(e, Call) and e.fn in SCALAR_OPS)
+
+
+def light_nodes(graph: Graph) -> set[str]:
+    """Maps that cost few operations and read no more bytes than they give; inputs of light nodes count through to memory."""
+    found: set[str] = set()
+    flops: dict[str, int] = {}
+    sources: dict[str, frozenset[str]] = {}
+    for node in graph.nodes:
+        if node.kind != "map":
+            continue
+        reads = node.reads()
+        below = frozenset(s for v in reads for s in sources.get(v, (v,)))
+        total = flops_per_element(node) + sum(flops.get(v, 0) for v in reads)
+        if total <= MAX_LIGHT_FLOPS and sum(graph.type_of(v).num_bytes for v in below) <= node.type.num_bytes:
+            found.add(node.name)
+            flops[node.name] = total
+            sources[node.name] = below
+    return found
+
+
+def closure(nodes: Iterable[str], light: set[str], reads: Callable[[str], tuple[str, ...]]) -> dict[str, None]:
+    """The light nodes that `nodes` need, directly or through other light nodes (an ordered set)."""
+    needed: dict[str, None] = {}
+    stack = [v for n in nodes for v in reads(n) if v in light]
+    while stack:
+        value = stack.pop()
+        if value not in needed:
+            needed[value] = None
+            stack.extend(v for v in reads(value) if v in light)
+    return needed

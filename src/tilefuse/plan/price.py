@@ -1,0 +1,64 @@
+"""Pricing: the schedule and the cost of a pattern, remembered by structure.
+
+The scheduler and the cost model are the only judges of a pattern; this file asks each of them once for every structure.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.cost import CostModel
+from tilefuse.plan.pattern import Cost, Pattern
+from tilefuse.plan.structure import Structures, boundary
+from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.target.device import DeviceSpec
+
+Scheduler = Callable[[Graph, Sequence[str], Layouts, DeviceSpec], TileProgram | Rejected]
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A pattern that has a schedule. `boundary` are the boundary values in the program's names, in canonical order."""
+
+    program: TileProgram
+    cost: Cost
+    limit_us: float
+    boundary: tuple[str, ...]
+
+
+class Pricer:
+    """Schedules and prices patterns of one graph for one device; patterns equal up to names get the same object."""
+
+    def __init__(self, graph: Graph, layouts: Layouts, device: DeviceSpec, options: Options, scheduler: Scheduler,
+                 model: CostModel) -> None:
+        self._graph = graph
+        self._layouts = layouts
+        self._device = device
+        self._options = options
+        self._scheduler = scheduler
+        self._model = model
+        self._structures = Structures(graph, layouts)
+        self._known: dict[tuple[int, ...], Priced | Rejected] = {}
+        self.num_scheduled = 0
+
+    def price(self, pattern: Pattern) -> Priced | Rejected:
+        """The pattern's kernel and what it costs, or why there is none."""
+        key = self._structures.key(pattern)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._schedule(pattern)
+        return found
+
+    def _schedule(self, pattern: Pattern) -> Priced | Rejected:
+        values = boundary(self._graph, pattern)
+        if len(pattern.nodes) > 1 and len(values) > self._options.max_kernel_operands:
+            return Rejected(Reason.TOO_MANY_OPERANDS, f"{len(values)} tensors, at most {self._options.max_kernel_operands}")
+        self.num_scheduled += 1
+        layouts = {v: self._layouts[v] for v in values if v in self._layouts}
+        program = self._scheduler(pattern.graph(self._graph), pattern.nodes, layouts, self._device)
+        if isinstance(program, Rejected):
+            return program
+        return Priced(program, self._model.cost(program), self._model.limit_us(program), values)

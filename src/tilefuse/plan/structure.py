@@ -1,0 +1,86 @@
+"""Structural keys: patterns that are equal up to the names of their values have equal keys.
+
+Repeated layers are scheduled and priced once, and identical kernels share one source. Keys are made of small integers handed out in
+the order of first appearance, so a key costs time linear in the pattern's reads and is only meaningful within one `Structures`.
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from tilefuse.ir.graph import Graph, Node, node_inputs
+from tilefuse.ir.scalar import rename_reads
+from tilefuse.plan.pattern import Pattern
+from tilefuse.schedule.tile import Layouts
+
+
+class Structures:
+    """Hands out keys for the patterns of one graph under one choice of layouts."""
+
+    def __init__(self, graph: Graph, layouts: Layouts) -> None:
+        self._graph = graph
+        self._layouts = layouts
+        self._interned: dict[Hashable, int] = {}
+        self._of_node: dict[str, int] = {}
+        self._of_value: dict[str, int] = {}
+        self._reads: dict[str, tuple[str, ...]] = {}
+
+    def reads(self, name: str) -> tuple[str, ...]:
+        """Values that a node uses; remembered, because patterns ask again and again."""
+        found = self._reads.get(name)
+        if found is None:
+            found = self._reads[name] = self._graph.node_by_name[name].reads()
+        return found
+
+    def key(self, pattern: Pattern) -> tuple[int, ...]:
+        """Equal for patterns that are equal up to names: same node forms, same wiring, same boundary types and layouts."""
+        place: dict[str, int] = {}
+        outside: dict[str, int] = {}
+        key: list[int] = []
+        for number, name in enumerate(pattern.nodes):
+            key.append(self.node_form(name))
+            for value in self.reads(name):
+                if value in place:
+                    key.append(place[value])
+                else:
+                    key.append(-1 - outside.setdefault(value, len(outside)))
+            place[name] = number
+        key.append(len(outside))
+        key.extend(self.value_form(v) for v in outside)
+        for value in pattern.written:
+            key.append(place[value])
+            key.append(self.value_form(value))
+        return tuple(key)
+
+    def node_form(self, name: str) -> int:
+        """A number for the node without its name and the names of what it reads."""
+        found = self._of_node.get(name)
+        if found is None:
+            node = self._graph.node_by_name[name]
+            found = self._of_node[name] = self._intern(("node", anonymous(node, self.reads(name))))
+        return found
+
+    def value_form(self, name: str) -> int:
+        """A number for a value's type and layout."""
+        found = self._of_value.get(name)
+        if found is None:
+            found = self._of_value[name] = self._intern(("value", self._graph.type_of(name), self._layouts.get(name)))
+        return found
+
+    def _intern(self, thing: Hashable) -> int:
+        return self._interned.setdefault(thing, len(self._interned))
+
+
+def anonymous(node: Node, reads: Sequence[str]) -> tuple[Hashable, ...]:
+    """What a node is, up to the names of values: its kind, type, axes and body with reads numbered in order of occurrence."""
+    numbered = {value: str(n) for n, value in enumerate(reads)}
+    body = None if node.body is None else rename_reads(node.body, numbered)
+    target = tuple(rename_reads(e, numbered) for e in node.target)
+    return (node.kind, node.type, node.axes, node.over, node.along, body, target, len(node.operands))
+
+
+def boundary(graph: Graph, pattern: Pattern) -> tuple[str, ...]:
+    """The pattern's boundary values in canonical order: what it reads, in order of first use, then what it writes.
+
+    Patterns with equal keys have boundaries that correspond position by position.
+    """
+    return (*node_inputs(graph.node_by_name[n] for n in pattern.nodes), *pattern.written)

@@ -1,0 +1,115 @@
+"""Units: the parts of a graph while a plan is being made. A unit is a pattern to be, one library call, or one node alone.
+
+`Units` keeps the contracted graph, which values each unit writes, and which units use them. It decides nothing.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilefuse.ir.graph import Graph, library_call_key
+from tilefuse.plan.light import closure
+from tilefuse.plan.order import ContractedGraph
+from tilefuse.plan.pattern import Pattern, View
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """core: nodes this unit is responsible for, in graph order; extra: nodes it recomputes besides."""
+
+    core: tuple[str, ...]
+    extra: tuple[str, ...]
+    is_library: bool = False
+
+
+class Units:
+    """All units of a graph. `light` nodes are recomputed in every unit that uses them; `views` have no unit."""
+
+    def __init__(self, graph: Graph, light: set[str], views: dict[str, View]) -> None:
+        self.graph = graph
+        self.light = light
+        self.views = views
+        self.index = {n.name: i for i, n in enumerate(graph.nodes)}
+        self._reads = {n.name: n.reads() for n in graph.nodes}
+        self.escaping = frozenset(self.memory(v) for v in graph.escaping)
+        kept = self._nodes_in_memory()
+        self.unit_of: dict[str, int] = {}
+        self.units: dict[int, Unit] = {}
+        calls: dict[tuple[object, ...], int] = {}
+        for node in graph.nodes:
+            if node.name not in kept:
+                continue
+            number = len(self.units)
+            if node.category == "library":
+                number = calls.setdefault(library_call_key(node), number)
+                before = self.units[number].core if number in self.units else ()
+                self.units[number] = Unit((*before, node.name), (), is_library=True)
+            else:
+                self.units[number] = Unit((node.name,), tuple(self._sorted(closure((node.name,), light, self.reads))))
+            self.unit_of[node.name] = number
+        self.users = self._users()
+        self.contracted = ContractedGraph(len(self.units), self._edges())
+
+    def reads(self, name: str) -> tuple[str, ...]:
+        """Values that a node uses."""
+        return self._reads[name]
+
+    def memory(self, value: str) -> str:
+        """The value whose memory `value` lies in: itself, or the base of the view that it is."""
+        return self.views[value].base if value in self.views else value
+
+    def sources(self, unit: Unit) -> dict[str, None]:
+        """Values in memory that the unit reads and does not compute (an ordered set)."""
+        inside = {*unit.core, *unit.extra}
+        return {self.memory(v): None for n in (*unit.extra, *unit.core) for v in self._reads[n] if v not in inside}
+
+    def pattern(self, unit: Unit) -> Pattern:
+        """The unit's nodes, and those of its values that somebody outside needs."""
+        core = set(unit.core)
+        written = tuple(n for n in unit.core if n in self.escaping or not core.issuperset(self.users[n]))
+        return Pattern(tuple(self._sorted((*unit.core, *unit.extra))), written)
+
+    def joined(self, first: Unit, second: Unit) -> Unit:
+        """Both units as one. A node that one recomputed and the other is responsible for is computed once."""
+        core = tuple(self._sorted((*first.core, *second.core)))
+        inside = set(core)
+        return Unit(core, tuple(self._sorted({n for n in (*first.extra, *second.extra) if n not in inside})))
+
+    def merge(self, first: int, second: int, unit: Unit, found: tuple[list[int], list[int]]) -> int:
+        """Replaces two units by their union; returns its number."""
+        number = self.contracted.merge(first, second, found)
+        del self.units[first], self.units[second]
+        self.units[number] = unit
+        for name in unit.core:
+            self.unit_of[name] = number
+        return number
+
+    def _sorted(self, names: Iterable[str]) -> list[str]:
+        return sorted(names, key=self.index.__getitem__)
+
+    def _nodes_in_memory(self) -> set[str]:
+        """Nodes that are computed for their own sake: all but views, and but light nodes that only kernels use."""
+        kept = {n.name for n in self.graph.nodes} - self.light - self.views.keys()
+        for node in self.graph.nodes:
+            if node.category == "library":
+                kept.update(self.memory(v) for v in self._reads[node.name])
+        return {n for n in (kept | self.escaping) if n in self.index}
+
+    def _users(self) -> dict[str, dict[str, None]]:
+        """For every value in memory the core nodes that read it, directly or by recomputing light nodes."""
+        users: dict[str, dict[str, None]] = {name: {} for name in self.graph.type_by_name}
+        for unit in self.units.values():
+            for name in unit.core:
+                alone = Unit((name,), () if unit.is_library else unit.extra, unit.is_library)
+                for value in self.sources(alone):
+                    users[value][name] = None
+        return users
+
+    def _edges(self) -> dict[tuple[int, int], None]:
+        edges: dict[tuple[int, int], None] = {}
+        for value, readers in self.users.items():
+            if value in self.unit_of:
+                for reader in readers:
+                    if self.unit_of[value] != self.unit_of[reader]:
+                        edges[self.unit_of[value], self.unit_of[reader]] = None
+        return edges
