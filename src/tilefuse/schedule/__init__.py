@@ -1,1 +1,6 @@
 """Floor 4: how one pattern becomes one kernel: tiles, templates, storage; feasibility and cost facts for the planner."""
+from __future__ import annotations
+
+from tilefuse.schedule.pattern import pattern_graph, schedule_pattern
+
+__all__ = ["pattern_graph", "schedule_pattern"]

@@ -58,4 +58,5 @@ class TileProgram:
     bytes_read: int
     bytes_written: int
     flops: int
+    choice: object = field(default=None, compare=False, repr=False)
     internal: object = field(default=None, compare=False, repr=False)

@@ -1,0 +1,385 @@
+"""TileProgram -> kernel IR. Each template has its file; here are the pointwise walk, the buffers, and the dispatch.
+
+Composing decides nothing: template, widths and launch were chosen in `schedule`. What is added is order: loads of a stage before
+their first use, values shared between users held in registers, barriers where a value changes hands.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.base.errors import InternalError
+from tilefuse.codegen.emitter import Emitter
+from tilefuse.codegen.kernel import (
+    Assign, Atomic, Buffer, Comment, Declare, Kernel, Let, Reg, Store, VectorLoad, VectorStore,
+)
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import I32, DType
+from tilefuse.ir.scalar import Bound, Call
+from tilefuse.schedule.access import flat_axes, is_vector
+from tilefuse.schedule.choose import Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.domain import Domain, Instance, Touch, resolved_walk
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+
+
+# The scalar function of each scan monoid.
+SCAN_FUNCTION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+
+
+def compose(program: TileProgram, device: DeviceSpec) -> Kernel:
+    """The kernel IR of a tile program.
+
+    Requires: `program` was made for a device of the same kind. Raises: InternalError when a template meets what it cannot hold.
+    """
+    from tilefuse.codegen.compose_columns import compose_columns
+    from tilefuse.codegen.compose_rows import compose_rows
+    from tilefuse.codegen.compose_transpose import compose_transpose
+
+    writer = KernelWriter(program, device)
+    choice = program.choice
+    match choice:
+        case Pointwise():
+            compose_pointwise(writer, choice)
+        case Transpose():
+            compose_transpose(writer, choice)
+        case Rows():
+            compose_rows(writer, choice)
+        case Columns():
+            compose_columns(writer, choice)
+        case _:
+            raise InternalError(f"no composer for the template of kernel {program.name}")
+    return writer.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A touch whose elements lie in a register array: element `chunk * width + lane` (`step`: the array holds one chunk only)."""
+
+    touch: Touch
+    array: str
+    width: int
+    vector: bool
+    step: bool = False
+
+
+class KernelWriter:
+    """The emitter of one kernel with its buffers, and what all templates share."""
+
+    def __init__(self, program: TileProgram, device: DeviceSpec) -> None:
+        self.program = program
+        self.device = device
+        assert isinstance(program.internal, Domain)
+        self.domain: Domain = program.internal
+        self.emitter = Emitter(self.domain)
+        self.shared_bytes = 0
+        self.scratch: list[Buffer] = []
+        self.unroll = device.kind == "cuda"
+        self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
+        self.running: list[tuple[Instance, Reg]] = []  # scans by one thread: the running value
+        self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
+        graph = program.graph
+        scattered = self.domain.scatter[0] if self.domain.scatter else ""
+        for value in graph.inputs:
+            if scattered and value.name == graph.node_by_name[scattered].operands[0] and not self._touched(value.name):
+                continue
+            self._add(value.name, value.type.dtype, self._extent(value.name), "in")
+        for name in graph.results:
+            self._add(name, graph.type_of(name).dtype, self._extent(name), "inout" if name == scattered else "out")
+
+    def _touched(self, value: str) -> bool:
+        bodies = [i.body for i in self.domain.instances]
+        if self.domain.scatter is not None:
+            bodies += [self.domain.scatter[1], *(t for t, _, _ in self.domain.scatter[2])]
+        return any(isinstance(x, Touch) and x.value == value for b in bodies for x in resolved_walk(b))
+
+    def _extent(self, value: str) -> int:
+        """Elements from the first to the last of a value in memory. Units: elements."""
+        shape = self.program.graph.type_of(value).shape
+        strides = self.program.layouts.get(value)
+        if prod(shape) == 0:
+            return 0
+        if strides is None:
+            return prod(shape)
+        return 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+
+    def _add(self, value: str, dtype: DType, num_elements: int, role: str) -> None:
+        name = self.emitter.fresh(value)
+        self.emitter.buffers[value] = Buffer(name, dtype, num_elements, "global", role, value)
+        if role == "in":
+            self.emitter.cache[value] = self._cache(value, num_elements)
+
+    def _cache(self, value: str, num_elements: int) -> str:
+        """Read-once streams bypass L1; what several rows or lanes share is kept."""
+        largest = max((self._extent(v.name) for v in self.program.graph.inputs), default=0)
+        return "stream" if num_elements * 4 >= largest and num_elements >= 4096 else "keep"
+
+    def shared(self, wanted: str, dtype: DType, num_elements: int) -> str:
+        """Reserves shared memory, 16-byte aligned; returns the buffer's name."""
+        name = self.emitter.fresh(wanted)
+        offset = -(-self.shared_bytes // 16) * 16
+        self.scratch.append(Buffer(name, dtype, num_elements, "shared", "", "", offset))
+        self.shared_bytes = offset + num_elements * dtype.itemsize
+        return name
+
+    def workspace(self, wanted: str, dtype: DType, num_elements: int) -> str:
+        """A global scratch parameter."""
+        name = self.emitter.fresh(wanted)
+        self.scratch.append(Buffer(name, dtype, num_elements, "global", "workspace"))
+        return name
+
+    def counter(self, wanted: str, num_elements: int) -> str:
+        """A global counter parameter: zero before and after every launch."""
+        name = self.emitter.fresh(wanted)
+        self.scratch.append(Buffer(name, I32, num_elements, "global", "counter"))
+        return name
+
+    # -- touches in register arrays --------------------------------------------------------------------------------
+
+    def touches(self, bodies: Iterable[object]) -> list[Touch]:
+        """Distinct unguarded direct touches of bodies, in order."""
+        found: dict[Touch, None] = {}
+        for body in bodies:
+            _collect(body, found)
+        return list(found)
+
+    def runs(self, touch: Touch, width: int, lane: str, env: dict[str, Affine]) -> bool:
+        """Whether a touch is one aligned vector. `env` maps root axes with `lane` as the vector's variable."""
+        return is_vector(substitute(touch.offset, env, self.emitter.extents | {lane: width}), lane, width)
+
+    def held(self, touch: Touch, chunks: int, width: int, vector: bool, step: bool = False) -> Held:
+        """Declares the register array of a touch: `chunks` vectors."""
+        array = self.emitter.fresh(touch.value + "_v")
+        self.emitter.emit(Declare(array, touch.dtype, chunks * width))
+        return Held(touch, array, width, vector, step)
+
+    def fill(self, held: Held, chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:
+        """Loads one vector of a held touch; `lane_env` maps root axes with `lane` as the vector's variable."""
+        e = self.emitter
+        offset = substitute(held.touch.offset, lane_env, e.extents | {lane: held.width})
+        buffer = e.buffers[held.touch.value].name
+        cache = e.cache.get(held.touch.value, "")
+        start = chunk * held.width
+        if held.width == 1 or held.vector:
+            e.emit(VectorLoad(held.array, start, buffer, substitute(offset, {lane: number(0)}), held.width, cache))
+            return
+        with e.loop("v", held.width, unroll=self.unroll, simd=not self.unroll) as v:
+            e.emit(VectorLoad(held.array, start + v, buffer, substitute(offset, {lane: v}), 1, cache))
+
+    def bind(self, held: Iterable[Held], chunk: Affine, lane: Affine) -> None:
+        """In the current lane frame, touches held in arrays are read from them."""
+        e = self.emitter
+        for key, (reg, width) in self.chunk_values.items():
+            e.frame.values[key] = Reg(reg.name, reg.dtype, chunk * width + lane)
+        for h in held:
+            start = number(0) if h.step else chunk * h.width
+            e.frame.loads[h.touch.value, e.index(h.touch.offset), ()] = Reg(h.array, h.touch.dtype, start + lane)
+        for instance, running in self.running:
+            value = e.expression(instance.body)
+            e.emit(Assign(running, Call(SCAN_FUNCTION[instance.node.detail], (running, value))))
+            e.frame.values[instance.key] = running
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def write_lanes(self, outputs: list[tuple[str, int, Affine]], width: int, held: list[Held], chunk: Affine,
+                    lane_env: dict[str, Affine], lane: str) -> None:
+        """Computes `width` lanes of the outputs at the current point and stores them, as vectors where memory allows."""
+        e = self.emitter
+        plans: list[tuple[str, int, Affine, str | None]] = []
+        for name, key, offset in outputs:
+            at = substitute(offset, lane_env, e.extents | {lane: width})
+            array = None
+            if width > 1 and is_vector(at, lane, width):
+                array = e.fresh(name + "_out")
+                e.emit(Declare(array, e.buffers[name].dtype, width))
+            plans.append((name, key, at, array))
+        with self.lanes(width, lane_env, lane) as v:
+            self.bind(held, chunk, v)
+            for name, key, at, array in plans:
+                value = e.value(key)
+                if array is not None:
+                    e.emit(Assign(Reg(array, e.buffers[name].dtype, v), value))
+                else:
+                    e.emit(Store(e.buffers[name].name, substitute(at, {lane: v}, e.extents), value, (), "stream"))
+        for name, _, at, array in plans:
+            if array is not None:
+                e.emit(VectorStore(e.buffers[name].name, substitute(at, {lane: number(0)}, e.extents), array, number(0), width, "stream"))
+
+    @contextlib.contextmanager
+    def lanes(self, width: int, lane_env: dict[str, Affine], lane: str) -> Iterator[Affine]:
+        """A loop over the lanes of a vector with the root axes set for it; yields the lane variable."""
+        e = self.emitter
+        saved = dict(e.env)
+        with e.loop("v", width, unroll=self.unroll, simd=not self.unroll) as v, e.nested() as inner:
+            e.env = saved | {a: substitute(x, {lane: v}, e.extents) for a, x in lane_env.items()}
+            inner.values.update({k: r if width == 1 else Reg(r.name, r.dtype, v) for k, r in self.lane_values.items()})
+            yield v
+            e.frames[-2].statements.extend(inner.statements)
+        e.env = saved
+
+    def finish(self) -> Kernel:
+        """The kernel: buffers in parameter order, launch, header for the reader."""
+        e = self.emitter
+        program = self.program
+        buffers = tuple(e.buffers.values()) + tuple(self.scratch)
+        largest = max((b.num_elements for b in buffers), default=0)
+        total = prod(self.domain.extents[a] for a in self.domain.kept + self.domain.reduced) if self.domain.extents else 1
+        bits = 32 if max(largest, total) + (1 << 20) < (1 << 31) else 64
+        launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes)
+        header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
+                  f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
+        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, 0)
+
+
+def _collect(body: object, found: dict[Touch, None]) -> None:
+    match body:
+        case Touch(_, _, _, ()):
+            found.setdefault(body)
+        case Call(_, args):
+            for a in args:
+                _collect(a, found)
+
+
+def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Instance]:
+    """Instances needed for `keys` in evaluation order, not going through those in `stop` (already computed)."""
+    seen: set[int] = set()
+    todo = [k for k in keys if k not in stop]
+    while todo:
+        key = todo.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        todo.extend(u for u in domain.instances[key].uses if u not in stop)
+    return [domain.instances[k] for k in sorted(seen)]
+
+
+def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
+    """One flat walk: block -> step -> thread -> vector lane.
+
+        position = ((block * steps + step) * threads + thread) * vector + lane
+    """
+    e, domain = writer.emitter, writer.domain
+    total = prod(domain.extents[a] for a in choice.order)
+    width = choice.vector
+    vectors, tail = total // width, total % width
+    scatter = domain.scatter
+    keys = [key for _, key, _ in domain.outputs]
+    e.hoist(keys, frozenset())
+    blocks = max(writer.program.launch.num_blocks, 1)
+    e.frame.extents["block"] = blocks
+    e.frame.extents["thread"] = choice.threads
+    lane = e.fresh("lane_")
+
+    def walk(first: Affine, count: int, step_extent: int, lane_count: int, unrolled: bool, base: int) -> None:
+        extents = e.extents | {lane: lane_count}
+        bodies = [i.body for i in reachable(domain, keys, set())]
+        if scatter is not None:
+            bodies += [scatter[1], *(t for t, _, _ in scatter[2])]
+
+        def position(step: Affine) -> Affine:
+            return first + step * choice.threads
+
+        def env_at(vector_index: Affine, extents: dict[str, int]) -> dict[str, Affine]:
+            return flat_axes(choice.order, vector_index * lane_count + axis(lane) + base, domain.extents, extents)
+
+        probe = "vector_index_"
+        probe_env = env_at(axis(probe), extents | {probe: max(count, 1)})
+        full = [t for t in writer.touches(bodies) if substitute(t.offset, probe_env, extents | {probe: max(count, 1)}).axes() & {lane, probe}]
+        vectorised = [t for t in full if lane_count > 1 and is_vector(substitute(t.offset, probe_env, extents | {probe: max(count, 1)}), lane, lane_count)]
+        steps = step_extent
+        if unrolled:
+            held = [writer.held(t, steps, lane_count, True) for t in vectorised]
+            with e.loop("step", steps, unroll=True) as s:
+                at = e.let("vector", position(s), max(blocks * choice.threads * steps, 1))
+                with e.when([Bound(at, 0, count)]):
+                    bounded = _bounded(e, at, count)
+                    for h in held:
+                        writer.fill(h, s, env_at(bounded, e.extents | {lane: lane_count}), lane)
+        with e.loop("step", steps, unroll=unrolled) as s:
+            at = e.let("vector", position(s), max(blocks * choice.threads * steps, 1))
+            with e.when([Bound(at, 0, count)]):
+                bounded = _bounded(e, at, count)
+                lane_env = env_at(bounded, e.extents | {lane: lane_count})
+                if not unrolled:
+                    held = [writer.held(t, 1, lane_count, True, step=True) for t in vectorised]
+                    for h in held:
+                        writer.fill(h, number(0), lane_env, lane)
+                _hoist_without_lane(writer, bodies, lane_env, lane, held)
+                if scatter is not None:
+                    _scatter_lanes(writer, lane_count, held, s, lane_env, lane)
+                else:
+                    writer.write_lanes(domain.outputs, lane_count, held, s, lane_env, lane)
+
+    if vectors:
+        first = axis("block") * (choice.threads * choice.steps) + axis("thread")
+        walk(first, vectors, choice.steps, width, choice.unrolled, 0)
+    if tail:
+        e.emit(Comment(f"the last {tail} elements do not fill a vector"))
+        with e.when([Bound(axis("block"), blocks - 1, blocks)]):
+            if choice.threads >= tail:
+                walk(axis("thread"), tail, 1, 1, False, vectors * width)
+            else:
+                with e.loop("rest", tail) as r:
+                    walk(r, tail, 1, 1, False, vectors * width)
+
+
+def _bounded(e: Emitter, at: Affine, count: int) -> Affine:
+    """Inside the guard the vector's number is below `count`: tell the index simplifier."""
+    if len(at.terms) == 1 and at.const == 0 and isinstance(at.terms[0][0], str):
+        e.frame.extents[at.terms[0][0]] = max(count, 1)
+    return at
+
+
+def _hoist_without_lane(writer: KernelWriter, bodies: list[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:
+    """Loads that are the same for all lanes of the vector happen once, before the lane loop."""
+    e = writer.emitter
+    loaded = {h.touch for h in held}
+    saved = dict(e.env)
+    e.env = saved | lane_env
+    for touch in writer.touches(bodies):
+        if touch not in loaded and lane not in e.index(touch.offset).axes():
+            e.touch(touch, False)
+    e.env = saved
+
+
+def _scatter_lanes(writer: KernelWriter, width: int, held: list[Held], chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:
+    """Writes each lane's value to its data-dependent place, where that lies inside the result."""
+    from tilefuse.codegen.kernel import IfValue, Load
+    from tilefuse.ir.dtype import BOOL, I64
+    from tilefuse.ir.scalar import Const, Index, const
+
+    e = writer.emitter
+    assert writer.domain.scatter is not None
+    name, body, target = writer.domain.scatter
+    monoid = writer.program.graph.node_by_name[name].detail
+    buffer = e.buffers[name]
+    with writer.lanes(width, lane_env, lane) as v:
+        writer.bind(held, chunk, v)
+        offset = Affine()
+        dynamic = []
+        inside = None
+        for subscript, extent, stride in target:
+            value = e.expression(subscript)
+            if isinstance(value, Index):
+                offset = offset + value.affine * stride
+                if e.always(Bound(value.affine, 0, extent)):
+                    continue
+            elif not (isinstance(value, (Reg, Load, Const)) and value.dtype == I64):
+                value = Call("i64", (value,))
+            held_value = e.register(value, I64, "target")
+            ok = Call("logical_and", (Call("ge", (held_value, const(0, I64))), Call("lt", (held_value, const(extent, I64)))))
+            inside = ok if inside is None else Call("logical_and", (inside, ok))
+            if not isinstance(value, Index):
+                dynamic.append((held_value, stride))
+        value = e.register(e.expression(body), buffer.dtype, name + "_x")
+        if monoid == "set":
+            statement: object = Store(buffer.name, offset, value, tuple(dynamic))
+        else:
+            statement = Atomic(monoid, buffer.name, offset, value, tuple(dynamic))
+        if inside is None:
+            e.emit(statement)  # type: ignore[arg-type]
+        else:
+            e.emit(IfValue(e.register(inside, BOOL, "inside"), (statement,)))  # type: ignore[arg-type]

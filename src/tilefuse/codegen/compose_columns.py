@@ -1,0 +1,358 @@
+"""The column template: kept axes run along memory, reduced axes across it.
+
+    block:  threads_y x threads_x     thread (y, x) holds `vector` neighbouring columns and walks rows y, y + threads_y, ...
+    reduce: rows of a thread -> shared memory over y -> global memory over the blocks that split a column (the last finishes)
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilefuse.codegen.compose import Held, KernelWriter, reachable
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import BOOL, DType
+from tilefuse.ir.ops import MONOIDS
+from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.choose import Columns, stages
+from tilefuse.schedule.domain import Domain, Instance, Touch
+
+
+@dataclass
+class ColumnState:
+    """The thread's columns and rows, its accumulators' owner, what is held."""
+
+    writer: KernelWriter
+    choice: Columns
+    lane: str
+    x: Affine
+    y: Affine
+    column: Affine           # number of the thread's vector of columns
+    column_bounds: list[Bound]
+    part: Affine
+    rows_of_part: int
+    held: list[Held]
+
+    @property
+    def domain(self) -> Domain:
+        return self.writer.domain
+
+
+def compose_columns(writer: KernelWriter, choice: Columns) -> None:
+    """Writes the kernel: stages of reductions down the columns, then the elements that depend on them."""
+    state = _start(writer, choice)
+    e, domain = writer.emitter, writer.domain
+    depth = stages(domain)
+    reduced = set(domain.reduced)
+    column_outputs = [o for o in domain.outputs if not o[2].axes() & reduced]
+    full_outputs = [o for o in domain.outputs if o not in column_outputs]
+    e.hoist(range(len(domain.instances)), frozenset())
+    if choice.on_chip:
+        _load_all(state)
+    results: dict[int, Reg] = {}
+    last_stage = max(depth.values(), default=-1)
+    for stage in range(last_stage + 1):
+        group = [domain.instances[k] for k in depth if depth[k] == stage]
+        parts = _stage(state, group, results)
+        if choice.split > 1:
+            _finish_split(state, group, parts, column_outputs)
+            return
+        _combine_rows(state, group, parts)
+        for i in group:
+            results[i.key] = _publish(state, i, parts[i.key])
+        results |= _column_values(state, results, [domain.instances[u] for k in depth if depth[k] == stage + 1 for u in _all_uses(domain, k)]
+                                  + [domain.instances[u] for _, k, _ in full_outputs for u in [k, *_all_uses(domain, k)]])
+    if full_outputs:
+        e.emit(Comment(f"{', '.join('%' + n for n, _, _ in full_outputs)}: registers -> global memory"))
+        needed = _needed_bodies(state, [k for _, k, _ in full_outputs], results)
+        _walk_rows(state, needed, results, lambda row, held, env: writer.write_lanes(full_outputs, choice.vector, held, row, env, state.lane),
+                   state.column_bounds)
+    _write_columns(state, column_outputs, results)
+
+
+def _start(writer: KernelWriter, choice: Columns) -> ColumnState:
+    e, domain = writer.emitter, writer.domain
+    blocks = max(writer.program.launch.num_blocks, 1)
+    e.frame.extents |= {"block": blocks, "thread": choice.threads_x * choice.threads_y}
+    thread, block = axis("thread"), axis("block")
+    x = e.let("x", thread % choice.threads_x, choice.threads_x) if choice.threads_x > 1 else number(0)
+    y = e.let("y", thread // choice.threads_x, choice.threads_y) if choice.threads_y > 1 else number(0)
+    part = e.let("part", block % choice.split, choice.split) if choice.split > 1 else number(0)
+    tile = e.let("tile", block // choice.split, blocks // choice.split) if choice.split > 1 else block
+    vectors = -(-domain.num_kept // choice.vector)
+    wanted = tile * choice.threads_x + x
+    tiles = blocks // choice.split
+    bounds: list[Bound] = []
+    if tiles * choice.threads_x != vectors:
+        raw = e.let("column_wanted", wanted, tiles * choice.threads_x)
+        bounds = [Bound(raw, 0, vectors)]
+        column = e.let("column", raw % vectors, vectors)
+    else:
+        column = e.let("column", wanted, vectors)
+    return ColumnState(writer, choice, e.fresh("lane_"), x, y, column, bounds, part, choice.chunks * choice.threads_y, [])
+
+
+def _kept_env(state: ColumnState) -> dict[str, Affine]:
+    e, c = state.writer.emitter, state.choice
+    return flat_axes(c.kept_order, state.column * c.vector + axis(state.lane), state.domain.extents, e.extents | {state.lane: c.vector})
+
+
+def _row(state: ColumnState, step: Affine) -> Affine:
+    return state.part * state.rows_of_part + step * state.choice.threads_y + state.y
+
+
+def _row_env(state: ColumnState, row: Affine) -> dict[str, Affine]:
+    return flat_axes(state.choice.reduced_order, row, state.domain.extents, state.writer.emitter.extents)
+
+
+def _full_touches(state: ColumnState, bodies: list[object]) -> list[Touch]:
+    axes = set(state.domain.reduced)
+    known = axes | set(state.domain.kept)
+    return [t for t in state.writer.touches(bodies) if t.offset.axes() & axes and t.offset.axes() <= known]
+
+
+def _load_all(state: ColumnState) -> None:
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    touches = [t for t in _full_touches(state, [i.body for i in domain.instances]) if t.offset.axes() & set(domain.kept)]
+    probe = _row_env(state, axis("row_probe")) | _kept_env(state)
+    state.held = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe)) for t in touches]
+    if not state.held:
+        return
+    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in state.held)}: global memory -> registers"))
+    with e.loop("step", c.chunks, unroll=w.unroll) as step:
+        row = e.let("row", _row(state, step), max(c.chunks * c.threads_y * c.split, 1))
+        with e.when([Bound(row, 0, domain.num_reduced)]):
+            _narrow(state, row)
+            env = _row_env(state, row) | _kept_env(state)
+            for h in state.held:
+                w.fill(h, step, env, state.lane)
+
+
+def _narrow(state: ColumnState, row: Affine) -> None:
+    if len(row.terms) == 1 and row.const == 0 and isinstance(row.terms[0][0], str):
+        state.writer.emitter.frame.extents[row.terms[0][0]] = max(state.domain.num_reduced, 1)
+
+
+def _walk_rows(state: ColumnState, bodies: list[object], results: dict[int, Reg], body: Callable[[Affine, list[Held], dict[str, Affine]], None],
+               only: Sequence[Bound] = ()) -> None:
+    """The thread's rows, `batch` at a time with their loads first; `body(step, held, env)` writes one row's work."""
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    missing = [t for t in _full_touches(state, bodies) if not any(h.touch == t for h in state.held)]
+    limit = max(c.chunks * c.threads_y * c.split, 1)
+    batch = 1 if c.on_chip else max(c.batch, 1)
+    kept = _kept_env(state)
+    with e.loop("step", -(-c.chunks // batch), unroll=w.unroll and c.on_chip) as outer:
+        probe = _row_env(state, axis("row_probe")) | kept
+        local = [w.held(t, batch, c.vector, w.runs(t, c.vector, state.lane, probe), step=batch == 1) for t in missing]
+        for load in (True, False):
+            if load and not local:
+                continue
+            with e.loop("inner", batch, unroll=w.unroll) as inner:
+                step = outer * batch + inner
+                row = e.let("row", _row(state, step), limit * batch)
+                bounds = [Bound(row, 0, domain.num_reduced), *only]
+                if c.split > 1:
+                    bounds.append(Bound(step, 0, c.chunks))
+                with e.when(bounds):
+                    _narrow(state, row)
+                    env = _row_env(state, row) | kept
+                    if load:
+                        for h in local:
+                            w.fill(h, inner, env, state.lane)
+                    else:
+                        chosen = inner if batch > 1 else step
+                        w.lane_values = results
+                        body(chosen, [*state.held, *local], env)
+
+
+def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -> dict[int, list[Reg]]:
+    """Accumulates one stage's reductions over the thread's rows; the accumulators are arrays over the lanes."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    e.emit(Comment(f"{', '.join(f'%{i.node.name} ({i.node.kind})' for i in group)}: down the columns"))
+    parts = {i.key: _declare_parts(state, i) for i in group}
+    counts = [i for i in group if i.node.detail == "m2"]
+    rows_seen = None
+    if counts:
+        dtype = e.dtype(counts[0].body)
+        rows_seen = Reg(e.fresh("rows_seen"), dtype)
+        e.emit(Declare(rows_seen.name, dtype, None, const(0, dtype)))
+    bodies = [i.body for i in reachable(w.domain, [u for i in group for u in i.uses], set(results))] + [i.body for i in group]
+
+    def one_row(step: Affine, held: list[Held], env: dict[str, Affine]) -> None:
+        inverse = None
+        if rows_seen is not None:
+            e.emit(Assign(rows_seen, Call("add", (rows_seen, const(1, rows_seen.dtype)))))
+            inverse = e.register(Call("div", (const(1, rows_seen.dtype), rows_seen)), rows_seen.dtype, "inverse")
+        with w.lanes(c.vector, env, state.lane) as v:
+            w.bind(held, step, v)
+            for i in group:
+                mine = [Reg(p.name, p.dtype, None if c.vector == 1 else v) for p in parts[i.key]]
+                if i.node.detail == "m2":
+                    assert rows_seen is not None and inverse is not None
+                    _welford(state, i, mine, rows_seen, inverse)
+                else:
+                    e.accumulate(i, mine)
+
+    _walk_rows(state, bodies, results, one_row)
+    return parts
+
+
+def _welford(state: ColumnState, i: Instance, parts: list[Reg], count: Reg, inverse: object) -> None:
+    """Welford's update with the shared row count: no division a lane. Source: Welford 1962, Technometrics 4(3)."""
+    e = state.writer.emitter
+    dtype = count.dtype
+    x = e.register(e.expression(i.body), dtype, i.node.name + "_x")
+    _, mean, m2 = parts
+    off = e.register(Call("sub", (x, mean)), dtype, "off")
+    e.emit(Assign(parts[0], count))
+    e.emit(Assign(mean, Call("add", (mean, Call("mul", (off, inverse))))))  # type: ignore[arg-type]
+    e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, Call("sub", (x, mean))))))))
+
+
+def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:
+    w, c = state.writer, state.choice
+    e = w.emitter
+    dtype = e.dtype(i.body)
+    monoid = MONOIDS[i.node.detail]
+    parts = []
+    for n, (t, start) in enumerate(zip(monoid.components(dtype), monoid.identity(dtype), strict=True)):
+        name = e.fresh(i.node.name + (f"_{n}" if n else "_sum" if i.node.detail == "sum" else "_part"))
+        if c.vector == 1:
+            e.emit(Declare(name, t, None, start))
+        else:
+            e.emit(Declare(name, t, c.vector))
+            with e.loop("v", c.vector, unroll=w.unroll, simd=not w.unroll) as v:
+                e.emit(Assign(Reg(name, t, v), start))
+        parts.append(Reg(name, t))
+    return parts
+
+
+def _at(reg: Reg, v: Affine, vector: int) -> Reg:
+    return reg if vector == 1 else Reg(reg.name, reg.dtype, v)
+
+
+def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """Shared memory over y: every thread writes its partial columns, then reads and combines those of all y."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    if c.threads_y == 1:
+        return
+    pitch = c.threads_x * c.vector
+    buffers = {i.key: [w.shared(p.name + "_shared", p.dtype, c.threads_y * pitch) for p in parts[i.key]] for i in group}
+    # Lane-major within a row of partials, so that a warp's accesses fall into different banks.
+    with e.loop("v", c.vector, unroll=w.unroll) as v:
+        for i in group:
+            for p, b in zip(parts[i.key], buffers[i.key], strict=True):
+                e.emit(Store(b, state.y * pitch + v * c.threads_x + state.x, _at(p, v, c.vector)))
+    e.emit(Barrier("block"))
+    for i in group:
+        dtype = e.dtype(i.body)
+        with e.loop("v", c.vector, unroll=w.unroll) as v:
+            mine = [_at(p, v, c.vector) for p in parts[i.key]]
+            for p, b in zip(mine, buffers[i.key], strict=True):
+                e.emit(Assign(p, Load(b, p.dtype, v * c.threads_x + state.x)))
+            with e.loop("other", c.threads_y, start=1, unroll=False) as o:
+                other = [e.register(Load(b, p.dtype, o * pitch + v * c.threads_x + state.x), p.dtype, p.name + "_o")
+                         for p, b in zip(mine, buffers[i.key], strict=True)]
+                e.combine(i.node.detail, mine, other, dtype)
+
+
+def _publish(state: ColumnState, i: Instance, parts: list[Reg]) -> Reg:
+    """The finished reduction as an array over the lanes."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    dtype: DType = e.dtype(i.body)
+    monoid = MONOIDS[i.node.detail]
+    result = Reg(e.fresh(i.node.name), monoid.result(dtype))
+    e.emit(Declare(result.name, result.dtype, None if c.vector == 1 else c.vector))
+    with e.loop("v", c.vector, unroll=w.unroll) as v:
+        finished = monoid.finish(tuple(_at(p, v, c.vector) for p in parts), dtype)
+        e.emit(Assign(_at(result, v, c.vector), finished))
+    return result
+
+
+def _all_uses(domain: Domain, key: int) -> list[int]:
+    return [i.key for i in reachable(domain, [key], set())]
+
+
+def _column_values(state: ColumnState, results: dict[int, Reg], wanted: list[Instance]) -> dict[int, Reg]:
+    """Values over the kept axes only (a mean, a scale) that later rows use: computed once a column, held in arrays."""
+    w, c, domain = state.writer, state.choice, state.domain
+    e = w.emitter
+    kept = set(domain.kept)
+    made: dict[int, Reg] = {}
+    for i in sorted({i.key: i for i in wanted}.values(), key=lambda i: i.key):
+        if i.key in results or i.key in made or i.shared or i.serial or not i.depends <= kept or not i.depends:
+            continue
+        if not all(_ready(domain, u, results | made) for u in i.uses):
+            continue
+        reg = Reg(e.fresh(i.node.name), i.node.type.dtype)
+        e.emit(Declare(reg.name, reg.dtype, None if c.vector == 1 else c.vector))
+        w.lane_values = results | made
+        with w.lanes(c.vector, _kept_env(state), state.lane) as v:
+            e.emit(Assign(_at(reg, v, c.vector), e.expression(i.body)))
+        made[i.key] = reg
+    return made
+
+
+def _ready(domain: Domain, key: int, known: dict[int, Reg]) -> bool:
+    i = domain.instances[key]
+    return key in known or not i.shared and all(_ready(domain, u, known) for u in i.uses)
+
+
+def _needed_bodies(state: ColumnState, keys: list[int], results: dict[int, Reg]) -> list[object]:
+    return [i.body for i in reachable(state.domain, keys, set(results))]
+
+
+def _write_columns(state: ColumnState, outputs: list[tuple[str, int, Affine]], results: dict[int, Reg]) -> None:
+    if not outputs:
+        return
+    w, c = state.writer, state.choice
+    e = w.emitter
+    w.lane_values = results
+    e.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: one value a column"))
+    with e.when([Bound(state.y, 0, 1), *state.column_bounds]):
+        with w.lanes(c.vector, _kept_env(state), state.lane):
+            for name, key, offset in outputs:
+                e.emit(Store(e.buffers[name].name, e.index(offset), e.value(key)))
+
+
+def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], outputs: list[tuple[str, int, Affine]]) -> None:
+    """Partial columns to global memory; the last block of a column tile combines those of all blocks."""
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    _combine_rows(state, group, parts)
+    count = -(-domain.num_kept // c.vector) * c.vector
+    spaces = {i.key: [w.workspace(p.name + "_partial", p.dtype, c.split * count) for p in parts[i.key]] for i in group}
+
+    def place(part: Affine, v: Affine) -> Affine:
+        return part * count + state.column * c.vector + v
+
+    with e.when([Bound(state.y, 0, 1), *state.column_bounds]), e.loop("v", c.vector, unroll=w.unroll) as v:
+        for i in group:
+            for p, b in zip(parts[i.key], spaces[i.key], strict=True):
+                e.emit(Store(b, place(state.part, v), _at(p, v, c.vector)))
+    tiles = max(w.program.launch.num_blocks // c.split, 1)
+    last = Reg(e.fresh("is_last"), BOOL)
+    e.emit(Declare(last.name, BOOL), LastBlock(last, w.counter("arrived", tiles), axis("block") // c.split, c.split))
+    with e.nested() as inner:
+        for i in group:
+            dtype = e.dtype(i.body)
+            with e.loop("v", c.vector, unroll=w.unroll) as v:
+                for p, start in zip(parts[i.key], MONOIDS[i.node.detail].identity(dtype), strict=True):
+                    e.emit(Assign(_at(p, v, c.vector), start))
+        with e.loop("round", -(-c.split // c.threads_y)) as r:
+            other_part = r * c.threads_y + state.y
+            with e.when([Bound(other_part, 0, c.split)]), e.loop("v", c.vector, unroll=w.unroll) as v:
+                for i in group:
+                    mine = [_at(p, v, c.vector) for p in parts[i.key]]
+                    other = [e.register(Load(b, p.dtype, place(other_part, v)), p.dtype, p.name + "_o") for p, b in zip(mine, spaces[i.key], strict=True)]
+                    e.combine(i.node.detail, mine, other, e.dtype(i.body))
+        _combine_rows(state, group, parts)
+        results = {i.key: _publish(state, i, parts[i.key]) for i in group}
+        _write_columns(state, outputs, results)
+    e.emit(IfValue(last, tuple(inner.statements), uniform=True))

@@ -1,0 +1,343 @@
+"""Emitter: turns resolved scalar bodies into kernel statements, each value once in the innermost frame that can hold it.
+
+A frame is a stretch of straight-line statements (a loop body, a guarded body, the kernel itself). Values computed in an
+outer frame are visible in the inner ones; a value asked for is computed in the current frame if no frame has it.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tilefuse.base.errors import InternalError
+from tilefuse.codegen.kernel import Assign, Buffer, Comment, Declare, For, If, KExpr, Let, Load, Reg, Stmt
+from tilefuse.ir.affine import Affine, axis, number, simplify, substitute
+from tilefuse.ir.dtype import BOOL, I64, DType
+from tilefuse.ir.ops import MONOIDS, dtype_of
+from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
+from tilefuse.schedule.domain import Domain, Instance, Resolved, Touch, Use, resolved_walk
+
+# Names that generated code must not use for the user's values: C++ keywords, and what the printers declare.
+RESERVED = frozenset("""alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else enum
+explicit export extern false float for friend goto if inline int long mutable namespace new not operator or private protected public register
+return short signed sizeof static struct switch template this throw true try typedef typename union unsigned using virtual void volatile while xor
+thread block rank lane warp shared arguments report half main""".split())
+
+
+@dataclass
+class Frame:
+    """Statements being written and what they have made available."""
+
+    statements: list[Stmt] = field(default_factory=list)
+    values: dict[int, KExpr] = field(default_factory=dict)
+    loads: dict[tuple[object, ...], KExpr] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
+
+
+class Emitter:
+    """Writes the statements of one kernel. `env` gives every root axis as an index expression over kernel names."""
+
+    def __init__(self, domain: Domain, prefetch_cache: Mapping[str, str] | None = None) -> None:
+        self.domain = domain
+        self.frames: list[Frame] = [Frame()]
+        self.env: dict[str, Affine] = {}
+        self.names: set[str] = set(RESERVED)
+        self.buffers: dict[str, Buffer] = {}
+        self.cache = dict(prefetch_cache or {})
+
+    # -- frames and names ----------------------------------------------------------------------------------------
+
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    @property
+    def extents(self) -> dict[str, int]:
+        merged: dict[str, int] = {}
+        for f in self.frames:
+            merged |= f.extents
+        return merged
+
+    def emit(self, *statements: Stmt) -> None:
+        self.frame.statements.extend(statements)
+
+    def fresh(self, wanted: str) -> str:
+        """A C identifier not used in this kernel yet."""
+        base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wanted) or "v"
+        if base[0].isdigit() or base.startswith("__") or base.startswith("tf_"):
+            base = "v" + base
+        name, count = base, 0
+        while name in self.names:
+            count += 1
+            name = f"{base}_{count}"
+        self.names.add(name)
+        return name
+
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[Frame]:
+        """A frame whose statements the caller wraps (in a loop or a guard)."""
+        made = Frame()
+        self.frames.append(made)
+        try:
+            yield made
+        finally:
+            self.frames.pop()
+
+    @contextlib.contextmanager
+    def loop(self, wanted: str, stop: int | Affine, *, start: int | Affine = 0, step: int = 1, unroll: bool = False, simd: bool = False,
+             extent: int | None = None) -> Iterator[Affine]:
+        """A loop statement around what is emitted inside; yields its variable. A loop of one step is written without a loop.
+
+        extent: bound on the variable where `stop` is not a number.
+        """
+        first = number(start) if isinstance(start, int) else start
+        last = number(stop) if isinstance(stop, int) else stop
+        if first.is_const and last.is_const and first.const + step >= last.const > first.const:
+            yield first
+            return
+        name = self.fresh(wanted)
+        with self.nested() as inner:
+            inner.extents[name] = extent if extent is not None else last.const
+            yield axis(name)
+        self.emit(For(name, first, last, step, tuple(inner.statements), unroll, simd))
+
+    @contextlib.contextmanager
+    def when(self, bounds: Iterable[Bound]) -> Iterator[None]:
+        """A guard around what is emitted inside; no guard where the bounds always hold."""
+        needed = tuple(b for b in bounds if not self.always(b))
+        if not needed:
+            yield
+            return
+        with self.nested() as inner:
+            yield
+        if inner.statements:
+            self.emit(If(needed, tuple(inner.statements)))
+
+    def always(self, bound: Bound) -> bool:
+        """Whether a bound holds everywhere in the current frame."""
+        from tilefuse.ir.affine import bounds
+
+        span = bounds(bound.index, self.extents)
+        return span is not None and bound.low <= span[0] and span[1] < bound.high
+
+    def let(self, wanted: str, value: Affine, extent: int) -> Affine:
+        """Names an index expression; constants and single names are returned as they are."""
+        simple = simplify(value, self.extents)
+        if simple.is_const or (len(simple.terms) == 1 and simple.const == 0 and simple.terms[0][1] == 1 and isinstance(simple.terms[0][0], str)):
+            return simple
+        name = self.fresh(wanted)
+        self.emit(Let(name, simple, extent))
+        self.frame.extents[name] = extent
+        return axis(name)
+
+    def index(self, e: Affine) -> Affine:
+        """An index expression over root axes as one over kernel names."""
+        return substitute(e, self.env, self.extents)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def find(self, key: int) -> KExpr | None:
+        for f in reversed(self.frames):
+            if key in f.values:
+                return f.values[key]
+        return None
+
+    def value(self, key: int) -> KExpr:
+        """The value of an instance at the current point."""
+        known = self.find(key)
+        if known is not None:
+            return known
+        instance = self.domain.instances[key]
+        if instance.shared:
+            raise InternalError(f"%{instance.node.name} is used before its reduction is done; please report")
+        if instance.serial:
+            made = self._serial(instance)
+        else:
+            made = self._scalar(instance)
+        self.frame.values[key] = made
+        return made
+
+    def _scalar(self, instance: Instance) -> KExpr:
+        body = instance.body
+        if isinstance(body, (Use, Const)):
+            return self.expression(body)
+        value = self.expression(body)
+        name = self.fresh(instance.node.name)
+        dtype = instance.node.type.dtype
+        self.emit(Declare(name, dtype, None, value))
+        return Reg(name, dtype)
+
+    def _serial(self, instance: Instance) -> KExpr:
+        """A reduction by this thread alone: a loop over its own axes."""
+        monoid = MONOIDS[instance.node.detail]
+        dtype = self.dtype(instance.body)
+        parts = [Reg(self.fresh(f"{instance.node.name}_{n}" if n else instance.node.name), t) for n, t in enumerate(monoid.components(dtype))]
+        self.emit(Comment(f"%{instance.node.name}: {instance.node.kind} by one thread"))
+        for part, start in zip(parts, monoid.identity(dtype), strict=True):
+            self.emit(Declare(part.name, part.dtype, None, start))
+        saved = dict(self.env)
+        with contextlib.ExitStack() as stack:
+            for loop, extent in instance.serial:
+                self.env[loop] = stack.enter_context(self.loop(loop, extent, unroll=extent <= 8))
+            self.accumulate(instance, parts)
+        self.env = saved
+        return self.expression(monoid.finish(tuple(parts), dtype))
+
+    def accumulate(self, instance: Instance, parts: list[Reg]) -> None:
+        """parts = combine(parts, lift(body)), at the current point."""
+        monoid = MONOIDS[instance.node.detail]
+        dtype = self.dtype(instance.body)
+        body = self.register(self.expression(instance.body), dtype, instance.node.name + "_x")
+        position: KExpr = const(0, I64)
+        if len(parts) > 1 and instance.position is not None:
+            position = Index(self.index(instance.position))
+        self.combine(monoid.name, parts, monoid.lift(body, position, dtype), dtype)
+
+    def combine(self, monoid: str, into: list[Reg], other: Iterable[KExpr], dtype: DType) -> None:
+        """into = combine(into, other), all components from the old ones."""
+        new = MONOIDS[monoid].combine(tuple(into), tuple(other), dtype)
+        if len(into) == 1:
+            self.emit(Assign(into[0], new[0]))
+            return
+        held = [self.register(e, part.dtype, "next") for e, part in zip(new, into, strict=True)]
+        for part, e in zip(into, held, strict=True):
+            self.emit(Assign(part, e))
+
+    def register(self, e: KExpr, dtype: DType, wanted: str) -> KExpr:
+        """`e` held in a register variable, unless it is one or a constant already."""
+        if isinstance(e, (Reg, Const)):
+            return e
+        name = self.fresh(wanted)
+        self.emit(Declare(name, dtype, None, e))
+        return Reg(name, dtype)
+
+    def dtype(self, body: Resolved) -> DType:
+        """The dtype of a resolved body."""
+        return resolved_dtype(body, self.domain)
+
+    def expression(self, e: Resolved | KExpr, guarded: bool = False) -> KExpr:
+        """A resolved expression as a kernel expression; operands that need statements are emitted before it."""
+        match e:
+            case Const() | Reg() | Load():
+                return e
+            case Index(affine):
+                return Index(self.index(affine))
+            case Call(fn, args):
+                return Call(fn, tuple(self.expression(a, guarded) for a in args))  # type: ignore[misc,arg-type]
+            case Use(key):
+                return self.value(key)
+            case Touch():
+                return self.touch(e, guarded)
+            case Guard(bounds, then, otherwise):
+                new = tuple(Bound(self.index(b.index), b.low, b.high) for b in bounds)
+                if all(self.always(b) for b in new):
+                    return self.expression(then, guarded)  # type: ignore[arg-type]
+                return Guard(new, self.expression(then, True), self.expression(otherwise, True))  # type: ignore[arg-type]
+        raise InternalError(f"not a resolved expression: {e!r}")
+
+    def touch(self, e: Touch, guarded: bool) -> KExpr:
+        """An element of a boundary value: a register that already holds it, or a load."""
+        offset = self.index(e.offset)
+        dynamic = tuple((self._clamped(d, extent, guarded), stride) for d, extent, stride in e.dynamic)
+        identity = (e.value, offset, dynamic)
+        for f in reversed(self.frames):
+            if identity in f.loads:
+                return f.loads[identity]
+        load = Load(self.buffers[e.value].name, e.dtype, offset, dynamic, self.cache.get(e.value, ""))
+        if guarded:
+            return load
+        name = self.fresh(e.value + "_at")
+        self.emit(Declare(name, e.dtype, None, load))
+        held = Reg(name, e.dtype)
+        self.frame.loads[identity] = held
+        return held
+
+    def _clamped(self, subscript: Resolved, extent: int, guarded: bool) -> KExpr:
+        value = self.expression(subscript, guarded)
+        dtype = dtype_of(value, lambda _: I64) if not isinstance(value, (Reg, Load, Const)) else value.dtype
+        if dtype.name != "i64":
+            value = Call("i64", (value,))
+        return Call("minimum", (Call("maximum", (value, const(0, I64))), const(max(extent - 1, 0), I64)))
+
+    # -- hoisting ------------------------------------------------------------------------------------------------
+
+    def hoist(self, keys: Iterable[int], axes: frozenset[str]) -> None:
+        """Computes, in the current frame, what `keys` need that depends on nothing but `axes`."""
+        seen: set[int] = set()
+        wanted = list(keys)
+        for key in wanted:
+            self._hoist(key, axes, seen)
+
+    def _hoist(self, key: int, axes: frozenset[str], seen: set[int]) -> None:
+        if key in seen:
+            return
+        seen.add(key)
+        instance = self.domain.instances[key]
+        if instance.shared:
+            return
+        if instance.depends <= axes:
+            if self._ready(key):
+                self.value(key)
+                return
+        loops = {loop for loop, _ in instance.serial}
+        for x in resolved_walk(instance.body):
+            if isinstance(x, Touch) and not x.dynamic and x.offset.axes() <= axes and not x.offset.axes() & loops and not _under_guard(instance.body, x):
+                self.touch(x, False)
+            elif isinstance(x, Use):
+                self._hoist(x.key, axes, seen)
+
+    def hoist_body(self, body: Resolved, axes: frozenset[str]) -> None:
+        """As `hoist`, for what a body uses directly."""
+        seen: set[int] = set()
+        for x in resolved_walk(body):
+            if isinstance(x, Use):
+                self._hoist(x.key, axes, seen)
+            elif isinstance(x, Touch) and not x.dynamic and x.offset.axes() <= axes and not _under_guard(body, x):
+                self.touch(x, False)
+
+    def _ready(self, key: int) -> bool:
+        """Whether every shared reduction that the instance needs is done."""
+        if self.find(key) is not None:
+            return True
+        instance = self.domain.instances[key]
+        return not instance.shared and all(self._ready(u) for u in instance.uses)
+
+
+def _under_guard(body: Resolved, leaf: Resolved) -> bool:
+    """Whether `leaf` occurs in `body` only behind guards."""
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if e == leaf:
+            return False
+        if isinstance(e, Call):
+            stack.extend(e.args)  # type: ignore[arg-type]
+        elif isinstance(e, Touch):
+            stack.extend(d for d, _, _ in e.dynamic)
+    return True
+
+
+def resolved_dtype(body: Resolved, domain: Domain) -> DType:
+    """The dtype of a resolved body, its leaves' dtypes taken from the domain."""
+    match body:
+        case Const(_, dtype) | Touch(_, dtype, _, _):
+            return dtype
+        case Use(key):
+            return domain.instances[key].node.type.dtype
+        case Index():
+            return I64
+        case Guard(_, then, _):
+            return resolved_dtype(then, domain)  # type: ignore[arg-type]
+        case Call(fn, args):
+            from tilefuse.ir.dtype import DTYPES
+            from tilefuse.ir.ops import SCALAR_OPS
+
+            if fn in DTYPES:
+                return DTYPES[fn]
+            if fn == "select":
+                return resolved_dtype(args[1], domain)  # type: ignore[arg-type]
+            op = SCALAR_OPS[fn]
+            if op.result == "same":
+                return resolved_dtype(args[0], domain)  # type: ignore[arg-type]
+            return DTYPES.get(op.result, BOOL)
+    raise InternalError(f"not a resolved expression: {body!r}")

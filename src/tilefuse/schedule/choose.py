@@ -1,0 +1,318 @@
+"""How a root domain is spread over grid, cluster, block, warp and thread: the template's parameters, chosen from sizes and device.
+
+Every template has one record. Widths are in elements, counts in what the field says.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Union
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.schedule.access import Access, accesses, by_memory_order, contiguous_axes, stride_of, widest_vector
+from tilefuse.schedule.domain import Domain
+from tilefuse.target.device import DeviceSpec
+
+# Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers
+# leaves room for addresses, accumulators and conversions (measured: no spills at 128).
+KEPT_BYTES_PER_THREAD = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Flat walk: `threads` x `steps` vectors a block. `unrolled`: all loads of the steps are issued before the first use."""
+
+    order: tuple[str, ...]
+    vector: int
+    threads: int
+    steps: int
+    unrolled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Tiles of `rows` x `columns`: read along `read_axis`, written along `write_axis`, turned in shared memory."""
+
+    order: tuple[str, ...]
+    read_axis: str
+    write_axis: str
+    rows: int
+    columns: int
+    threads: int
+    read_vector: int
+    write_vector: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Reduced axes run along memory: `threads` lanes a row, `rows` rows a block, `cluster` blocks a row, `split` blocks a row
+    that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages.
+    """
+
+    kept_order: tuple[str, ...]
+    reduced_order: tuple[str, ...]
+    vector: int
+    threads: int
+    rows: int
+    chunks: int
+    cluster: int
+    split: int
+    on_chip: bool
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Kept axes run along memory: `threads_x` vectors of columns a block, `threads_y` threads down each column, `split` blocks
+    down a column that meet through global memory. `chunks`: rows a thread. `on_chip`: they stay in registers between stages.
+    """
+
+    kept_order: tuple[str, ...]
+    reduced_order: tuple[str, ...]
+    vector: int
+    threads_x: int
+    threads_y: int
+    chunks: int
+    split: int
+    on_chip: bool
+    batch: int
+
+
+Choice = Union[Pointwise, Transpose, Rows, Columns]
+
+
+def choose(domain: Domain, device: DeviceSpec) -> Choice | Rejected:
+    """The template and its parameters for a domain on a device, or why there is none."""
+    found = accesses(domain)
+    shared = [i for i in domain.instances if i.shared]
+    if domain.scatter is not None or not shared:
+        return _pointwise_or_transpose(domain, device, found)
+    weights = contiguous_axes(found, domain.kept + domain.reduced, domain.extents)
+    along_kept = max((weights[a] for a in domain.kept), default=0)
+    along_reduced = max((weights[a] for a in domain.reduced), default=0)
+    if along_kept > along_reduced and domain.num_kept > 1 and not domain.has_scan:
+        return _columns(domain, device, found)
+    return _rows(domain, device, found)
+
+
+def _vector_limit(found: list[Access], device: DeviceSpec) -> int:
+    if device.kind == "host":
+        return 16
+    smallest = min((a.itemsize for a in found if a.elements > 1), default=4)
+    return min(8, max(1, device.vector_bytes // smallest))
+
+
+def _pointwise_or_transpose(domain: Domain, device: DeviceSpec, found: list[Access]) -> Choice | Rejected:
+    names = domain.kept + domain.reduced
+    order = by_memory_order(names, found, domain.extents)
+    total = prod(domain.extents[a] for a in names)
+    if device.kind == "cuda" and domain.scatter is None:
+        turned = _transpose(domain, device, found, order)
+        if turned is not None:
+            return turned
+    limit = _vector_limit(found, device)
+    last = [a for a in order if domain.extents[a] > 1][-1:]
+    width = widest_vector(found, tuple(last), domain.extents, total if len(last) == 0 else max(total, 1), limit)
+    if domain.scatter is not None or any(i.serial for i in domain.instances):
+        width = 1 if device.kind == "cuda" else min(width, 4)
+    if device.kind == "host":
+        vectors = max(total // width, 1)
+        return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)
+    width = _flat_width(domain, found, order, width)
+    streams = max(1, sum(1 for a in found if a.elements * 4 >= total))
+    steps = 4 if streams <= 2 else 2
+    while steps > 1 and total // (width * 256 * steps) < device.num_multiprocessors * 4:
+        steps //= 2
+    return Pointwise(order, width, 256, steps, True)
+
+
+def _flat_width(domain: Domain, found: list[Access], order: tuple[str, ...], width: int) -> int:
+    """The vector width for a flat walk: reads that broadcast need not divide, the large aligned accesses decide."""
+    return max(1, width)
+
+
+def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...]) -> Transpose | None:
+    """A tile transpose where the large reads run along another axis than the writes."""
+    if any(i.serial for i in domain.instances):
+        return None
+    total = prod(domain.extents[a] for a in order)
+    if total < 1 << 14:
+        return None
+    write_axes = {a for access in found if access.written for a in order if domain.extents[a] > 1 and stride_of(access.offset, a) == 1}
+    if len(write_axes) != 1:
+        return None
+    write_axis = next(iter(write_axes))
+    turned: dict[str, int] = {}
+    for access in found:
+        if access.written or access.dynamic or access.guarded or access.elements * 2 < total:
+            continue
+        fast = [a for a in order if domain.extents[a] > 1 and stride_of(access.offset, a) == 1]
+        if len(fast) == 1 and fast[0] != write_axis and (stride_of(access.offset, write_axis) or 0) > 1:
+            turned[fast[0]] = max(turned.get(fast[0], 0), access.itemsize)
+    if len(turned) != 1:
+        return None
+    read_axis, itemsize = next(iter(turned.items()))
+    if min(domain.extents[read_axis], domain.extents[write_axis]) < 8:
+        return None
+    return _transpose_tile(domain, found, order, read_axis, write_axis, itemsize)
+
+
+def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str, itemsize: int) -> Transpose:
+    side = 64 if itemsize <= 2 else 32
+    largest = max(a.itemsize for a in found)
+
+    def width(axis: str, itemsize: int, written: bool) -> int:
+        best = max(1, min(8, 16 // itemsize))
+        for a in found:
+            if a.dynamic or a.guarded or stride_of(a.offset, axis) != 1 or (a.written != written and not written):
+                continue
+            while best > 1 and (domain.extents[axis] % best or a.offset.const % best or any(c % best for atom, c in a.offset.terms if atom != axis)):
+                best //= 2
+        return best
+
+    return Transpose(order, read_axis, write_axis, side, side, 256, width(read_axis, itemsize, False), width(write_axis, largest, True))
+
+
+def _kept_bytes(domain: Domain, found: list[Access]) -> int:
+    """Bytes an element of the row that must stay on chip between stages (each distinct full read once)."""
+    full = [a for a in found if not a.written and not a.dynamic and a.offset.axes() & set(domain.reduced)
+            and (not domain.kept or domain.num_kept == 1 or a.offset.axes() & set(domain.kept))]
+    return sum(a.itemsize for a in full)
+
+
+def stages(domain: Domain) -> dict[int, int]:
+    """For every shared instance how many shared reductions must come before it."""
+    depth: dict[int, int] = {}
+    below: dict[int, int] = {}
+    for instance in domain.instances:
+        needed = max((below[u] for u in instance.uses), default=0)
+        if instance.shared:
+            depth[instance.key] = needed
+            below[instance.key] = needed + 1
+        else:
+            below[instance.key] = needed
+    return depth
+
+
+def _is_multi_stage(domain: Domain) -> bool:
+    """Whether elements are needed again after a reduction over them is done."""
+    depth = stages(domain)
+    if max(depth.values(), default=0) > 0 or domain.has_scan:
+        return True
+    return any(offset.axes() & set(domain.reduced) for _, key, offset in domain.outputs if domain.num_reduced > 1 and _after_shared(domain, key))
+
+
+def _after_shared(domain: Domain, key: int) -> bool:
+    instance = domain.instances[key]
+    return instance.shared or any(_after_shared(domain, u) for u in instance.uses)
+
+
+def _writes_rows(domain: Domain) -> bool:
+    return any(offset.axes() & set(domain.reduced) for _, _, offset in domain.outputs)
+
+
+def _rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+    kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
+    reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    length, count = domain.num_reduced, domain.num_kept
+    last = [a for a in reduced if domain.extents[a] > 1][-1:]
+    multi = _is_multi_stage(domain)
+    if device.kind == "host":
+        if domain.has_scan:
+            return Rows(kept, reduced, 1, 1, 1, max(length, 1), 1, 1, False, 1)
+        width = 16 if length >= 16 else 1
+        split = 1
+        if not multi and not _writes_rows(domain) and count < device.num_multiprocessors and length >= 1 << 16:
+            split = device.num_multiprocessors
+        chunks = -(-(length // width) // split) if length >= width else 1
+        return Rows(kept, reduced, width, 1, 1, max(chunks, 1), 1, split, False, width)
+    width = widest_vector(found, tuple(last), domain.extents, length, _vector_limit(found, device))
+    if domain.has_scan:
+        width = min(width, 8)
+    return _rows_on_cuda(domain, device, kept, reduced, width, _kept_bytes(domain, found), multi)
+
+
+def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int, multi: bool) -> Rows | Rejected:
+    length, count = domain.num_reduced, domain.num_kept
+    vectors = -(-length // width)
+    vector_bytes = max(kept_bytes, 1) * width
+    max_chunks = max(1, KEPT_BYTES_PER_THREAD // vector_bytes)
+    wanted_chunks = min(max_chunks, max(1, 64 // vector_bytes), 8)
+    if vectors <= 32 * wanted_chunks:
+        threads = 1
+        while threads < 32 and threads * wanted_chunks < vectors:
+            threads *= 2
+        rows = max(1, min(256 // threads, -(-count // (device.num_multiprocessors * 2))))
+        while rows > 1 and rows & (rows - 1):
+            rows -= 1
+        if threads < 32:
+            rows = max(rows, 32 // threads)
+        return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
+    if not multi and not _writes_rows(domain):
+        return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster_blocks:
+            break
+        share = -(-vectors // cluster)
+        best = 256 if cluster < 4 else 512
+        for chunks, limit in ((wanted_chunks, best), (max_chunks, best), (max_chunks, 512), (max_chunks, 1024)):
+            threads = 32 * -(-share // (32 * chunks))
+            if threads <= limit or (threads <= 1024 and cluster == 16):
+                return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2))
+    if domain.has_scan:
+        return Rejected(Reason.SHARED_MEMORY, f"a scanned row of {length} elements does not fit the registers of a cluster")
+    threads = 1024
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2))
+
+
+def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int) -> Rows:
+    """Rows that are read once and leave only row results: blocks split a row where there are too few rows."""
+    threads = min(256, 32 * -(-vectors // (32 * 4)))
+    split = 1
+    wanted_blocks = device.num_multiprocessors * 8
+    while domain.num_kept * split * 2 <= wanted_blocks and vectors // (split * 2) >= threads * 4:
+        split *= 2
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // (threads * split)), 1, split, False, min(width, 4))
+
+
+def _columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
+    kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
+    reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    length, count = domain.num_reduced, domain.num_kept
+    multi = _is_multi_stage(domain)
+    last = [a for a in kept if domain.extents[a] > 1][-1:]
+    if device.kind == "host":
+        width = 1
+        while width < 16 and count % (width * 2) == 0:
+            width *= 2
+        split = 1
+        if not multi and not _writes_rows(domain):
+            while count // width * split < device.num_multiprocessors * 4 and length // (split * 2) >= 64:
+                split *= 2
+        return Columns(kept, reduced, width, 1, 1, -(-length // split), split, False, 1)
+    width = widest_vector(found, tuple(last), domain.extents, count, _vector_limit(found, device))
+    kept_bytes = max(_kept_bytes(domain, found), 1)
+    vectors = -(-count // width)
+    threads_x = 32
+    while threads_x > 4 and (threads_x > vectors or vectors // threads_x < device.num_multiprocessors // 2 and threads_x * width * 2 > 128):
+        threads_x //= 2
+    threads_y = 1
+    while threads_y * threads_x < 256 and threads_y < length:
+        threads_y *= 2
+    if not multi and not _writes_rows(domain):
+        blocks = -(-vectors // threads_x)
+        split = 1
+        while blocks * split * 2 <= device.num_multiprocessors * 8 and length // (split * 2) >= threads_y * 4:
+            split *= 2
+        return Columns(kept, reduced, width, threads_x, threads_y, -(-length // (threads_y * split)), split, False, 4)
+    max_chunks = max(1, KEPT_BYTES_PER_THREAD // (kept_bytes * width))
+    while threads_y * threads_x < 1024 and -(-length // threads_y) > max_chunks and threads_y < 64:
+        threads_y *= 2
+    chunks = -(-length // threads_y)
+    if chunks <= max_chunks:
+        return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, True, chunks)
+    blocks = -(-vectors // threads_x)
+    if blocks < device.num_multiprocessors // 2 and length * count * kept_bytes > device.l2_bytes // 8:
+        return Rejected(Reason.NEEDS_GRID_SYNC,
+                        f"{blocks} column tiles cannot fill {device.num_multiprocessors} multiprocessors, and columns of {length} do not fit on chip")
+    return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, 4)

@@ -1,0 +1,131 @@
+"""schedule_pattern: from a set of nodes to a tile program, or the reason why one kernel cannot hold them."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.graph import Graph, Input, node_inputs
+from tilefuse.schedule.access import traffic
+from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose, choose
+from tilefuse.schedule.domain import Domain, find_domain
+from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+
+
+def pattern_graph(graph: Graph, nodes: Sequence[str]) -> Graph:
+    """The pattern as a graph of its own: inputs are the values it reads from outside, results those read outside or escaping."""
+    wanted = set(nodes)
+    inside = tuple(n for n in graph.nodes if n.name in wanted) if len(wanted) * 8 > len(graph.nodes) else tuple(
+        sorted((graph.node_by_name[n] for n in wanted), key=lambda n: position_of(graph)[n.name]))
+    inputs = tuple(Input(v, graph.type_of(v)) for v in node_inputs(inside))
+    results = tuple(n.name for n in inside if n.name in graph.escaping or any(u not in wanted for u in graph.users_by_name[n.name]))
+    return Graph(nodes[0] if nodes else "empty", inputs, inside, results)
+
+
+def position_of(graph: Graph) -> dict[str, int]:
+    """Position of every node in graph order (kept on the graph, which is immutable)."""
+    found = graph.__dict__.get("_position")
+    if found is None:
+        found = {n.name: p for p, n in enumerate(graph.nodes)}
+        graph.__dict__["_position"] = found
+    return found
+
+
+def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+    """The tile program of a pattern on a device, or why there is none.
+
+    Requires: nodes are maps, gathers, reductions, scans or scatters. Layouts give strides of values that are not dense row-major.
+    """
+    for name in nodes:
+        if graph.node_by_name[name].category == "library":
+            return Rejected(Reason.LIBRARY_CALL, f"%{name} is a library call")
+    inner = pattern_graph(graph, nodes)
+    if not inner.results:
+        return Rejected(Reason.DOMAIN_MISMATCH, "nothing outside reads the pattern")
+    return schedule_graph(inner, layouts, device)
+
+
+def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+    """As `schedule_pattern`, for a pattern given as a graph of its own."""
+    empty = [n for n in inner.nodes if 0 in n.type.shape or any(e == 0 for _, e in n.over)]
+    if empty and len(inner.nodes) > 1:
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{empty[0].name} is empty")
+    own = {v: layouts[v] for v in inner.type_by_name if v in layouts}
+    domain = find_domain(inner, own)
+    if isinstance(domain, Rejected):
+        return domain
+    if len(domain.instances) > 3 * len(inner.nodes) + 16:
+        return Rejected(Reason.RECOMPUTATION, f"{len(inner.nodes)} nodes would be computed at {len(domain.instances)} places")
+    choice = choose(domain, device)
+    if isinstance(choice, Rejected):
+        return choice
+    sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
+    moved = traffic(domain, sizes)
+    return TileProgram(
+        name=_kernel_name(inner), graph=inner, template=type(choice).__name__.lower(), notation=_notation(choice, domain), layouts=own,
+        parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)), levels=_levels(inner, domain, choice),
+        launch=_launch(domain, choice), bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops,
+        choice=choice, internal=domain)
+
+
+def _kernel_name(graph: Graph) -> str:
+    """A readable C name from the values the kernel writes."""
+    text = "_".join(graph.results[:2]) if graph.results else graph.name
+    clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:48]
+    return f"k_{clean}"
+
+
+def _launch(domain: Domain, choice: Choice) -> Launch:
+    total = prod(domain.extents[a] for a in domain.kept + domain.reduced) if domain.kept + domain.reduced else 1
+    if total == 0 and not (domain.num_kept and domain.kept and any(i.shared for i in domain.instances)):
+        reductions = any(i.shared for i in domain.instances)
+        if not reductions or domain.num_kept == 0:
+            return Launch(0, 1)
+    match choice:
+        case Pointwise(_, vector, threads, steps, _):
+            vectors = max(total // vector, 1 if total else 0)
+            return Launch(-(-vectors // (threads * steps)), threads)
+        case Transpose(order, read_axis, write_axis, rows, columns, threads, _, _):
+            others = prod(domain.extents[a] for a in order if a not in (read_axis, write_axis))
+            return Launch(others * -(-domain.extents[read_axis] // columns) * -(-domain.extents[write_axis] // rows), threads)
+        case Rows():
+            groups = -(-domain.num_kept // choice.rows)
+            return Launch(groups * choice.cluster * choice.split, choice.threads * choice.rows, choice.cluster)
+        case Columns():
+            tiles = -(-(-(-domain.num_kept // choice.vector)) // choice.threads_x)
+            return Launch(tiles * choice.split, choice.threads_x * choice.threads_y)
+    raise TypeError(f"not a template: {choice!r}")
+
+
+def _notation(choice: Choice, domain: Domain) -> str:
+    """The schedule in the template notation of FusionStitching 5.2, extended by CLUSTER and SPLIT."""
+    match choice:
+        case Pointwise(_, vector, threads, steps, _):
+            return f"map [GRID-CTA_{threads}] steps {steps} vector {vector}"
+        case Transpose(_, read_axis, write_axis, rows, columns, threads, rv, wv):
+            return f"map [GRID-CTA_{threads}]S tile {rows}x{columns} read {read_axis} vector {rv} write {write_axis} vector {wv}"
+        case Rows():
+            spread = "THREAD" if choice.threads == 1 else "WARP" if choice.threads <= 32 else f"CTA_{choice.threads}"
+            spread = f"CLUSTER_{choice.cluster}-{spread}" if choice.cluster > 1 else f"SPLIT_{choice.split}-{spread}" if choice.split > 1 else spread
+            where = "R" if choice.on_chip else "G"
+            return f"reduce [GRID_{choice.rows},{spread}]{where} chunks {choice.chunks} vector {choice.vector}"
+        case Columns():
+            spread = f"SPLIT_{choice.split}-CTA_{choice.threads_y}" if choice.split > 1 else f"CTA_{choice.threads_y}"
+            return f"reduce [{spread},GRID-CTA_{choice.threads_x}]{'R' if choice.on_chip else 'G'} chunks {choice.chunks} vector {choice.vector}"
+    raise TypeError(f"not a template: {choice!r}")
+
+
+def _levels(graph: Graph, domain: Domain, choice: Choice) -> tuple[EdgeLevel, ...]:
+    """Where the value of each edge inside the pattern lives: registers, except what threads exchange."""
+    shared = {i.node.name for i in domain.instances if i.shared}
+    exchange = Level.REGISTER
+    match choice:
+        case Rows():
+            exchange = (Level.CLUSTER if choice.cluster > 1 else Level.SHARED if choice.threads > 32 else
+                        Level.WARP if choice.threads > 1 else Level.REGISTER)
+        case Columns():
+            exchange = Level.SHARED if choice.threads_y > 1 else Level.REGISTER
+    inside = {n.name for n in graph.nodes}
+    return tuple(EdgeLevel(v, n.name, exchange if v in shared else Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside)
