@@ -238,7 +238,11 @@ class LastBlock:
 @dataclass(frozen=True, slots=True)
 class BulkCopy:
     """Starts an asynchronous copy of `num_elements` from global buffer[index] to shared[shared_index], completing on
-    transaction barrier number `barrier`. Executed by one thread (the printer guards it with thread 0). 16-byte aligned."""
+    transaction barrier number `barrier`. Executed by one thread (the printer guards it with thread 0). 16-byte aligned.
+
+    A phase of a barrier completes when the copies announced to it have arrived and one of them had `arrive` set: the last one
+    of the phase has it, the others do not.
+    """
 
     shared: str
     shared_index: Affine
@@ -246,6 +250,7 @@ class BulkCopy:
     index: Affine
     num_elements: int
     barrier: Affine
+    arrive: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,242 @@
+"""Prints kernel IR as one self-contained CUDA C++ source, for NVRTC (no include path) and for nvcc alike.
+
+Adds no decision: widths, guards and barriers are settled in the kernel IR. Support functions that the kernel uses are pasted in.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilefuse.base.errors import InternalError
+from tilefuse.codegen import support
+from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
+from tilefuse.codegen.kernel import (
+    Assign, Atomic, Barrier, Buffer, BulkCopy, BulkWait, ClusterLoad, ClusterStore, Comment, Declare, For, If, IfValue, Kernel, LastBlock,
+    Let, Load, Reg, Shuffle, Stmt, Store, VectorLoad, VectorStore,
+)
+from tilefuse.codegen.writer import Writer, identifier
+from tilefuse.ir.ops import C_TYPES
+from tilefuse.target.device import DeviceSpec
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements, those inside loops and branches too, in order."""
+    for s in body:
+        yield s
+        match s:
+            case For(body=inner) | IfValue(body=inner):
+                yield from statements(inner)
+            case If(body=inner, otherwise=other):
+                yield from statements(inner)
+                yield from statements(other)
+
+
+def written_buffers(kernel: Kernel) -> frozenset[str]:
+    """Names of the buffers that some statement of the kernel writes."""
+    found: set[str] = set()
+    for s in statements(kernel.body):
+        match s:
+            case VectorStore(buffer=name) | Store(buffer=name) | Atomic(buffer=name) | ClusterStore(buffer=name):
+                found.add(name)
+            case LastBlock(counter=name) | BulkCopy(shared=name):
+                found.add(name)
+    return frozenset(found)
+
+
+def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
+    """CUDA C++ of `kernel`: `extern "C" __global__ void name(T* p0, ...)`, one pointer a global buffer, in order.
+
+    Requires: launched with kernel.launch (grid, block, cluster dimension, dynamic shared memory).
+    Exact: equal kernel and device give the same text.
+    """
+    printer = _CudaPrinter(kernel, device)
+    printer.kernel_function()
+    body = printer.out.text()
+    head = Writer()
+    head.comment(f"{kernel.name}: {kernel.launch.num_blocks} blocks of {kernel.launch.num_threads} threads"
+                 + (f", clusters of {kernel.launch.cluster}" if kernel.launch.cluster > 1 else "")
+                 + (f", {kernel.launch.shared_bytes} bytes of shared memory" if kernel.launch.shared_bytes else "") + f", for {device.arch}")
+    for text in kernel.header:
+        head.comment(text)
+    pasted = support.paste("cuda", body)
+    return head.text() + "\n" + (pasted + "\n\n" if pasted else "") + body
+
+
+class _CudaPrinter:
+    """State of one kernel's printing."""
+
+    def __init__(self, kernel: Kernel, device: DeviceSpec) -> None:
+        self.kernel = kernel
+        self.device = device
+        self.out = Writer()
+        self.scope = IndexScope(kernel)
+        self.buffers = {b.name: b for b in kernel.buffers}
+        self.written = written_buffers(kernel)
+        self.registers: dict[str, Declare] = {}
+        self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register)
+
+    def kernel_function(self) -> None:
+        """The whole `__global__` function."""
+        launch, out = self.kernel.launch, self.out
+        bound = f"{launch.num_threads}, {self.kernel.min_blocks}" if self.kernel.min_blocks else str(launch.num_threads)
+        parameters = ",\n    ".join(self._parameter(b) for b in self.kernel.parameters)
+        with out.block(f'extern "C" __global__ void __launch_bounds__({bound})\n{self.kernel.name}(\n    {parameters})'):
+            self._prologue()
+            self.body(self.kernel.body)
+
+    def _parameter(self, b: Buffer) -> str:
+        """Read-only and write-only buffers are `restrict`; what other blocks may change under way is not, or the compiler
+        could move its loads over a barrier."""
+        read_only = b.name not in self.written
+        restrict = "" if b.role in ("workspace", "counter", "inout") else " __restrict__"
+        return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*{restrict} {identifier(b.name)}"
+
+    def _prologue(self) -> None:
+        index = self.scope.index_type
+        used = used_names(self.kernel)
+        for name, text in (("thread", "threadIdx.x"), ("block", "blockIdx.x"), ("rank", "tf_cluster_rank()")):
+            if name in used:
+                self.out.line(f"const {index} {name} = {text};" if self.kernel.launch.cluster > 1 or name != "rank"
+                              else f"const {index} rank = 0;")
+        shared = [b for b in self.kernel.buffers if b.space == "shared"]
+        if shared:
+            self.out.line("extern __shared__ __align__(128) unsigned char tf_shared[];")
+        for b in shared:
+            ctype = C_TYPES[b.dtype.name]
+            place = f"tf_shared + {b.offset_bytes}" if b.offset_bytes else "tf_shared"
+            self.out.line(f"{ctype}* const {identifier(b.name)} = reinterpret_cast<{ctype}*>({place});"
+                          + (f"  // %{b.origin}" if b.origin else ""))
+        if self.kernel.num_barriers:
+            self.out.line(f"__shared__ __align__(8) unsigned long long tf_arrivals[{self.kernel.num_barriers}];")
+            self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")
+
+    def _register(self, r: Reg) -> str:
+        name = identifier(r.name)
+        return name if r.index is None else f"{name}[{self.scope.text(r.index)}]"
+
+    def _load(self, e: Load) -> str:
+        place = f"{identifier(e.buffer)}[{self.expressions.address(e.index, e.dynamic)}]"
+        if e.cache == "stream" and self.buffers[e.buffer].space == "global" and e.buffer not in self.written:
+            return f"tf_load_stream(&{place})"
+        return place
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        """The statements of one scope."""
+        with self.scope.nested():
+            for s in body:
+                self.statement(s)
+
+    def statement(self, s: Stmt) -> None:
+        """One statement."""
+        out, scope = self.out, self.scope
+        match s:
+            case Comment(text):
+                out.comment(text)
+            case Let(name, value, extent):
+                out.line(f"const {scope.index_type} {identifier(name)} = {scope.text(value)};")
+                scope.extents[name] = extent
+            case Declare():
+                self._declare(s)
+            case Assign(target, value):
+                out.line(f"{self._register(target)} = {self.expressions.text(value)};")
+            case For():
+                self._loop(s)
+            case If(facts, inner, other):
+                with out.block(f"if ({scope.condition(facts)})"), scope.assuming(facts):
+                    self.body(inner)
+                if other:
+                    with out.otherwise():
+                        self.body(other)
+            case IfValue(condition, inner):
+                with out.block(f"if ({self.expressions.text(condition)})"):
+                    self.body(inner)
+            case _:
+                out.line(self._access(s))
+
+    def _access(self, s: Stmt) -> str:
+        match s:
+            case VectorLoad(array, at, buffer, index, width, cache):
+                stream = cache == "stream" and self.buffers[buffer].space == "global" and buffer not in self.written
+                return f"tf_vector_load{'_stream' if stream else ''}<{width}>({self._element(array, at)}, {self._element(buffer, index)});"
+            case VectorStore(buffer, index, array, at, width, cache):
+                stream = cache == "stream" and self.buffers[buffer].space == "global"
+                return f"tf_vector_store{'_stream' if stream else ''}<{width}>({self._element(buffer, index)}, {self._element(array, at)});"
+            case Store(buffer, index, value, dynamic, cache):
+                place = f"{identifier(buffer)}[{self.expressions.address(index, dynamic)}]"
+                text = self.expressions.text(value)
+                if cache == "stream" and self.buffers[buffer].space == "global":
+                    return f"tf_store_stream(&{place}, {text});"
+                return f"{place} = {text};"
+            case Atomic(op, buffer, index, value, dynamic):
+                address = self.expressions.address(index, dynamic)
+                return f"tf_atomic_{op}(&{identifier(buffer)}[{address}], {self.expressions.text(value)});"
+        return self._synchronisation(s)
+
+    def _synchronisation(self, s: Stmt) -> str:
+        text = self.scope.text
+        match s:
+            case Barrier(scope):
+                if scope == "cluster" and self.kernel.launch.cluster > 1:
+                    return "tf_cluster_barrier();"
+                return "__syncthreads();"
+            case Shuffle(target, source, mode, amount, width):
+                return f"{self._register(target)} = tf_shuffle_{mode}<{self._lane_mask()}>({self._register(source)}, {amount}, {width});"
+            case ClusterLoad(target, buffer, index, rank):
+                return f"{self._register(target)} = tf_cluster_load({self._element(buffer, index)}, {text(rank)});"
+            case ClusterStore(buffer, index, rank, value):
+                return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
+            case LastBlock(target, counter, index, count):
+                return f"{self._register(target)} = tf_last_block({self._element(counter, index)}, {count});"
+            case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive):
+                num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
+                return (f"tf_bulk_copy({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
+                        f"tf_arrivals + {self.scope.operand(barrier)}, {'true' if arrive else 'false'});")
+            case BulkWait(barrier, phase):
+                return f"tf_bulk_wait(tf_arrivals + {self.scope.operand(barrier)}, {text(phase)});"
+        raise InternalError(f"not a kernel statement: {s!r}")
+
+    def _element(self, name: str, index: object) -> str:
+        """Address of an element of a buffer or register array."""
+        text = self.scope.text(index)  # type: ignore[arg-type]
+        return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
+
+    def _lane_mask(self) -> str:
+        """Lanes that take part in a shuffle: all threads of the warp that exist."""
+        threads = self.kernel.launch.num_threads
+        return "0xffffffffu" if threads >= 32 else f"0x{(1 << threads) - 1:x}u"
+
+    def _declare(self, s: Declare) -> None:
+        ctype = C_TYPES[s.dtype.name]
+        if s.size is not None:
+            self.out.line(f"alignas(16) {ctype} {identifier(s.name)}[{s.size}];")
+        elif s.init is None:
+            self.out.line(f"{ctype} {identifier(s.name)};")
+        else:
+            self.out.line(f"{ctype} {identifier(s.name)} = {self.expressions.text(s.init)};")
+
+    def _loop(self, s: For) -> None:
+        scope, var = self.scope, identifier(s.var)
+        start, stop = scope.text(s.start), scope.text(s.stop)
+        step = f"++{var}" if s.step == 1 else f"{var} += {s.step}"
+        if s.unroll:
+            self.out.directive("#pragma unroll")
+        with self.out.block(f"for ({scope.index_type} {var} = {start}; {var} < {stop}; {step})"), scope.nested():
+            scope.add_loop(s.var, s.start, s.stop)
+            self.body(s.body)
+
+
+def used_names(kernel: Kernel) -> frozenset[str]:
+    """Names that occur in the index expressions of the kernel's statements."""
+    found: set[str] = set()
+
+    def visit(x: object) -> None:
+        if hasattr(x, "axes"):
+            found.update(x.axes())
+        elif isinstance(x, tuple):
+            for part in x:
+                visit(part)
+        elif hasattr(x, "__dataclass_fields__"):
+            for name in x.__dataclass_fields__:
+                visit(getattr(x, name))
+
+    visit(kernel.body)
+    return frozenset(found)

@@ -1,0 +1,207 @@
+"""C++ text of index expressions and scalar expressions, shared by the printers.
+
+The one idea: an `IndexScope` knows the extents of the names in force and the guards that hold, so a division or remainder of a
+value that is provably not negative prints as the cheap unsigned one. Statements are not printed here.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tilefuse.base.errors import InternalError
+from tilefuse.codegen.kernel import KExpr, Kernel, Load, Reg
+from tilefuse.codegen.writer import identifier
+from tilefuse.ir import ops
+from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render
+from tilefuse.ir.dtype import DTYPES, I64, DType
+from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index
+
+_INT32_MAX = 2**31 - 1
+
+
+def _no_reads(name: str) -> DType:
+    raise InternalError(f"kernel IR has no tensor reads, found %{name}")
+
+
+def kernel_dtype(e: KExpr) -> DType:
+    """Data type of a kernel expression. Raises: TypeMismatchError where operands do not fit a function."""
+    return ops.dtype_of(e, _no_reads)
+
+
+def const_text(c: Const) -> str:
+    """C++ text of a constant, the same value bit for bit (any NaN for NaN). Negative numbers come in parentheses."""
+    name = c.dtype.name
+    if name == "bool":
+        return c.text
+    if c.dtype.is_integer:
+        return _integer_text(int(c.text), name)
+    if name in ("f32", "f64"):
+        if c.text in ("nan", "inf", "-inf"):
+            stem = f"tf_{c.text.lstrip('-')}_{name}()"
+            return f"(-{stem})" if c.text.startswith("-") else stem
+        text = c.text + ("f" if name == "f32" else "")
+        return f"({text})" if text.startswith("-") else text
+    narrow = np.array(float(c.text)).astype(NUMPY_DTYPES[name])
+    bits = int(narrow.view(np.uint16 if c.dtype.bits == 16 else np.uint8))
+    return f"{ops.C_TYPES[name]}::of_bits(0x{bits:0{c.dtype.bits // 4}x})"
+
+
+def _integer_text(value: int, name: str) -> str:
+    suffix = {"i32": "", "u32": "u", "i64": "ll", "u64": "ull"}.get(name)
+    if suffix is None:
+        return f"({ops.C_TYPES[name]}){value}" if value >= 0 else f"({ops.C_TYPES[name]})({value})"
+    if name in ("i32", "i64") and value == -(1 << (DTYPES[name].bits - 1)):
+        return f"({value + 1}{suffix} - 1)"  # the literal without its sign does not fit the type
+    return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+
+class IndexScope:
+    """Extents of the index names in force and the guards known to hold; prints index expressions with them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.index_bits = kernel.index_bits
+        self.extents: dict[str, int] = {
+            "thread": kernel.launch.num_threads, "block": max(kernel.launch.num_blocks, 1), "rank": kernel.launch.cluster}
+        self.facts: list[Bound] = []
+
+    @property
+    def index_type(self) -> str:
+        """C++ type of index variables."""
+        return "int" if self.index_bits == 32 else "long long"
+
+    @contextlib.contextmanager
+    def assuming(self, facts: tuple[Bound, ...]) -> Iterator[None]:
+        """Inside, all of `facts` hold."""
+        self.facts.extend(facts)
+        yield
+        del self.facts[len(self.facts) - len(facts):]
+
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[None]:
+        """Inside, names may be added; afterwards the extents are as before."""
+        saved = dict(self.extents)
+        yield
+        self.extents = saved
+
+    def add_loop(self, var: str, start: Affine, stop: Affine) -> None:
+        """Records the extent of a loop variable, where its start is provably not negative and its end known."""
+        low, high = self.range_of(start), self.range_of(stop)
+        if low is not None and high is not None and low[0] >= 0:
+            self.extents[var] = max(high[1], 1)
+        else:
+            self.extents.pop(var, None)
+
+    def range_of(self, e: Affine) -> tuple[int, int] | None:
+        """Smallest and largest value of `e`, by extents alone."""
+        return bounds(e, self.extents)
+
+    def at_least(self, e: Affine, low: int) -> bool:
+        """Whether `e` >= `low` is proved by the extents or by a guard in force."""
+        span = self.range_of(e)
+        if span is not None and span[0] >= low:
+            return True
+        return any((rest := self.range_of(e - fact.index)) is not None and rest[0] + fact.low >= low for fact in self.facts)
+
+    def below(self, e: Affine, high: int) -> bool:
+        """Whether `e` < `high` is proved by the extents or by a guard in force."""
+        span = self.range_of(e)
+        if span is not None and span[1] < high:
+            return True
+        return any((rest := self.range_of(e - fact.index)) is not None and rest[1] + fact.high - 1 < high for fact in self.facts)
+
+    def text(self, e: Affine) -> str:
+        """C++ text of `e`, without outer parentheses."""
+        return render(e, self._atom)
+
+    def operand(self, e: Affine) -> str:
+        """C++ text of `e` as an operand: in parentheses unless it is one name or one number that is not negative."""
+        text = self.text(e)
+        plain = (e.is_const and e.const >= 0) or (not e.const and len(e.terms) == 1 and e.terms[0][1] == 1)
+        return text if plain else f"({text})"
+
+    def _atom(self, atom: Atom) -> str:
+        match atom:
+            case str():
+                return identifier(atom)
+            case FloorDiv(of, by):
+                if by & (by - 1) == 0:
+                    return f"({self.operand(of)} >> {by.bit_length() - 1})"
+                return f"{self._quotient(of, 'div', 'floordiv')}, {by})"
+            case Mod(of, by):
+                if by & (by - 1) == 0:
+                    return f"({self.operand(of)} & {by - 1})"
+                return f"{self._quotient(of, 'rem', 'floormod')}, {by})"
+        raise InternalError(f"not an index atom: {atom!r}")
+
+    def _quotient(self, of: Affine, cheap: str, floored: str) -> str:
+        function = cheap if self.at_least(of, 0) else floored
+        argument = self.text(of)
+        if self.index_bits == 64 and (span := self.range_of(of)) is not None and -_INT32_MAX <= span[0] and span[1] <= _INT32_MAX:
+            argument = f"(int){self.operand(of)}"  # a 32-bit division is several times cheaper
+        return f"tf_index_{function}({argument}"
+
+    def condition(self, facts: tuple[Bound, ...]) -> str:
+        """C++ text of the conjunction of bounds; halves that are always true are left out; "true" if nothing remains."""
+        parts: list[str] = []
+        for b in facts:
+            text = self.text(b.index)
+            if not self.at_least(b.index, b.low):
+                parts.append(f"{text} >= {b.low}")
+            if not self.below(b.index, b.high):
+                parts.append(f"{text} < {b.high}")
+        return " && ".join(parts) if parts else "true"
+
+
+class ExpressionPrinter:
+    """Prints kernel expressions for one target ("cuda" or "host"); how memory and registers are read is passed in."""
+
+    def __init__(self, scope: IndexScope, target: str, load: Callable[[Load], str], register: Callable[[Reg], str]) -> None:
+        self.scope = scope
+        self.target = target
+        self.load = load
+        self.register = register
+
+    def text(self, e: KExpr) -> str:
+        """C++ text of `e`, safe as an operand of any operator."""
+        return self.typed(e)[0]
+
+    def typed(self, e: KExpr) -> tuple[str, DType]:
+        """C++ text and data type of `e`, in one walk."""
+        match e:
+            case Const():
+                return const_text(e), e.dtype
+            case Index(affine):
+                return f"(long long)({self.scope.text(affine)})", I64
+            case Reg():
+                return self.register(e), e.dtype
+            case Load():
+                return self.load(e), e.dtype
+            case Call():
+                return self._call(e)
+            case Guard(facts, then, otherwise):
+                with self.scope.assuming(facts):
+                    inside, dtype = self.typed(then)
+                return f"({self.scope.condition(facts)} ? {inside} : {self.text(otherwise)})", dtype
+        raise InternalError(f"not a kernel expression: {e!r}")
+
+    def _call(self, e: Call) -> tuple[str, DType]:
+        typed = [self.typed(a) for a in e.args]
+        texts = [text for text, _ in typed]
+        dtype = typed[1][1] if e.fn == "select" else typed[0][1]
+        if e.fn in DTYPES:
+            return ops.conversion_text(dtype, DTYPES[e.fn]).format(*texts), DTYPES[e.fn]
+        op = ops.SCALAR_OPS[e.fn]
+        by_dtype = op.cuda if self.target == "cuda" else op.host
+        return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
+
+    def address(self, index: Affine, dynamic: tuple[tuple[KExpr, int], ...]) -> str:
+        """C++ text of an element offset: the affine part and the data-dependent parts."""
+        parts = [] if dynamic and index == Affine() else [self.scope.text(index)]
+        for e, stride in dynamic:
+            text, dtype = self.typed(e)
+            if dtype.name != ("i64" if self.scope.index_bits == 64 else "i32"):
+                text = f"({self.scope.index_type}){text}"
+            parts.append(text if stride == 1 else f"{text} * {stride}")
+        return " + ".join(parts)

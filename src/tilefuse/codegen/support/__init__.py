@@ -1,0 +1,68 @@
+"""C++ text that generated kernels rely on, as headers cut into chunks; only the chunks that a kernel uses are pasted into it.
+
+A chunk starts at a line `//@ name name ...` with the names it defines. What a chunk needs is found by looking for the names of
+other chunks in its text, so nothing is declared twice. All names start with `tf_`.
+"""
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+from tilefuse.base.errors import InternalError
+
+# Headers of each target, in the order in which their chunks are pasted.
+HEADERS: dict[str, tuple[str, ...]] = {
+    "cuda": ("cuda_types.cuh", "scalar.h", "philox.h", "cuda_memory.cuh", "cuda_atomics.cuh", "cuda_cluster.cuh"),
+    "host": ("host_types.h", "scalar.h", "philox.h", "host_memory.h"),
+    "checked": ("host_types.h", "scalar.h", "philox.h", "host_memory.h", "checked.h"),
+}
+_NAME = re.compile(r"\b(?:tf_\w+|TF_INLINE)\b")
+_CALL = re.compile(r"\b(tf_\w+)(?=\()")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of support text: the names it defines and the `tf_` names it mentions."""
+
+    names: tuple[str, ...]
+    text: str
+    mentions: frozenset[str]
+
+
+@functools.cache
+def chunks(target: str) -> tuple[Chunk, ...]:
+    """All chunks of a target, in order of their headers."""
+    found: list[Chunk] = []
+    for header in HEADERS[target]:
+        text = resources.files(__name__).joinpath(header).read_text(encoding="utf-8")
+        for piece in re.split(r"^//@ ", text, flags=re.MULTILINE)[1:]:
+            first, _, body = piece.partition("\n")
+            found.append(Chunk(tuple(first.split()), body.strip("\n"), frozenset(_NAME.findall(body))))
+    return tuple(found)
+
+
+@functools.cache
+def _by_name(target: str) -> dict[str, int]:
+    return {name: number for number, chunk in enumerate(chunks(target)) for name in chunk.names}
+
+
+def paste(target: str, text: str, keep: frozenset[str] = frozenset()) -> str:
+    """The support text that `text` needs, directly or through other chunks; "" if none. `keep` names chunks wanted anyway.
+
+    Raises: InternalError when `text` calls a `tf_` function that no header defines.
+    """
+    known = _by_name(target)
+    wanted: set[int] = set()
+    todo = sorted(frozenset(_NAME.findall(text)) | keep)
+    for name in _CALL.findall(text):
+        if name not in known and not any(name in chunk.mentions for chunk in chunks(target)):
+            raise InternalError(f"generated {target} code calls {name}, which no support header defines")
+    while todo:
+        number = known.get(todo.pop())
+        if number is None or number in wanted:
+            continue
+        wanted.add(number)
+        todo.extend(sorted(chunks(target)[number].mentions))
+    return "\n\n".join(chunks(target)[number].text for number in sorted(wanted))

@@ -1,0 +1,97 @@
+// Thread-block clusters, distributed shared memory and asynchronous bulk copies (compute capability 9.0 and newer).
+// Source of the instruction forms: PTX ISA, sections on barrier.cluster, mapa, mbarrier and cp.async.bulk.
+
+//@ tf_cluster_rank
+TF_INLINE unsigned int tf_cluster_rank() {
+  unsigned int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+//@ tf_cluster_barrier
+TF_INLINE void tf_cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+//@ tf_shared_address
+TF_INLINE unsigned int tf_shared_address(const void* memory) { return (unsigned int)__cvta_generic_to_shared(memory); }
+
+//@ tf_cluster_address
+// The address of `memory` in the shared memory of the block with this rank.
+TF_INLINE unsigned int tf_cluster_address(const void* memory, unsigned int rank) {
+  unsigned int remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(tf_shared_address(memory)), "r"(rank));
+  return remote;
+}
+
+//@ tf_cluster_load
+template <class T> TF_INLINE T tf_cluster_load(const T* memory, unsigned int rank) {
+  const unsigned int remote = tf_cluster_address(memory, rank);
+  T value;
+  if constexpr (sizeof(T) == 8) {
+    unsigned long long word;
+    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(word) : "r"(remote) : "memory");
+    memcpy(&value, &word, 8);
+  } else if constexpr (sizeof(T) == 4) {
+    unsigned int word;
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(word) : "r"(remote) : "memory");
+    memcpy(&value, &word, 4);
+  } else {
+    unsigned short word;
+    if constexpr (sizeof(T) == 2) asm volatile("ld.shared::cluster.u16 %0, [%1];" : "=h"(word) : "r"(remote) : "memory");
+    else asm volatile("ld.shared::cluster.u8 %0, [%1];" : "=h"(word) : "r"(remote) : "memory");
+    memcpy(&value, &word, sizeof(T));
+  }
+  return value;
+}
+
+//@ tf_cluster_store
+template <class T> TF_INLINE void tf_cluster_store(T* memory, unsigned int rank, T value) {
+  const unsigned int remote = tf_cluster_address(memory, rank);
+  if constexpr (sizeof(T) == 8) {
+    unsigned long long word;
+    memcpy(&word, &value, 8);
+    asm volatile("st.shared::cluster.u64 [%0], %1;" :: "r"(remote), "l"(word) : "memory");
+  } else if constexpr (sizeof(T) == 4) {
+    unsigned int word;
+    memcpy(&word, &value, 4);
+    asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(remote), "r"(word) : "memory");
+  } else {
+    unsigned short word = 0;
+    memcpy(&word, &value, sizeof(T));
+    if constexpr (sizeof(T) == 2) asm volatile("st.shared::cluster.u16 [%0], %1;" :: "r"(remote), "h"(word) : "memory");
+    else asm volatile("st.shared::cluster.u8 [%0], %1;" :: "r"(remote), "h"(word) : "memory");
+  }
+}
+
+//@ tf_bulk_init
+// Makes `count` transaction barriers ready, each for one arrival a phase.
+TF_INLINE void tf_bulk_init(unsigned long long* barriers, int count) {
+  if (threadIdx.x == 0) {
+    for (int n = 0; n < count; ++n)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(tf_shared_address(barriers + n)) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+}
+
+//@ tf_bulk_copy
+// Thread 0 announces the bytes, then starts the copy; with `arrive` it also makes the phase's one arrival.
+TF_INLINE void tf_bulk_copy(void* shared, const void* memory, unsigned int num_bytes, unsigned long long* barrier, bool arrive) {
+  if (threadIdx.x != 0) return;
+  const unsigned int target = tf_shared_address(shared), arrival = tf_shared_address(barrier);
+  if (arrive) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  else asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :: "r"(target), "l"(memory), "r"(num_bytes), "r"(arrival) : "memory");
+}
+
+//@ tf_bulk_wait
+TF_INLINE void tf_bulk_wait(unsigned long long* barrier, unsigned int phase) {
+  const unsigned int arrival = tf_shared_address(barrier);
+  unsigned int done;
+  do {
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done) : "r"(arrival), "r"(phase) : "memory");
+  } while (!done);
+}

@@ -1,0 +1,141 @@
+// Vector accesses, streaming accesses and shuffles for CUDA C++.
+
+//@ tf_word_t
+template <int BYTES> struct tf_word { using type = uint4; };
+template <> struct tf_word<8> { using type = uint2; };
+template <> struct tf_word<4> { using type = unsigned int; };
+template <> struct tf_word<2> { using type = unsigned short; };
+template <> struct tf_word<1> { using type = unsigned char; };
+// The widest single access for a vector of BYTES bytes: 16 bytes at most.
+template <int BYTES> using tf_word_t = typename tf_word<(BYTES >= 16 ? 16 : BYTES)>::type;
+
+//@ tf_vector_load
+template <int WIDTH, class T> TF_INLINE void tf_vector_load(T* registers, const T* memory) {
+  using Word = tf_word_t<WIDTH * sizeof(T)>;
+  constexpr int words = WIDTH * sizeof(T) / sizeof(Word), each = WIDTH / words;
+#pragma unroll
+  for (int n = 0; n < words; ++n) {
+    const Word word = *reinterpret_cast<const Word*>(memory + n * each);
+    memcpy(registers + n * each, &word, sizeof word);
+  }
+}
+
+//@ tf_load_word_stream
+// Loads that pass by the first-level cache: data read once would only push out what others reuse.
+TF_INLINE void tf_load_word_stream(uint4& word, const void* memory) {
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w) : "l"(memory));
+}
+TF_INLINE void tf_load_word_stream(uint2& word, const void* memory) {
+  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(word.x), "=r"(word.y) : "l"(memory));
+}
+TF_INLINE void tf_load_word_stream(unsigned int& word, const void* memory) {
+  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(memory));
+}
+TF_INLINE void tf_load_word_stream(unsigned short& word, const void* memory) {
+  asm("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(word) : "l"(memory));
+}
+TF_INLINE void tf_load_word_stream(unsigned char& word, const void* memory) {
+  unsigned short wide;
+  asm("ld.global.nc.L1::no_allocate.u8 %0, [%1];" : "=h"(wide) : "l"(memory));
+  word = (unsigned char)wide;
+}
+
+//@ tf_load_stream
+template <class T> TF_INLINE T tf_load_stream(const T* memory) {
+  tf_word_t<sizeof(T)> word;
+  tf_load_word_stream(word, memory);
+  T value;
+  memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+//@ tf_vector_load_stream
+template <int WIDTH, class T> TF_INLINE void tf_vector_load_stream(T* registers, const T* memory) {
+  using Word = tf_word_t<WIDTH * sizeof(T)>;
+  constexpr int words = WIDTH * sizeof(T) / sizeof(Word), each = WIDTH / words;
+#pragma unroll
+  for (int n = 0; n < words; ++n) {
+    Word word;
+    tf_load_word_stream(word, memory + n * each);
+    memcpy(registers + n * each, &word, sizeof word);
+  }
+}
+
+//@ tf_vector_store
+template <int WIDTH, class T> TF_INLINE void tf_vector_store(T* memory, const T* registers) {
+  using Word = tf_word_t<WIDTH * sizeof(T)>;
+  constexpr int words = WIDTH * sizeof(T) / sizeof(Word), each = WIDTH / words;
+#pragma unroll
+  for (int n = 0; n < words; ++n) {
+    Word word;
+    memcpy(&word, registers + n * each, sizeof word);
+    *reinterpret_cast<Word*>(memory + n * each) = word;
+  }
+}
+
+//@ tf_store_stream
+template <class T> TF_INLINE void tf_store_stream(T* memory, T value) {
+  tf_word_t<sizeof(T)> word;
+  memcpy(&word, &value, sizeof word);
+  __stcs(reinterpret_cast<decltype(word)*>(memory), word);
+}
+
+//@ tf_vector_store_stream
+template <int WIDTH, class T> TF_INLINE void tf_vector_store_stream(T* memory, const T* registers) {
+  using Word = tf_word_t<WIDTH * sizeof(T)>;
+  constexpr int words = WIDTH * sizeof(T) / sizeof(Word), each = WIDTH / words;
+#pragma unroll
+  for (int n = 0; n < words; ++n) {
+    Word word;
+    memcpy(&word, registers + n * each, sizeof word);
+    __stcs(reinterpret_cast<Word*>(memory + n * each), word);
+  }
+}
+
+//@ tf_to_lane_word
+// Shuffles move 32 or 64 bits: narrower values travel in 32.
+template <int BYTES> struct tf_lane { using type = unsigned int; };
+template <> struct tf_lane<8> { using type = unsigned long long; };
+template <class T> TF_INLINE typename tf_lane<sizeof(T)>::type tf_to_lane_word(T value) {
+  typename tf_lane<sizeof(T)>::type word = 0;
+  memcpy(&word, &value, sizeof value);
+  return word;
+}
+template <class T> TF_INLINE T tf_from_lane_word(typename tf_lane<sizeof(T)>::type word) {
+  T value;
+  memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+//@ tf_shuffle_xor
+template <unsigned MASK, class T> TF_INLINE T tf_shuffle_xor(T value, int amount, int width) {
+  return tf_from_lane_word<T>(__shfl_xor_sync(MASK, tf_to_lane_word(value), amount, width));
+}
+
+//@ tf_shuffle_up
+template <unsigned MASK, class T> TF_INLINE T tf_shuffle_up(T value, int amount, int width) {
+  return tf_from_lane_word<T>(__shfl_up_sync(MASK, tf_to_lane_word(value), amount, width));
+}
+
+//@ tf_shuffle_down
+template <unsigned MASK, class T> TF_INLINE T tf_shuffle_down(T value, int amount, int width) {
+  return tf_from_lane_word<T>(__shfl_down_sync(MASK, tf_to_lane_word(value), amount, width));
+}
+
+//@ tf_shuffle_lane
+template <unsigned MASK, class T> TF_INLINE T tf_shuffle_lane(T value, int lane, int width) {
+  return tf_from_lane_word<T>(__shfl_sync(MASK, tf_to_lane_word(value), lane, width));
+}
+
+//@ tf_last_block
+// Counts arrivals at `counter`, which wraps to 0 with the last one. The fences make this block's earlier global writes visible to
+// the last block. Source: CUDA C++ Programming Guide, memory fence functions.
+TF_INLINE bool tf_last_block(void* counter, unsigned int count) {
+  __threadfence();
+  __syncthreads();
+  bool last = false;
+  if (threadIdx.x == 0) last = atomicInc(static_cast<unsigned int*>(counter), count - 1u) == count - 1u;
+  last = __syncthreads_or(last);
+  if (last) __threadfence();
+  return last;
+}

@@ -1,0 +1,72 @@
+// Narrow floats as storage types, special constants, and bit casts for CUDA C++. Conversions are single instructions where the
+// hardware has them. No header is included, so that NVRTC needs no include path.
+
+//@ TF_INLINE
+#define TF_INLINE __device__ __forceinline__
+
+//@ tf_index_div
+TF_INLINE int tf_index_div(int value, unsigned int by) { return int((unsigned int)value / by); }
+TF_INLINE long long tf_index_div(long long value, unsigned int by) { return (long long)((unsigned long long)value / by); }
+
+//@ tf_index_rem
+TF_INLINE int tf_index_rem(int value, unsigned int by) { return int((unsigned int)value % by); }
+TF_INLINE long long tf_index_rem(long long value, unsigned int by) { return (long long)((unsigned long long)value % by); }
+
+//@ tf_inf_f32
+TF_INLINE float tf_inf_f32() { return __int_as_float(0x7f800000); }
+
+//@ tf_nan_f32
+TF_INLINE float tf_nan_f32() { return __int_as_float(0x7fc00000); }
+
+//@ tf_inf_f64
+TF_INLINE double tf_inf_f64() { return __longlong_as_double(0x7ff0000000000000ll); }
+
+//@ tf_nan_f64
+TF_INLINE double tf_nan_f64() { return __longlong_as_double(0x7ff8000000000000ll); }
+
+//@ tf_bits
+TF_INLINE unsigned int tf_bits(float a) { return __float_as_uint(a); }
+TF_INLINE unsigned long long tf_bits(double a) { return (unsigned long long)__double_as_longlong(a); }
+
+//@ tf_float_of
+TF_INLINE float tf_float_of(unsigned int bits) { return __uint_as_float(bits); }
+
+//@ tf_f16
+struct tf_f16 {
+  unsigned short bits;
+  tf_f16() = default;
+  TF_INLINE explicit tf_f16(float a) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(a)); }
+  static TF_INLINE tf_f16 of_bits(unsigned short bits) { tf_f16 a; a.bits = bits; return a; }
+};
+TF_INLINE float tf_float(tf_f16 a) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(a.bits));
+  return wide;
+}
+
+//@ tf_bf16
+struct tf_bf16 {
+  unsigned short bits;
+  tf_bf16() = default;
+  TF_INLINE explicit tf_bf16(float a) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(a)); }
+  static TF_INLINE tf_bf16 of_bits(unsigned short bits) { tf_bf16 a; a.bits = bits; return a; }
+};
+TF_INLINE float tf_float(tf_bf16 a) { return __uint_as_float((unsigned int)a.bits << 16); }
+
+//@ tf_f8e4m3
+struct tf_f8e4m3 {
+  unsigned char bits;
+  tf_f8e4m3() = default;
+  TF_INLINE explicit tf_f8e4m3(float a) : bits(tf_narrow_f8<3, 7, 0x7e, 0x7f, 0x7f>(a)) {}
+  static TF_INLINE tf_f8e4m3 of_bits(unsigned char bits) { tf_f8e4m3 a; a.bits = bits; return a; }
+};
+TF_INLINE float tf_float(tf_f8e4m3 a) { return tf_widen_f8<3, 7, 0x7f, 0x7f>(a.bits); }
+
+//@ tf_f8e5m2
+struct tf_f8e5m2 {
+  unsigned char bits;
+  tf_f8e5m2() = default;
+  TF_INLINE explicit tf_f8e5m2(float a) : bits(tf_narrow_f8<2, 15, 0x7b, 0x7c, 0x7e>(a)) {}
+  static TF_INLINE tf_f8e5m2 of_bits(unsigned char bits) { tf_f8e5m2 a; a.bits = bits; return a; }
+};
+TF_INLINE float tf_float(tf_f8e5m2 a) { return tf_widen_f8<2, 15, 0x7c, 0x7d>(a.bits); }

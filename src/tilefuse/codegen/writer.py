@@ -1,0 +1,80 @@
+"""Lines of C-family text with indentation, and the mapping of our names to legal C++ identifiers.
+
+The only place where braces are written; printers say what stands inside them.
+"""
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+# Words that C++ or CUDA reserves, and names that the printers themselves define in a kernel.
+_RESERVED = frozenset("""
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
+    consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static
+    static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
+    using virtual void volatile wchar_t while xor xor_eq
+    threadIdx blockIdx blockDim gridDim warpSize uint4 uint2 float2 float4 int4 half
+    abs acos asin atan cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod hypot log log10 log1p log2 lgamma
+    max min pow rint round rsqrt sin sinh sqrt tan tanh trunc y0 y1 yn j0 j1 jn gamma signbit isnan isinf main printf std
+    arguments report report_size linux unix NULL NAN INFINITY EOF assert errno
+""".split())
+_NOT_IDENTIFIER = re.compile(r"[^0-9A-Za-z_]")
+
+
+def identifier(name: str) -> str:
+    """`name` as a C++ identifier: illegal characters become "_", reserved words get a "_" behind.
+
+    Requires: two names of one kernel differ after the replacement of characters (compose names buffers and registers so).
+    """
+    text = _NOT_IDENTIFIER.sub("_", name)
+    if not text or text[0].isdigit():
+        text = "v" + text
+    while "__" in text:
+        text = text.replace("__", "_")  # C++ keeps names with two underscores for itself
+    return text + "_" if text in _RESERVED else text
+
+
+class Writer:
+    """Lines of C-family text with indentation; the only place where braces are written."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def line(self, text: str = "") -> None:
+        """One line at the current depth."""
+        self.lines.append("  " * self.depth + text if text else "")
+
+    def directive(self, text: str) -> None:
+        """One preprocessor or pragma line, at the current depth."""
+        self.line(text)
+
+    def comment(self, text: str) -> None:
+        """Comment lines; the text may have several, none of which can end the comment or continue it."""
+        for part in text.splitlines() or [""]:
+            self.line("// " + part.replace("\\", "/"))
+
+    @contextlib.contextmanager
+    def block(self, head: str, tail: str = "") -> Iterator[None]:
+        """`head { ... } tail`, the body one step deeper."""
+        self.line(head + " {" if head else "{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}" + tail)
+
+    @contextlib.contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Turns the block that was just closed into `} else { ... }`."""
+        self.lines[-1] = "  " * self.depth + "} else {"
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}")
+
+    def text(self) -> str:
+        """All lines."""
+        return "\n".join(self.lines) + "\n"
