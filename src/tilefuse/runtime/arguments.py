@@ -79,8 +79,8 @@ def as_tensor(given: Any, name: str) -> torch.Tensor:
     raise TypeMismatchError(f"argument {name} is a {type(given).__name__}, not a tensor", hint="pass a torch tensor or a DLPack array")
 
 
-def adapt(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
-    """The argument as the kernels need it: itself, or a copy with the right strides and alignment.
+def check_argument(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
+    """The argument as a dense tensor on `device`, of any strides and alignment.
 
     Raises: TypeMismatchError, ShapeError or UserError (device), naming the argument and both sides of the difference.
     """
@@ -101,12 +101,19 @@ def adapt(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
         raise TypeMismatchError(f"{where} has layout {tensor.layout}, expected a dense tensor", hint="convert it with .to_dense()")
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    if fits(tensor, want.shape, want.strides):
-        return tensor
     if want.updated and any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride())):
         raise ShapeError(f"{where} is updated in place, but several of its elements share memory (strides {tensor.stride()})",
                          hint="pass a tensor without expanded axes, as .contiguous() gives")
-    return relaid(tensor, want.shape, want.strides)
+    return tensor
+
+
+def adapt(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
+    """The argument as the kernels need it: itself, or a copy with the right strides and alignment.
+
+    Raises: as `check_argument`.
+    """
+    tensor = check_argument(given, want, device)
+    return tensor if fits(tensor, want.shape, want.strides) else relaid(tensor, want.shape, want.strides)
 
 
 def bind_constant(given: Any, value: Value, device: torch.device) -> torch.Tensor:

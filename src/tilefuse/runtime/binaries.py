@@ -82,9 +82,9 @@ def _compile_all(left: Sequence[tuple[CacheKey, KernelCode]], cache: KernelCache
                 finished.update({key.digest: entry for key, entry in done})
                 if progress:
                     progress(len(finished), len(left))
-        except BaseException:
+        finally:
+            # After an error or an interrupt the jobs not begun are dropped; finished ones are in the cache.
             pool.shutdown(wait=False, cancel_futures=True)
-            raise
     return finished
 
 

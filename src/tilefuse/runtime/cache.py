@@ -268,11 +268,10 @@ def write_whole(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
-    except BaseException:
-        # An interrupt too must leave nothing behind.
+    finally:
+        # Gone already when all went well; an error or an interrupt must leave nothing behind.
         with contextlib.suppress(OSError):
             os.unlink(name)
-        raise
 
 
 def require_folder(cache: KernelCache) -> Path:

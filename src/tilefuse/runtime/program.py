@@ -5,7 +5,7 @@ runs the prepared operations on torch's current stream. Calls may come from seve
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,16 @@ from tilefuse.runtime.arguments import POINTER_ALIGNMENT_BYTES, Argument, adapt,
 from tilefuse.runtime.binaries import Progress, build_kernels
 from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
 from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
+from tilefuse.runtime.capture import CapturedProgram
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
-from tilefuse.runtime.frame import Counts, Frame, Prepared
+from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared
 from tilefuse.runtime.host import load_host
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
+from tilefuse.runtime.step_times import StepTime, profile_program
 
 _MASK = POINTER_ALIGNMENT_BYTES - 1
+
+Around = Callable[[int, Operation], int | None]
 
 
 class Program:
@@ -46,7 +50,7 @@ class Program:
         index_by_name = {v.name: i for i, v in enumerate(spec.values)}
         self._prepared = Prepared(spec, plan, index_by_name, self._bind(constants), self._load(), self.device, self.counts)
         value_by_name = {v.name: v for v in spec.values}
-        self._arguments: tuple[Argument, ...] = tuple(
+        self.arguments: tuple[Argument, ...] = tuple(
             make_argument(value_by_name[name], i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates)
             for i, name in enumerate(spec.inputs))
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
@@ -87,7 +91,7 @@ class Program:
         """
         if named:
             tensors = self._in_order(tensors, named)
-        arguments = self._arguments
+        arguments = self.arguments
         if len(tensors) != len(arguments):
             raise UserError(f"program {self.spec.name} takes {len(arguments)} tensors ({', '.join(self.spec.inputs)}), got {len(tensors)}")
         if self._on_gpu:
@@ -117,12 +121,15 @@ class Program:
         idle.append(frame)
         return results
 
-    def run_frame(self, frame: Frame, tensors: tuple[Any, ...]) -> list[torch.Tensor]:
-        """One call on a frame of the current stream. Requires: as many tensors as the program has inputs; gradients off."""
+    def run_frame(self, frame: Frame, tensors: tuple[Any, ...], around: Around | None = None) -> list[torch.Tensor]:
+        """One call on a frame of the current stream. `around(step, operation)` runs an operation of a step, where given.
+
+        Requires: as many tensors as the program has inputs; gradients off.
+        """
         device, values, table = self.device, frame.values, frame.slots
         write_back: list[tuple[Any, torch.Tensor]] | None = None
         self.counts.calls += 1
-        for tensor, want in zip(tensors, self._arguments):
+        for tensor, want in zip(tensors, self.arguments):
             if (isinstance(tensor, torch.Tensor) and tensor.dtype is want.dtype and tensor.shape == want.shape
                     and tensor.stride() == want.strides and tensor.device == device and not (address := tensor.data_ptr()) & _MASK):
                 values[want.index] = tensor
@@ -135,10 +142,14 @@ class Program:
             for slot in want.slots:
                 table[slot.number] = address + slot.offset_bytes
         try:
-            for operation in frame.operations:
-                code = operation()
-                if code:
-                    self._retry(frame, operation, code)
+            if around is None:
+                for operation in frame.operations:
+                    if code := operation():
+                        self._retry(frame, operation, code)
+            else:
+                for operation, step in zip(frame.operations, frame.labels):
+                    if code := (operation() if step < 0 else around(step, operation)):
+                        self._retry(frame, operation, code)
         except torch.OutOfMemoryError as error:
             raise self._out_of_memory(error) from error
         results = [values[i] for i in self._result_indices]
@@ -231,6 +242,24 @@ class Program:
         num_library = sum(isinstance(s, LibraryStep) for s in self.spec.steps)
         num_kernels = sum(isinstance(s, KernelStep) for s in self.spec.steps)
         return f"Program({self.spec.name}: {num_kernels} kernel launches, {num_library} library calls, on {self.device})"
+
+    @property
+    def library_operators(self) -> tuple[str, ...]:
+        """Names of the library operators that the program calls, each once, in order of first use."""
+        return tuple(dict.fromkeys(s.operator for s in self.spec.steps if isinstance(s, LibraryStep)))
+
+    def capture(self, *examples: Any, zero_copy: Collection[str] = (), copy_results: bool = False) -> CapturedProgram:
+        """The program recorded as a CUDA graph, a callable of the same arguments. `examples` are arguments of a first call.
+
+        zero_copy: inputs read where they are instead of copied (parameters). copy_results: each call gives tensors of its
+        own; otherwise the next call overwrites them.
+        Raises: UserError on the CPU; UnsupportedError when a library call cannot be recorded.
+        """
+        return CapturedProgram(self, examples, zero_copy, copy_results)
+
+    def profile(self, *tensors: Any, repeats: int = 10) -> list[StepTime]:
+        """Time of each step, with bytes and bandwidth (see `step_times`)."""
+        return profile_program(self, tensors, repeats)
 
     def save(self, path: Path | str) -> None:
         """Writes the program with machine code and constants to one file; `load_program` runs it without compiling.

@@ -1,0 +1,160 @@
+"""A program recorded as one CUDA graph: the arguments are copied into fixed buffers, and a replay costs one call.
+
+Arguments that stay where they are (parameters) need no copy: named as `zero_copy`, the graph reads their own memory, and a
+changed address records a new graph. Results lie in the graph's memory and are overwritten by the next replay unless copied.
+"""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilefuse.base.errors import CompilerError, NameLookupError, UnsupportedError, UserError, nearest
+from tilefuse.runtime.arguments import Argument, check_argument, fits
+
+if TYPE_CHECKING:
+    from tilefuse.runtime.program import Program
+
+MAX_RECORDINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """One graph: what it reads, what it gives, and all it needs kept alive (the frame owns table and counters)."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[torch.Tensor, ...]
+    results: list[torch.Tensor]
+    frame: object
+
+
+class CapturedProgram:
+    """A callable like the program it records. Calls from several streams run one after the other.
+
+    zero_copy: inputs read where they are. copy_results: whether each call gives tensors of its own.
+    """
+
+    def __init__(self, program: Program, examples: Sequence[Any], zero_copy: Collection[str] = (), copy_results: bool = False) -> None:
+        if program.device.type != "cuda":
+            raise UserError(f"program {program.spec.name} runs on the CPU; only GPU programs can be captured")
+        for name in zero_copy:
+            if name not in program.spec.inputs:
+                raise NameLookupError(f"program {program.spec.name} has no input {name!r}", hint=nearest(name, program.spec.inputs))
+        self.program = program
+        self.copy_results = copy_results
+        self.num_recordings = 0
+        self._in_place = tuple(i for i, name in enumerate(program.spec.inputs) if name in zero_copy)
+        self._copied = tuple(i for i in range(len(program.spec.inputs)) if i not in self._in_place)
+        self._updated = tuple(i for i, name in enumerate(program.spec.inputs) if name in program.spec.updates and i not in self._in_place)
+        self._recordings: OrderedDict[tuple[int, ...], _Recording] = OrderedDict()
+        self._guard = threading.Lock()
+        self._stream = torch.cuda.Stream(program.device)
+        self._last_stream = -1
+        self._finished = torch.cuda.Event()
+        tensors = self._checked(examples)
+        self._buffers = {i: _buffer(program.arguments[i], program.device) for i in self._copied}
+        self._recording(tensors)
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that the latest recording reads: filling them and calling with them copies nothing."""
+        return next(reversed(self._recordings.values())).inputs
+
+    def __call__(self, *tensors: Any) -> list[torch.Tensor]:
+        """Replays the program on these arguments, on torch's current stream.
+
+        Raises: as the program; UnsupportedError when a new recording (changed addresses) fails.
+        """
+        program = self.program
+        with self._guard, torch.cuda.device(program.device), torch.no_grad():
+            given = self._checked(tensors)
+            recording = self._recording(given)
+            stream = torch.cuda.current_stream()
+            if stream.cuda_stream != self._last_stream and self._last_stream != -1:
+                stream.wait_event(self._finished)
+            self._last_stream = stream.cuda_stream
+            self._fill(recording, given)
+            recording.graph.replay()
+            for i in self._updated:
+                if given[i] is not recording.inputs[i]:
+                    given[i].copy_(recording.inputs[i])
+            results = [r.clone() for r in recording.results] if self.copy_results else list(recording.results)
+            self._finished.record(stream)
+        return results
+
+    def _checked(self, tensors: Sequence[Any]) -> list[torch.Tensor]:
+        arguments = self.program.arguments
+        if len(tensors) != len(arguments):
+            raise UserError(f"program {self.program.spec.name} takes {len(arguments)} tensors, got {len(tensors)}")
+        return [self._fitting(t, want) for t, want in zip(tensors, arguments)]
+
+    def _fitting(self, given: Any, want: Argument) -> torch.Tensor:
+        """The argument; one that is copied into its buffer anyway may have any layout."""
+        tensor = check_argument(given, want, self.program.device)
+        if want.position in self._in_place and not fits(tensor, want.shape, want.strides):
+            raise UserError(f"argument {want.position} ({want.name}) is to be read in place, but its layout is not the compiled one",
+                            hint="leave it out of zero_copy, or pass it contiguous")
+        return tensor
+
+    def _fill(self, recording: _Recording, given: Sequence[torch.Tensor]) -> None:
+        groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        for i in self._copied:
+            target, source = recording.inputs[i], given[i]
+            if source is target or not target.numel():
+                continue
+            targets, sources = groups.setdefault(target.dtype, ([], []))
+            targets.append(target)
+            sources.append(source)
+        for targets, sources in groups.values():
+            # One launch for all inputs of a dtype.
+            torch._foreach_copy_(targets, sources)
+
+    def _recording(self, given: Sequence[torch.Tensor]) -> _Recording:
+        addresses = tuple(given[i].data_ptr() for i in self._in_place)
+        found = self._recordings.get(addresses)
+        if found is not None:
+            return found
+        inputs = tuple(self._buffers[i] if i in self._buffers else given[i] for i in range(len(given)))
+        recording = self._record(inputs, given)
+        self._recordings[addresses] = recording
+        if len(self._recordings) > MAX_RECORDINGS:
+            self._recordings.popitem(last=False)
+        return recording
+
+    def _record(self, inputs: tuple[torch.Tensor, ...], given: Sequence[torch.Tensor]) -> _Recording:
+        program = self.program
+        self.num_recordings += 1
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.no_grad(), torch.cuda.device(program.device):
+                self._stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(self._stream):
+                    for i in self._copied:
+                        inputs[i].copy_(given[i])
+                    frame = program.new_frame(self._stream.cuda_stream)
+                    self._warm_up(frame, inputs)
+                torch.cuda.current_stream().wait_stream(self._stream)
+                with torch.cuda.graph(graph, stream=self._stream):
+                    results = program.run_frame(frame, inputs)
+        except CompilerError:
+            raise
+        except RuntimeError as error:
+            library = ", ".join(program.library_operators)
+            raise UnsupportedError(f"program {program.spec.name} cannot be captured: {str(error).splitlines()[0]}",
+                                   hint=f"one of its library calls may wait for the GPU: {library}" if library else None) from error
+        return _Recording(graph, inputs, results, frame)
+
+    def _warm_up(self, frame: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        """One run outside the graph, since libraries set themselves up on first use; inputs that it updates are restored."""
+        kept = [(inputs[a.position], inputs[a.position].clone()) for a in self.program.arguments if a.updated]
+        self.program.run_frame(frame, inputs)
+        for tensor, before in kept:
+            tensor.copy_(before)
+
+
+def _buffer(argument: Argument, device: torch.device) -> torch.Tensor:
+    return torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype, device=device)
