@@ -1,4 +1,5 @@
 """What a frontend hands to the driver: the graph, the data of its constant inputs, and what it could not express."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -8,33 +9,39 @@ from tilefuse.ir.graph import Graph
 
 
 @dataclass(frozen=True)
-class ResultForm:
-    """How a caller gets its tensor back from a result of the graph, without a copy: permute, then expand.
+class Output:
+    """One output of the source, in terms of the graph's results.
 
-    permutation  dimension order that the caller sees, as dimensions of the graph's result; None = unchanged
-    shape        extents that the caller sees (dimensions of extent 1 in the result may be expanded); None = unchanged
+    result       number of the graph's result; None for an output that no result gives
+    argument     number of the call argument that the source gives back unchanged; None otherwise
+    literal      the output itself where it is no tensor (both numbers None)
+    permutation  dimension order that the caller sees, as dimensions of the result; None: as it is
+    expanded     extents that the caller sees (dimensions of extent 1 of the result are repeated); None: as they are
+    device       the device type where the caller expects it ("" = that of the program)
     """
 
+    result: int | None = None
+    argument: int | None = None
+    literal: object = None
     permutation: tuple[int, ...] | None = None
-    shape: tuple[int, ...] | None = None
+    expanded: tuple[int, ...] | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True)
 class Imported:
     """A model as a graph.
 
-    constants     data of the graph's constant inputs, by input name (numpy arrays or torch tensors)
-    fallbacks     operators that became library calls of the framework, each with the reason
-    layouts       strides of inputs that are not dense row-major. Units: elements
-    input_places  for every call argument of the source the graph input it feeds, or None where the graph does not read it
-    result_forms  how to present each result (empty = as they are)
-    result_values  for every output of the source the number of the graph's result; None for an output that is no tensor
+    constants   data of the graph's constant inputs, by input name (numpy arrays or torch tensors)
+    fallbacks   operators that became library calls of the framework, each with the reason
+    layouts     strides of inputs that are not dense row-major. Units: elements
+    arguments   for every call argument of the source the graph input it feeds; None where it is no tensor
+    outputs     how each output of the source comes from the results; empty = the results in order
     """
 
     graph: Graph
     constants: Mapping[str, object] = field(default_factory=dict)
     fallbacks: tuple[tuple[str, str], ...] = ()
     layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    input_places: tuple[str | None, ...] = ()
-    result_forms: tuple[ResultForm, ...] = ()
-    result_values: tuple[int | None, ...] = ()
+    arguments: tuple[str | None, ...] = ()
+    outputs: tuple[Output, ...] = ()

@@ -4,6 +4,7 @@
 are called through torch's dispatcher by a template of literals and operand numbers; the others are listed in `LIBRARY`.
 Nothing here knows the graph: operands and plain attributes come in, tensors go out.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +19,21 @@ Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
 Attributes = Mapping[str, Attribute]
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
-    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-    "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
-    "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8,
-    "u64": torch.uint64, "u32": torch.uint32, "u16": torch.uint16, "u8": torch.uint8, "bool": torch.bool,
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f8e4m3": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u64": torch.uint64,
+    "u32": torch.uint32,
+    "u16": torch.uint16,
+    "u8": torch.uint8,
+    "bool": torch.bool,
 }
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
@@ -89,9 +101,19 @@ def convolution(operands: Sequence[torch.Tensor], attributes: Attributes) -> lis
         raise UnsupportedOpError("a transposed convolution with unequal padding at the two ends", hint="pad outside the convolution")
     if extra is not None:
         x = torch.nn.functional.pad(x, extra)
-    return [torch.ops.aten.convolution.default(
-        x, w, bias, _ints(attributes.get("stride"), 1, rank), padding, _ints(attributes.get("dilation"), 1, rank), transposed,
-        _ints(attributes.get("output_padding"), 0, rank), int(_int(attributes.get("groups", 1))))]
+    return [
+        torch.ops.aten.convolution.default(
+            x,
+            w,
+            bias,
+            _ints(attributes.get("stride"), 1, rank),
+            padding,
+            _ints(attributes.get("dilation"), 1, rank),
+            transposed,
+            _ints(attributes.get("output_padding"), 0, rank),
+            int(_int(attributes.get("groups", 1))),
+        )
+    ]
 
 
 def convolution_backward(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor | None]:
@@ -106,9 +128,21 @@ def convolution_backward(operands: Sequence[torch.Tensor], attributes: Attribute
     mask = attributes.get("mask", (True, True, False))
     assert isinstance(mask, tuple)
     channels = w.shape[1] * groups if transposed else w.shape[0]
-    return list(torch.ops.aten.convolution_backward.default(
-        grad, x, w, [channels], _ints(attributes.get("stride"), 1, rank), padding, _ints(attributes.get("dilation"), 1, rank), transposed,
-        _ints(attributes.get("output_padding"), 0, rank), groups, [bool(m) for m in mask]))
+    return list(
+        torch.ops.aten.convolution_backward.default(
+            grad,
+            x,
+            w,
+            [channels],
+            _ints(attributes.get("stride"), 1, rank),
+            padding,
+            _ints(attributes.get("dilation"), 1, rank),
+            transposed,
+            _ints(attributes.get("output_padding"), 0, rank),
+            groups,
+            [bool(m) for m in mask],
+        )
+    )
 
 
 def attention(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
@@ -121,9 +155,18 @@ def attention(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[
     scale = attributes.get("scale")
     dropout = attributes.get("dropout", 0.0)
     assert isinstance(dropout, (int, float)) and (scale is None or isinstance(scale, (int, float)))
-    return [torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=float(dropout), is_causal=bool(attributes.get("causal")), scale=scale,
-        enable_gqa=bool(attributes.get("grouped")))]
+    return [
+        torch.nn.functional.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            dropout_p=float(dropout),
+            is_causal=bool(attributes.get("causal")),
+            scale=scale,
+            enable_gqa=bool(attributes.get("grouped")),
+        )
+    ]
 
 
 def random_seed(operands: Sequence[torch.Tensor], attributes: Attributes, device: torch.device | str = "cpu") -> list[torch.Tensor]:
@@ -134,13 +177,17 @@ def random_seed(operands: Sequence[torch.Tensor], attributes: Attributes, device
 Results = Sequence[Union[torch.Tensor, None]]
 
 LIBRARY: dict[str, Callable[..., Results]] = {
-    "matmul": matmul, "convolution": convolution, "convolution_backward": convolution_backward, "attention": attention,
+    "matmul": matmul,
+    "convolution": convolution,
+    "convolution_backward": convolution_backward,
+    "attention": attention,
     "random_seed": random_seed,
 }
 
 
-def call_library(operator: str, operands: Sequence[torch.Tensor], attributes: Attributes,
-                 device: torch.device | str | None = None) -> list[torch.Tensor | None]:
+def call_library(
+    operator: str, operands: Sequence[torch.Tensor], attributes: Attributes, device: torch.device | str | None = None
+) -> list[torch.Tensor | None]:
     """All results of one library call, in order; None for a result that the operator did not compute.
 
     device: where operators without tensor operands put their result; by default the first operand's, else the CPU.
@@ -170,8 +217,10 @@ def torch_operator(operator: str) -> Callable[..., Any]:
     packet = getattr(getattr(torch.ops, namespace), name, None)
     found = getattr(packet, overload, None)
     if found is None:
-        raise NameLookupError(f"torch {torch.__version__} has no operator {operator}",
-                              hint="import the package that registers it, or compile again with this version of torch")
+        raise NameLookupError(
+            f"torch {torch.__version__} has no operator {operator}",
+            hint="import the package that registers it, or compile again with this version of torch",
+        )
     return found  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,71 @@
+"""Which torch operators torch itself takes apart before tilefuse sees them.
+
+Torch's core decompositions, less the operators that have a lowering of their own here: those fuse better, or round better,
+whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+from tilefuse.frontends.torch_fx import THEMES
+from tilefuse.frontends.torch_ops import TORCH_OPS
+from tilefuse.frontends.torch_ops_library import BY_DESIGN
+
+# Gradients and composites outside torch's core table, taken apart as well. Names that this torch does not have are skipped.
+ALSO_DECOMPOSED = (
+    "linalg_vector_norm_backward",
+    "native_batch_norm",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "lerp_",
+    "addmv",
+    "silu_backward",
+    "native_layer_norm_backward",
+    "native_group_norm_backward",
+    "native_batch_norm_backward",
+    "batch_norm_backward",
+    "upsample_nearest2d_backward",
+    "upsample_bilinear2d",
+    "upsample_nearest2d",
+    "upsample_nearest1d",
+    "upsample_nearest3d",
+    "_fused_rms_norm_backward",
+    "embedding_renorm",
+    "log_sigmoid_backward",
+    "cumsum_backward",
+    "logcumsumexp",
+    "leaky_relu_backward",
+    "gelu_backward",
+    "hardtanh_backward",
+    "mse_loss_backward",
+    "max_pool2d_with_indices_backward",
+    "addcmul",
+    "addcdiv",
+    "trunc",
+    "std",
+    "dist",
+    "cdist",
+    "angle",
+    "i0",
+    "var_mean",
+)
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The table given to AOTAutograd and torch.export. Cost: about 0.1 s the first time."""
+    assert THEMES, "the lowerings are entered by importing their files"
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    extra = [getattr(torch.ops.aten, name) for name in ALSO_DECOMPOSED if hasattr(torch.ops.aten, name)]
+    table.update(get_decompositions(extra))
+    return {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
+
+
+def _name(op: Any) -> str:
+    return f"{op.namespace}.{op._opname}.{op._overloadname}" if isinstance(op, torch._ops.OpOverload) else str(op)

@@ -1,0 +1,479 @@
+"""From an FX graph of ATen operators (made by AOTAutograd or torch.export) to a tilefuse graph.
+
+The walk is one pass over the nodes: placeholders become inputs, operators of `TORCH_OPS` their lowering, any other operator a
+library node that calls torch, in-graph copies into inputs become updates. Sizes are those torch derived for this compile;
+symbolic ones are specialised, so that torch recompiles for other shapes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from tilefuse.base.errors import InternalError, UnsupportedError, UnsupportedOpError
+from tilefuse.base.source import Span
+from tilefuse.frontends import (
+    torch_ops_index,
+    torch_ops_layout,
+    torch_ops_library,
+    torch_ops_loss,
+    torch_ops_norm,
+    torch_ops_pointwise,
+    torch_ops_pool,
+    torch_ops_random,
+    torch_ops_reduce,
+)
+from tilefuse.frontends.imported import Imported, Output
+from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH, TORCH_OPS, TorchBuilder, Value, dtype_from_torch
+from tilefuse.ir.affine import row_major_strides
+from tilefuse.ir.build import axis_names
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.graph import Attribute, Type
+
+THEMES = (
+    torch_ops_pointwise,
+    torch_ops_reduce,
+    torch_ops_layout,
+    torch_ops_index,
+    torch_ops_norm,
+    torch_ops_pool,
+    torch_ops_random,
+    torch_ops_library,
+    torch_ops_loss,
+)
+
+# Constants of at most this many elements are written into the graph; larger ones are bound when the program is made.
+INLINE_ELEMENTS = 16
+
+
+def import_fx(gm: fx.GraphModule, name: str = "graph") -> Imported:
+    """The graph of an FX module whose nodes are ATen operators with `meta["val"]`.
+
+    Raises: UnsupportedError where the module as a whole cannot be expressed (complex tensors, data-dependent sizes, side effects).
+    """
+    return _Walk(gm, name).run()
+
+
+def import_exported(program: torch.export.ExportedProgram, name: str = "graph") -> Imported:
+    """The graph of an exported program; parameters and buffers become constants.
+
+    Raises: UnsupportedError as `import_fx`, and for programs that mutate their buffers or inputs.
+    """
+    from torch.export.graph_signature import InputKind, OutputKind
+
+    signature = program.graph_signature
+    if any(s.kind not in (OutputKind.USER_OUTPUT,) for s in signature.output_specs):
+        raise UnsupportedError(
+            "an exported program that changes its buffers or inputs", hint="export it in evaluation mode, or use torch.compile"
+        )
+    held: dict[str, object] = {}
+    for spec in signature.input_specs:
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.target is not None:
+            held[spec.arg.name] = program.state_dict[spec.target] if spec.target in program.state_dict else program.constants[spec.target]
+        elif spec.kind == InputKind.CONSTANT_TENSOR and spec.target is not None:
+            held[spec.arg.name] = program.constants[spec.target]
+    walk = _Walk(program.graph_module, name)
+    walk.held = held
+    return walk.run()
+
+
+@dataclass
+class _Walk:
+    """The state of one import."""
+
+    gm: fx.GraphModule
+    name: str
+    held: Mapping[str, object] = field(default_factory=dict)
+    builder: TorchBuilder = field(init=False)
+    value_of: dict[fx.Node, Any] = field(default_factory=dict)
+    constants: dict[str, object] = field(default_factory=dict)
+    layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    arguments: list[str | None] = field(default_factory=list)
+    fallbacks: dict[str, str] = field(default_factory=dict)
+    updates: dict[str, str] = field(default_factory=dict)
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.builder = TorchBuilder(self.name)
+
+    def run(self) -> Imported:
+        """Walks all nodes. Raises: UnsupportedError, InternalError (a lowering gave another type than torch derived)."""
+        results: list[str] = []
+        outputs: list[Output] = []
+        for node in self.gm.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    self._placeholder(node)
+                case "get_attr":
+                    self._get_attr(node)
+                case "call_function":
+                    self._call(node)
+                case "output":
+                    outputs = self._outputs(node, results)
+                case _:
+                    raise UnsupportedOpError(
+                        f"an FX node of kind {node.op}", where=_span(node), hint="trace the module to ATen operators first"
+                    )
+        b = self.builder
+        graph = b.finish(results, [(target, value) for target, value in self.updates.items() if target != value])
+        constants = self.constants | dict(b.constant_data)
+        return Imported(graph, constants, tuple(self.fallbacks.items()), self.layouts, tuple(self.arguments), tuple(outputs))
+
+    # Where values come from
+
+    def _placeholder(self, node: fx.Node) -> None:
+        held = self.held.get(node.name)
+        if held is not None:
+            assert isinstance(held, torch.Tensor)
+            self.value_of[node] = self._constant(node.name, held.detach())
+            return
+        fake = node.meta.get("val")
+        if isinstance(fake, torch.Tensor):
+            made = self.builder.input(node.name, _dtype(fake, node), _shape(fake))
+            self._note_layout(made, fake)
+            self.arguments.append(made)
+            self.value_of[node] = Value(made)
+            return
+        if fake is not None and not isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            raise UnsupportedError(f"an input of type {type(fake).__name__}", where=_span(node))
+        self.arguments.append(None)
+        self.value_of[node] = _number(fake)
+
+    def _get_attr(self, node: fx.Node) -> None:
+        found: Any = self.gm
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        self.value_of[node] = self._constant(node.name, found.detach()) if isinstance(found, torch.Tensor) else found
+
+    def _constant(self, name: str, data: torch.Tensor) -> Value:
+        fake_modes = type(data).__name__ == "FakeTensor"
+        dtype = dtype_from_torch(data.dtype)
+        if not fake_modes and data.numel() == 1:
+            return Value(self.builder.full(tuple(data.shape), data.item(), dtype))
+        if not fake_modes and data.numel() <= INLINE_ELEMENTS and data.dtype != torch.bfloat16 and dtype.bits >= 16:
+            return Value(self.builder.constant_array(data.cpu().numpy(), dtype))
+        made = self.builder.input(name, dtype, _shape(data), constant=True)
+        self.constants[made] = data
+        self._note_layout(made, data)
+        return Value(made)
+
+    def _note_layout(self, name: str, tensor: torch.Tensor) -> None:
+        strides = tuple(int(s) for s in tensor.stride())
+        shape = _shape(tensor)
+        dense = row_major_strides(shape)
+        if any(s != d and extent > 1 for s, d, extent in zip(strides, dense, shape)):
+            self.layouts[name] = strides
+
+    # Operators
+
+    def _call(self, node: fx.Node) -> None:
+        target: Any = node.target
+        if target is operator.getitem:
+            source, at = node.args
+            assert isinstance(source, fx.Node) and isinstance(at, int)
+            self.value_of[node] = self.value_of[source][at]
+            return
+        fake = node.meta.get("val")
+        if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            self.value_of[node] = _number(fake)
+            return
+        if not isinstance(target, torch._ops.OpOverload):
+            if getattr(target, "__module__", "") in ("_operator", "math") and fake is None:
+                self.value_of[node] = target(*self._arguments(node.args), **self._arguments(node.kwargs))
+                return
+            raise UnsupportedOpError(f"a call of {target}, which is no operator of torch's dispatcher", where=_span(node))
+        name = f"{target.namespace}.{target._opname}.{target._overloadname}"
+        if name.startswith("aten.sym_") or name in (
+            "aten._assert_async.msg",
+            "aten._assert_scalar.default",
+            "aten._assert_tensor_metadata.default",
+        ):
+            return
+        args, kwargs = self._arguments(node.args), self._arguments(node.kwargs)
+        b = self.builder
+        b.hint, b.span = node.name, _span(node)
+        b.operands_dense = all(_is_dense(a.meta.get("val")) for a in node.all_input_nodes)
+        b.feeds_library_only = all(_is_library(user) for user in _readers(node))
+        b.expected = tuple(None if f is None else (_dtype(f, node), _shape(f)) for f in _tensors(fake))
+        if name == "aten.copy_.default":
+            self._update(node, args)
+            return
+        if target._schema.is_mutable:
+            raise UnsupportedOpError(f"{name} changes its operands in place", where=_span(node))
+        self.value_of[node] = self._lowered(name, node, args, kwargs)
+        b.hint = ""
+
+    def _lowered(self, name: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        lowering = TORCH_OPS.get(name)
+        if lowering is None:
+            return self._library(name, "no lowering", node, args, kwargs)
+        try:
+            inspect.signature(lowering).bind(self.builder, *args, **kwargs)
+        except TypeError as mismatch:
+            return self._library(name, f"arguments: {mismatch}", node, args, kwargs)
+        try:
+            made = lowering(self.builder, *args, **kwargs)
+        except UnsupportedError as declined:
+            return self._library(name, declined.message, node, args, kwargs)
+        result = tuple(None if v is None else Value(v) for v in made) if isinstance(made, (tuple, list)) else Value(made)
+        self._check(name, node, result)
+        return result
+
+    def _check(self, name: str, node: fx.Node, result: Any) -> None:
+        """Raises: InternalError where a result is not of the type that torch derived."""
+        b = self.builder
+        listed = result if isinstance(result, tuple) else (result,)
+        for value, expected in zip(listed, b.expected):
+            if value is None or expected is None:
+                continue
+            have = b.type_of(value)
+            if have != Type(*expected):
+                raise InternalError(f"the lowering of {name} gives {have}, torch derived {Type(*expected)}", where=_span(node))
+
+    def _library(self, name: str, reason: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The operator as library nodes, one a tensor result, that call torch."""
+        b = self.builder
+        if name not in torch_ops_library.BY_DESIGN:
+            self.fallbacks.setdefault(name, reason)
+        operands: list[str] = []
+        attributes: dict[str, Attribute] = {
+            "args": tuple(_template(a, operands, name) for a in args),
+            "kwargs": tuple((k, _template(v, operands, name)) for k, v in sorted(kwargs.items())),
+        }
+        target: Any = node.target
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            attributes["call"] = self.calls
+            self.calls += 1
+        made: list[Value | None] = []
+        for n, expected in enumerate(b.expected):
+            if expected is None:
+                made.append(None)
+                continue
+            made.append(Value(b.library(node.name, name, Type(*expected), operands, attributes | {"result": n})))
+        fake = node.meta.get("val")
+        return _regrouped(fake, iter(made)) if isinstance(fake, (tuple, list)) else (made[0] if made else None)
+
+    def _update(self, node: fx.Node, args: Any) -> None:
+        """aten.copy_ into an input at the end of the graph: afterwards the input's storage holds the value."""
+        target = node.args[0]
+        assert isinstance(target, fx.Node)
+        if target.op != "placeholder":
+            raise UnsupportedOpError("aten.copy_ into a tensor that is no input", where=_span(node))
+        b = self.builder
+        name = str(self.value_of[target])
+        declared = next(i.name for i in b.inputs if i.name == self._input_name(target))
+        source = self.value_of[args_source] if isinstance(args_source := node.args[1], fx.Node) else args[1]
+        value = b.broadcast_to(b.cast(source, b.dtype_of(name)), b.shape_of(name))
+        self.updates[declared] = value
+        self.value_of[node] = self.value_of[target] = Value(value)
+
+    def _input_name(self, node: fx.Node) -> str:
+        at = [n for n in self.gm.graph.nodes if n.op == "placeholder" and n.name not in self.held].index(node)
+        found = self.arguments[at]
+        assert found is not None
+        return found
+
+    def _arguments(self, args: Any) -> Any:
+        match args:
+            case fx.Node():
+                return self.value_of[args]
+            case dict():
+                return {k: self._arguments(v) for k, v in args.items()}
+            case list() | tuple():
+                return type(args)(self._arguments(a) for a in args) if type(args) in (list, tuple) else [self._arguments(a) for a in args]
+            case slice():
+                return slice(self._arguments(args.start), self._arguments(args.stop), self._arguments(args.step))
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+                return _number(args)
+        return args
+
+    # Results
+
+    def _outputs(self, node: fx.Node, results: list[str]) -> list[Output]:
+        listed = node.args[0]
+        items: Sequence[Any] = listed if isinstance(listed, (list, tuple)) else (listed,)
+        found: dict[Any, Output] = {}
+        made: list[Output] = []
+        for item in items:
+            if not isinstance(item, fx.Node):
+                made.append(Output(literal=_number(item)))
+                continue
+            if item not in found:
+                found[item] = self._output(item, results)
+            made.append(found[item])
+        return made
+
+    def _output(self, node: fx.Node, results: list[str]) -> Output:
+        value = self.value_of[node]
+        if not isinstance(value, Value):
+            return Output(literal=value)
+        if node.op == "placeholder" and node.name not in self.held:
+            at = [n for n in self.gm.graph.nodes if n.op == "placeholder" and n.name not in self.held].index(node)
+            return Output(argument=at)
+        fake = node.meta.get("val")
+        b = self.builder
+        b.span, b.hint = _span(node), ""
+        shape = b.shape_of(value)
+        strides = tuple(int(s) for s in fake.stride()) if isinstance(fake, torch.Tensor) else row_major_strides(shape)
+        device = fake.device.type if isinstance(fake, torch.Tensor) else ""
+        order, repeated = _memory_order(shape, strides)
+        source = str(value)
+        if repeated:
+            source = b.slice(source, [0] * len(repeated), [1] * len(repeated), axes=repeated)
+        if order is not None:
+            source = b.permute(source, order)
+        if any(i.name == source for i in b.inputs):
+            # A result must not share memory with an input: the caller may change either.
+            kept = b.shape_of(source)
+            axes = axis_names(len(kept))
+            source = b.map(f"{source}_copy", b.dtype_of(source), kept, axes, b.read(source, kept, axes))
+        if source not in results:
+            results.append(source)
+        back = None if order is None else tuple(order.index(d) for d in range(len(order)))
+        return Output(results.index(source), permutation=back, expanded=shape if repeated else None, device=device)
+
+
+def _memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int] | None, list[int]]:
+    """The order of dimensions in which a dense tensor lies in memory (None: row-major, or not dense), and the repeated dimensions."""
+    repeated = [d for d, (s, e) in enumerate(zip(strides, shape)) if s == 0 and e > 1]
+    compact = [1 if d in repeated else e for d, e in enumerate(shape)]
+    order = sorted(range(len(shape)), key=lambda d: (-strides[d] if compact[d] > 1 else 0, d))
+    moving = [d for d in range(len(shape)) if compact[d] > 1]
+    step = 1
+    for d in sorted(moving, key=lambda d: strides[d]):
+        if strides[d] != step:
+            return None, repeated
+        step *= compact[d]
+    in_order = sorted(moving, key=lambda d: -strides[d])
+    if in_order == moving:
+        return None, repeated
+    places = iter(in_order)
+    order = [next(places) if compact[d] > 1 else d for d in range(len(shape))]
+    return order, repeated
+
+
+# Views that stand between a product and what reads it without being work themselves.
+_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view.default",
+        "_unsafe_view.default",
+        "permute.default",
+        "transpose.int",
+        "t.default",
+        "expand.default",
+        "unsqueeze.default",
+        "squeeze.dim",
+        "squeeze.dims",
+        "slice.Tensor",
+        "select.int",
+        "clone.default",
+        "split_with_sizes.default",
+        "split.Tensor",
+        "alias.default",
+    )
+)
+_PRODUCTS = frozenset(
+    f"aten.{name}"
+    for name in ("mm.default", "bmm.default", "addmm.default", "baddbmm.default", "convolution.default", "convolution_backward.default")
+)
+
+
+def _readers(node: fx.Node) -> list[fx.Node]:
+    """The nodes that read a result, through views; the output node where it leaves the graph."""
+    found: list[fx.Node] = []
+    for user in node.users:
+        if user.op == "call_function" and (str(user.target) in _VIEWS or user.target is operator.getitem):
+            found.extend(_readers(user))
+        else:
+            found.append(user)
+    return found
+
+
+def _is_library(node: fx.Node) -> bool:
+    """Whether a reader cannot share a kernel with what it reads."""
+    name = str(node.target)
+    return node.op == "output" or name in _PRODUCTS or name in torch_ops_library.BY_DESIGN or name not in TORCH_OPS
+
+
+def _is_dense(fake: object) -> bool:
+    return isinstance(fake, torch.Tensor) and fake.layout == torch.strided and fake.is_contiguous()
+
+
+def _regrouped(fake: Any, values: Any) -> tuple[Any, ...]:
+    """Flat values in the nesting of the operator's result."""
+    return tuple(_regrouped(f, values) if isinstance(f, (list, tuple)) else next(values) for f in fake)
+
+
+def _tensors(fake: Any) -> list[torch.Tensor | None]:
+    """The tensors of an operator's result in order; None for what is no tensor."""
+    if isinstance(fake, torch.Tensor):
+        return [fake]
+    if isinstance(fake, (list, tuple)):
+        return [t for f in fake for t in _tensors(f)]
+    return [None]
+
+
+def _template(argument: Any, operands: list[str], name: str) -> Attribute:
+    """An argument as an attribute; tensors become operand numbers. Raises: UnsupportedOpError for objects that have no text."""
+    match argument:
+        case Value():
+            if argument not in operands:
+                operands.append(str(argument))
+            return ("%", operands.index(str(argument)))
+        case list() | tuple():
+            return ("list", *(_template(a, operands, name) for a in argument))
+        case torch.dtype() if argument in DTYPE_BY_TORCH:
+            return ("dtype", DTYPE_BY_TORCH[argument].name)
+        case torch.device():
+            return ("device", argument.type)
+        case torch.layout():
+            return ("layout", str(argument).removeprefix("torch."))
+        case torch.memory_format():
+            return ("memory_format", str(argument).removeprefix("torch."))
+        case None | bool() | int() | float() | str():
+            return argument
+    raise UnsupportedOpError(f"{name} with an argument of type {type(argument).__name__}: {argument}")
+
+
+def _number(value: Any) -> Any:
+    """A symbolic number as the number it stands for in this compile; torch then guards on it."""
+    match value:
+        case torch.SymInt():
+            return int(value)
+        case torch.SymFloat():
+            return float(value)
+        case torch.SymBool():
+            return bool(value)
+    return value
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(int(s) for s in tensor.shape)
+
+
+def _dtype(tensor: torch.Tensor, node: fx.Node) -> DType:
+    found = DTYPE_BY_TORCH.get(tensor.dtype)
+    if found is None:
+        raise UnsupportedOpError(f"{node.target}: a tensor of type {tensor.dtype}", where=_span(node))
+    if tensor.layout != torch.strided:
+        raise UnsupportedOpError(f"{node.target}: a tensor of layout {tensor.layout}", where=_span(node))
+    return found
+
+
+def _span(node: fx.Node) -> Span:
+    """Where in the user's program the node was traced."""
+    stack = node.meta.get("stack_trace")
+    lines = [line.strip() for line in str(stack).splitlines() if line.strip().startswith("File ")] if stack else []
+    if not lines:
+        return Span(f"torch {node.name}")
+    file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
+    number = rest.split(",")[0]
+    text = str(stack).strip().splitlines()[-1].strip()
+    return Span(file, int(number) if number.isdigit() else 0, 1, text)

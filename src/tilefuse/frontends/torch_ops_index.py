@@ -1,0 +1,148 @@
+"""Torch operators with data-dependent subscripts: gathers (lookups) and scatters.
+
+Subscripts out of range, for which torch raises, read the nearest element and write nothing. Where torch allows negative
+subscripts they are wrapped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilefuse.frontends.torch_ops import Scalar, TorchBuilder, Value, decline, lowers
+from tilefuse.ir.dtype import BOOL, U8
+from tilefuse.ir.scalar import call
+
+_MONOID_BY_REDUCE = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
+
+
+@lowers("aten.embedding.default")
+def embedding(
+    b: TorchBuilder, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> str:
+    return b.embedding(weight, indices)
+
+
+@lowers("aten.embedding_dense_backward.default")
+def embedding_dense_backward(
+    b: TorchBuilder, grad: Value, indices: Value, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> str:
+    """Rows of the gradient summed into the rows of the table they came from; the padding row gets none."""
+    if scale_grad_by_freq:
+        raise decline("a gradient divided by the frequency of each index")
+    rank = b.rank_of(indices)
+    features = b.shape_of(grad)[rank:]
+    rows = prod(b.shape_of(indices))
+    flat = b.reshape(indices, [rows])
+    if padding_idx >= 0:
+        outside = b.pointwise(
+            lambda i, p, n: call("select", call("eq", i, p), n, i),
+            Value(flat),
+            padding_idx,
+            num_weights,
+            work=b.dtype_of(flat),
+            out=b.dtype_of(flat),
+            name="rows",
+        )
+        flat = outside
+    zeros = b.full((num_weights, *features), 0, b.result_dtype)
+    return b.index_add(zeros, 0, flat, b.reshape(grad, [rows, *features]))
+
+
+@lowers("aten.gather.default")
+def gather(b: TorchBuilder, x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> str:
+    if b.rank_of(x) == 0:
+        return b.reshape(x, list(b.result_shape))
+    return b.gather_elements(x, index, dim)
+
+
+@lowers("aten.index_select.default")
+def index_select(b: TorchBuilder, x: Value, dim: int, index: Value) -> str:
+    if b.rank_of(x) == 0:
+        return x
+    flat = b.reshape(index, [prod(b.shape_of(index))])
+    return b.take(x, flat, dim)
+
+
+@lowers("aten.take.default")
+def take(b: TorchBuilder, x: Value, index: Value) -> str:
+    return b.take(b.reshape(x, [prod(b.shape_of(x))]), index, 0, wrap=True)
+
+
+def _subscripts(b: TorchBuilder, indices: Sequence[Value | None]) -> list[str | None]:
+    if any(i is not None and b.dtype_of(i) in (BOOL, U8) for i in indices):
+        raise decline("indexing by a mask, whose result's size depends on data")
+    return list(indices)
+
+
+@lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(b: TorchBuilder, x: Value, indices: Sequence[Value | None]) -> str:
+    return b.index(x, _subscripts(b, indices))
+
+
+@lowers("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    b: TorchBuilder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False, unsafe: bool = False
+) -> str:
+    given = [i for i in indices if i is not None]
+    if len(given) == 1 and b.dtype_of(given[0]) == BOOL and prod(b.shape_of(values)) == 1 and indices[0] is not None:
+        mask = b.reshape(given[0], [*b.shape_of(given[0]), *(1 for _ in range(b.rank_of(x) - b.rank_of(given[0])))])
+        scalar = b.reshape(values, [])
+        return b.where(b.broadcast_to(mask, b.shape_of(x)), b.elementwise("add", x, scalar) if accumulate else scalar, x)
+    return b.index_put(x, _subscripts(b, indices), values, accumulate)
+
+
+@lowers("aten.scatter.src")
+def scatter_src(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value) -> str:
+    return b.scatter(x, index, src, dim, "set")
+
+
+@lowers("aten.scatter.value")
+def scatter_value(b: TorchBuilder, x: Value, dim: int, index: Value, value: Scalar) -> str:
+    return b.scatter(x, index, b.full(b.shape_of(index), value, b.result_dtype), dim, "set")
+
+
+@lowers("aten.scatter.reduce", "aten.scatter.value_reduce")
+def scatter_by(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value | Scalar, *, reduce: str) -> str:
+    updates = src if isinstance(src, str) else b.full(b.shape_of(index), src, b.result_dtype)
+    return b.scatter(x, index, updates, dim, _MONOID_BY_REDUCE[reduce])
+
+
+@lowers("aten.scatter_add.default")
+def scatter_add(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value) -> str:
+    return b.scatter(x, index, src, dim, "sum")
+
+
+@lowers("aten.scatter_reduce.two")
+def scatter_reduce(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True) -> str:
+    if reduce not in _MONOID_BY_REDUCE or not include_self:
+        raise decline(f"scatter_reduce by {reduce}, include_self={include_self}")
+    return b.scatter(x, index, src, dim, _MONOID_BY_REDUCE[reduce])
+
+
+def _rows(b: TorchBuilder, x: Value, index: Value, source: Value) -> tuple[str, str, str]:
+    """Operands of index_add and index_copy with at least one dimension each."""
+    flat = b.reshape(index, [prod(b.shape_of(index))])
+    if b.rank_of(x) == 0:
+        return b.reshape(x, [1]), flat, b.reshape(source, [prod(b.shape_of(source))])
+    return x, flat, source
+
+
+@lowers("aten.index_add.default")
+def index_add(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> str:
+    scaled = source if alpha == 1 else b.elementwise("mul", source, alpha)
+    base, flat, rows = _rows(b, x, index, Value(scaled))
+    return b.reshape(b.index_add(base, dim, flat, rows), list(b.shape_of(x)))
+
+
+@lowers("aten.index_copy.default")
+def index_copy(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value) -> str:
+    base, flat, rows = _rows(b, x, index, source)
+    return b.reshape(b.index_add(base, dim, flat, rows, "set"), list(b.shape_of(x)))
+
+
+@lowers("aten.index_fill.int_Scalar")
+def index_fill(b: TorchBuilder, x: Value, dim: int, index: Value, value: Scalar) -> str:
+    flat = b.reshape(index, [prod(b.shape_of(index))])
+    shape = [prod(b.shape_of(flat)) if n == dim % b.rank_of(x) else s for n, s in enumerate(b.shape_of(x))]
+    return b.index_add(x, dim, flat, b.full(shape, value, b.result_dtype), "set")
