@@ -190,7 +190,7 @@ class KernelWriter:
         e = self.emitter
         plans: list[tuple[str, int, Affine, str | None]] = []
         for name, key, offset in outputs:
-            at = substitute(offset, lane_env, e.extents | {lane: width})
+            at = substitute(offset, e.env | lane_env, e.extents | {lane: width})
             array = None
             if width > 1 and is_vector(at, lane, width):
                 array = e.fresh(name + "_out")

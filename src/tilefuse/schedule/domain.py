@@ -203,7 +203,8 @@ class _Builder:
         d = self.domain
         along = {anchor.along} if anchor.along else set()
         kept = [(a, e) for a, e in zip(anchor.axes, anchor.type.shape) if a not in along] if has_shared else []
-        reduced = list(anchor.over) + [(a, e) for a, e in zip(anchor.axes, anchor.type.shape) if a in along or not has_shared]
+        over = list(anchor.over) if has_shared else []
+        reduced = over + [(a, e) for a, e in zip(anchor.axes, anchor.type.shape) if a in along or not has_shared]
         names: dict[str, Affine] = {}
         d.kept = tuple(f"k{n}" for n in range(len(kept)))
         d.reduced = tuple(f"r{n}" for n in range(len(reduced)))
@@ -211,8 +212,8 @@ class _Builder:
             self.extents[root] = extent
             names[own] = axis(root)
         self._set_home(anchor, tuple(simplify(names[a], self.extents) for a in anchor.axes))
-        if anchor.over:
-            self.over_home[anchor.name] = {a: simplify(names[a], self.extents) for a, _ in anchor.over}
+        if over:
+            self.over_home[anchor.name] = {a: simplify(names[a], self.extents) for a, _ in over}
 
     def _root_of_scatter(self, node: Node) -> None:
         self.domain.reduced = tuple(f"r{n}" for n in range(len(node.over)))
@@ -386,11 +387,11 @@ class _Builder:
             if not self._is_bijection(home, node.type.shape):
                 raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{name} is not written once at each element by the kernel's domain"))
             used = frozenset().union(*(c.axes() for c in home)) if home else frozenset()
-            if d.kept and used and not used <= set(d.kept) and not _covers(used, d):
-                raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{name} varies along reduced axes only; several rows would write it"))
-            if not d.kept and not _covers(used, d):
-                raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{name} has fewer elements than the kernel's domain"))
             key = self._instance(node, home)
+            if used and not used <= set(d.kept) and not _covers(used, d):
+                raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{name} varies along reduced axes only; several rows would write it"))
+            if not any(i.shared for i in d.instances) and not _covers(used, d):
+                raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{name} has fewer elements than the kernel's domain"))
             strides = self.layouts.get(name) or row_major_strides(node.type.shape)
             d.outputs.append((name, key, simplify(linearise(home, strides), self.extents)))
 
