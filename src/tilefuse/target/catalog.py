@@ -9,6 +9,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.target.device import H200, DeviceSpec
@@ -88,7 +89,7 @@ def describe_device(name: str, arch: str, memory_bytes: int, facts: Mapping[str,
     known = [s for s in known_devices().values() if s.kind == "cuda"]
     exact = next((s for s in known if s.name in name.lower().replace("-", " ").split()), None)
     alike = exact or next((s for s in known if s.arch == arch), H200)
-    told = {k: v for k, v in facts.items() if k in DeviceSpec.__dataclass_fields__ and v > 0}
+    told: dict[str, Any] = {k: v for k, v in facts.items() if k in DeviceSpec.__dataclass_fields__ and v > 0}
     if exact is not None:
         # Limits may be smaller than the record's (a partition of the device); what was measured on it stays.
         return replace(exact, memory_bytes=memory_bytes, **told)
