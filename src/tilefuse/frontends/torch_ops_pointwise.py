@@ -476,7 +476,7 @@ def iota(b: TorchBuilder, length: int, *, start: int, step: int, **ignored: Any)
 
 # Lists of tensors, as optimizers use them: each operator on every element
 
-_FOREACH = {
+_FOREACH: dict[str, Callable[..., Any]] = {
     "add": add,
     "sub": sub,
     "mul": TORCH_OPS["aten.mul.Tensor"],

@@ -158,7 +158,7 @@ def rms_norm(node: Node, operands: list[Array]) -> Array:
     rstd = 1 / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + _float(node.attribute("eps")))
     y = x * rstd
     y = y * _spread(weight, axes, x.ndim) if weight is not None else y
-    return (y, rstd)[_int(node.attribute("result", 0))]
+    return np.asarray((y, rstd)[_int(node.attribute("result", 0))])
 
 
 @meaning
@@ -179,11 +179,15 @@ def group_norm(node: Node, operands: list[Array]) -> Array:
 
 @meaning
 def matmul(node: Node, operands: list[Array]) -> Array:
-    """Product of the last two dimensions, each operand's exchanged where the attributes say so; leading dimensions broadcast."""
-    a, b = (_wide(x) if x.dtype.kind not in "iu" else x for x in operands)
+    """Product of the last two dimensions, each operand's exchanged where the attributes say so; leading dimensions broadcast.
+
+    With `has_bias` a third operand is added before the result is rounded.
+    """
+    a, b, *bias = (_wide(x) if x.dtype.kind not in "iu" else x for x in operands)
     a = np.swapaxes(a, -1, -2) if node.attribute("transpose_a") else a
     b = np.swapaxes(b, -1, -2) if node.attribute("transpose_b") else b
-    return np.asarray(np.matmul(a, b))
+    product = np.matmul(a, b)
+    return np.asarray(product + bias[0] if bias else product)
 
 
 @meaning
