@@ -1,0 +1,91 @@
+"""The command line. Results go to standard output, progress and messages to standard error.
+
+Exit status: 0 done; 1 our own fault (please report); 2 wrong input or usage; 3 input that tilefuse does not support; 4 the tool
+chain or the device failed; 130 interrupted. This file holds one of the two places where any exception may be caught.
+"""
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from tilefuse.base.errors import CompilerError, DeviceError, InfeasibleError, ToolchainError, UnsupportedError, UserError
+from tilefuse.tools import commands_cache, commands_model
+
+OK, INTERNAL, USER, UNSUPPORTED, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+# click's own usage error, wherever this typer keeps its click: the class from which a bad parameter descends.
+_ClickError: type[Exception] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="tilefuse", no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="Compile, run and explain models. Exit status: 0 done, 1 internal error, 2 wrong input, 3 unsupported, 4 tool chain or device, "
+         "130 interrupted.")
+app.command("run")(commands_model.run)
+app.command("compile")(commands_model.compile_model)
+app.command("opt")(commands_model.opt)
+app.command("explain")(commands_model.explain)
+app.command("view")(commands_model.view)
+app.command("bench")(commands_model.bench)
+app.command("options")(commands_cache.options)
+app.add_typer(commands_cache.cache_app, name="cache")
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status for an error of ours."""
+    match error:
+        case UserError():
+            return USER
+        case UnsupportedError() | InfeasibleError():
+            return UNSUPPORTED
+        case ToolchainError() | DeviceError():
+            return ENVIRONMENT
+    return INTERNAL
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status. Never raises, except what would end the interpreter anyway."""
+    try:
+        result = app(args=list(arguments) if arguments is not None else None, prog_name="tilefuse", standalone_mode=False)
+        return result if isinstance(result, int) else OK
+    except _ClickError as error:
+        error.show()  # type: ignore[attr-defined]
+        return USER
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted; nothing was left half written")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`tilefuse explain ... | head`): not an error, but the flush at exit would fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except CompilerError as error:
+        _say(f"error: {error}")
+        for note in getattr(error, "__notes__", ()):
+            _say(f"  {note}")
+        status = status_of(error)
+        if status == INTERNAL:
+            _report(error)
+        return status
+    except Exception as error:
+        _say(f"error: {type(error).__name__}: {error}")
+        _report(error)
+        return INTERNAL
+
+
+def _report(error: BaseException) -> None:
+    if os.environ.get("TILEFUSE_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error, file=sys.stderr)
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        place = f" at {os.path.basename(last[0].filename)}:{last[0].lineno}" if last else ""
+        _say(f"This is a fault of tilefuse{place}. Run again with TILEFUSE_DEBUG=1 for the whole trace, and please report it.")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

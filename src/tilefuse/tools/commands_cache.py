@@ -1,0 +1,107 @@
+"""The commands `tilefuse cache ...` and `tilefuse options`: what is kept on disk, and what can be set."""
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tilefuse.base.options import option_table
+from tilefuse.tools.console import emit_json, errors, results
+from tilefuse.tools.explain import bytes_text
+
+cache_app = typer.Typer(no_args_is_help=True, help="The kernel cache: list, why, export, import, clear.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
+
+
+@cache_app.command("list")
+def list_entries(as_json: AsJson = False) -> None:
+    """List the cached kernels, oldest first."""
+    from tilefuse.runtime.cache import KernelCache
+
+    cache = KernelCache.from_environment()
+    entries = cache.entries()
+    if as_json:
+        emit_json({
+            "folder": str(cache.folder) if cache.folder else None, "size_bytes": cache.size_bytes(),
+            "entries": [{"digest": e.digest, "label": e.label, "num_bytes": e.num_bytes, "created": e.created, **dict(e.fields)}
+                        for e in entries]})
+        return
+    table = Table(title=f"{cache.folder or 'the cache is off'}: {len(entries)} kernels, {bytes_text(cache.size_bytes())}",
+                  title_justify="left")
+    for column in ("digest", "kernel", "target", "arch", "size", "written"):
+        table.add_column(column)
+    for entry in entries:
+        fields = dict(entry.fields)
+        written = datetime.fromtimestamp(entry.created).isoformat(sep=" ", timespec="seconds")
+        table.add_row(entry.digest[:12], entry.label, fields.get("target", ""), fields.get("arch", ""), bytes_text(entry.num_bytes),
+                      written)
+    results().print(table)
+
+
+@cache_app.command("why")
+def why(model: Annotated[str, typer.Argument(help="the model to look up, as for `tilefuse compile`")],
+        shapes: Annotated[list[str] | None, typer.Option("--shapes", help="NAME:1x2x3[@dtype]; may be repeated")] = None,
+        device: Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")] = "",
+        as_json: AsJson = False) -> None:
+    """Say for each kernel of a model whether it is cached, and if not, in what it differs from the nearest entry."""
+    from tilefuse.runtime.cache import KernelCache
+    from tilefuse.tools.programs import cache_keys
+
+    cache = KernelCache.from_environment()
+    answers = [(key.label, cache.get(key) is not None, cache.why(key)) for key in cache_keys(model, shapes or [], device)]
+    if as_json:
+        emit_json([{"kernel": label, "cached": hit, "why": text} for label, hit, text in answers])
+        return
+    for _, _, text in answers:
+        results().print(text, markup=False, highlight=False)
+
+
+@cache_app.command("export")
+def export(path: Annotated[Path, typer.Argument(help="the file to write")]) -> None:
+    """Write the whole cache to one file."""
+    from tilefuse.runtime.cache import KernelCache
+    from tilefuse.runtime.cache_file import export_cache
+
+    count = export_cache(KernelCache.from_environment(), path)
+    errors().print(f"{count} kernels written to {path}", markup=False, highlight=False)
+
+
+@cache_app.command("import")
+def import_file(path: Annotated[Path, typer.Argument(help="a file written by `tilefuse cache export`")]) -> None:
+    """Add the kernels of an exported file to the cache."""
+    from tilefuse.runtime.cache import KernelCache
+    from tilefuse.runtime.cache_file import import_cache
+
+    count = import_cache(KernelCache.from_environment(), path)
+    errors().print(f"{count} kernels added", markup=False, highlight=False)
+
+
+@cache_app.command("clear")
+def clear() -> None:
+    """Remove every cached kernel."""
+    from tilefuse.runtime.cache import KernelCache
+
+    cache = KernelCache.from_environment()
+    errors().print(f"{cache.clear()} kernels removed from {cache.folder}", markup=False, highlight=False)
+
+
+def options(as_json: AsJson = False) -> None:
+    """List every option: its environment variable, default, legal values and meaning."""
+    rows = option_table()
+    if as_json:
+        emit_json([{"name": r.name, "variable": r.variable, "default": r.default, "choices": list(r.choices), "doc": r.doc,
+                    "affects_code": r.affects_code} for r in rows])
+        return
+    table = Table(title="options: keyword of tilefuse.compile, -O name=value, or environment variable", title_justify="left")
+    for column in ("option", "variable", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        legal = f" ({', '.join(map(str, row.choices))})" if row.choices else ""
+        default = json.dumps(row.default) if not isinstance(row.default, str) else row.default or '""'
+        table.add_row(row.name, row.variable, default, row.doc + legal)
+    results().print(table)

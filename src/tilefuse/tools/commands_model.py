@@ -1,0 +1,216 @@
+"""The commands that take a model: run, compile, opt, explain, view, bench."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilefuse.base.errors import OptionError, UserError
+from tilefuse.tools.console import emit_json, errors, results, working
+from tilefuse.tools.explain import bytes_text, explanation_view
+
+Model = Annotated[str, typer.Argument(help="a .onnx or .pt2 file, package.module:factory, or a graph in text form (.tf, .txt)")]
+Shapes = Annotated[list[str] | None, typer.Option("--shapes", help="input extents NAME:1x2x3[@dtype]; may be repeated")]
+Device = Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")]
+OptionFlags = Annotated[list[str] | None, typer.Option("-O", "--option", help="NAME=VALUE; `tilefuse options` lists them")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
+
+
+def run(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+        inputs: Annotated[Path | None, typer.Option("--inputs", help=".npz file with one array an input; default: random")] = None,
+        save_outputs: Annotated[Path | None, typer.Option("--save-outputs", help=".npz file for the results")] = None,
+        repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 1,
+        as_json: AsJson = False) -> None:
+    """Compile a model and run it; print the results' shapes and ranges and the time of a call."""
+    from tilefuse.tools.inputs import array_of, random_tensor, read_inputs
+    from tilefuse.tools.programs import load_and_compile, time_calls_us, timing_summary, wanted_inputs
+
+    with working(f"compiling {model}", quiet=as_json):
+        source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
+    wanted = wanted_inputs(program)
+    where = "cuda" if program.device.type == "cuda" else "host"
+    if inputs is not None:
+        given = read_inputs(inputs, wanted)
+    elif source.inputs and len(source.inputs) == len(wanted):
+        given = list(source.inputs)
+    else:
+        given = [random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted.values())]
+    given = [t.to(program.device) for t in given]
+    outputs = program(*given)
+    tensors = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    names = result_names(program, len(tensors))
+    timing = timing_summary(time_calls_us(lambda: program(*given), where, repeat))
+    arrays = {name: array_of(t) for name, t in zip(names, tensors)}
+    if save_outputs is not None:
+        import numpy as np
+
+        np.savez(save_outputs, **arrays)  # type: ignore[arg-type]
+    facts: dict[str, Any] = {
+        "model": source.name, "device": where, "compile_s": compile_s, **timing,
+        "inputs": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in wanted.items()},
+        "results": {name: _range(t, arrays[name]) for name, t in zip(names, tensors)},
+    }
+    if as_json:
+        emit_json(facts)
+        return
+    for name, found in facts["results"].items():
+        extent = f"min {found['min']:.6g} max {found['max']:.6g} mean {found['mean']:.6g}" if found["min"] is not None else "empty"
+        results().print(f"{name}: {found['dtype']} {found['shape']}  {extent}", markup=False, highlight=False)
+    results().print(f"{timing['median_us']:.1f} us a call on {where} (median of {repeat}), compiled in {compile_s:.2f} s", highlight=False)
+
+
+def compile_model(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+                  target: Annotated[str, typer.Option("--target", help="device to generate for, e.g. h200; need not be present")] = "",
+                  emit: Annotated[Path | None, typer.Option("--emit", help="folder for the kernels' sources, plan and manifest")] = None,
+                  save: Annotated[Path | None, typer.Option("--save", help="file for the program; `tilefuse.load` reads it")] = None,
+                  as_json: AsJson = False) -> None:
+    """Compile a model: save the program, or write its sources for a device."""
+    from tilefuse.tools.emit import write_sources
+    from tilefuse.tools.programs import generate, load_and_compile, target_device
+
+    if target:
+        if save is not None:
+            raise OptionError("--save needs the device itself; with --target only sources are generated", hint="use --emit DIR")
+        if emit is None:
+            raise OptionError("--target generates sources: say where with --emit DIR")
+        with working(f"generating {model} for {target}", quiet=as_json):
+            program = generate(model, shapes or [], target_device(target), option or [])
+        compile_s = None
+    else:
+        with working(f"compiling {model}", quiet=as_json):
+            _, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
+    facts: dict[str, Any] = {"program": program.spec.name, "kernels": len(program.spec.kernels), "compile_s": compile_s}
+    if emit is not None:
+        facts["files"] = [str(p) for p in write_sources(program, emit)]
+    if save is not None:
+        program.save(save)
+        facts["saved"] = str(save)
+    if as_json:
+        emit_json(facts)
+        return
+    took = f" in {compile_s:.2f} s" if compile_s is not None else ""
+    results().print(f"{facts['program']}: {facts['kernels']} kernels{took}", highlight=False)
+    if emit is not None:
+        results().print(f"sources, plan and manifest in {emit}", highlight=False)
+    if save is not None:
+        results().print(f"program in {save} ({bytes_text(save.stat().st_size)})", highlight=False)
+
+
+def opt(model: Model, shapes: Shapes = None,
+        passes: Annotated[str | None, typer.Option("--passes", help="pipeline text; default: the compiler's own; empty: none")] = None,
+        verify: Annotated[int, typer.Option("--verify", min=0, max=2, help="0 off, 1 rules, 2 + properties after each pass")] = 1,
+        list_passes: Annotated[bool, typer.Option("--list", help="list the passes and stop")] = False) -> None:
+    """Run passes over a model or a graph in text form and print the graph."""
+    from tilefuse.ir.text import print_graph
+    from tilefuse.passes import DEFAULT_PIPELINE
+    from tilefuse.passes.manager import PASSES, PassContext, Pipeline
+    from tilefuse.tools.model_source import load_graph
+    from tilefuse.tools.shapes import parse_shapes
+
+    if list_passes:
+        for name, kind in sorted(PASSES.items()):
+            results().print(f"{name}: {(kind.__doc__ or '').strip().splitlines()[0]}", markup=False, highlight=False)
+        return
+    graph = load_graph(model, parse_shapes(shapes or []))
+    text = DEFAULT_PIPELINE if passes is None else passes
+    if text.strip():
+        graph = Pipeline.parse(text).run(graph, PassContext(verify=verify))
+    typer.echo(print_graph(graph), nl=False)
+
+
+def explain(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+            target: Annotated[str, typer.Option("--target", help="explain the plan for a device that is not present")] = "",
+            full: Annotated[bool, typer.Option("--full", help="every node and every rejected candidate")] = False,
+            as_json: AsJson = False) -> None:
+    """Print the plan: kernels, levels of their edges, bytes against the limit, what was not fused and why, fallbacks."""
+    explanation = explanation_of(model, shapes, device, option, target, as_json)
+    if as_json:
+        emit_json(explanation)
+        return
+    results().print(explanation_view(explanation, full=full))
+
+
+def view(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+         target: Annotated[str, typer.Option("--target", help="show the plan for a device that is not present")] = "",
+         out: Annotated[Path, typer.Option("--out", help="the HTML file to write")] = Path("plan.html")) -> None:
+    """Write the plan as one self-contained HTML page: kernels, the values between them, sources."""
+    from tilefuse.tools.view import plan_page
+
+    program = program_of(model, shapes, device, option, target, quiet=False)
+    try:
+        out.write_text(plan_page(explanation_data(program), {k.name: k.source for k in program.spec.kernels}), encoding="utf-8")
+    except OSError as cause:
+        raise UserError(f"cannot write {out}: {cause.strerror}") from cause
+    errors().print(f"written to {out}", markup=False, highlight=False)
+
+
+def bench(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+          repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls")] = 50, as_json: AsJson = False) -> None:
+    """Time a model compiled by tilefuse against its own framework in this process."""
+    from tilefuse.tools.inputs import random_tensor
+    from tilefuse.tools.programs import load_and_compile, time_calls_us, timing_summary, wanted_inputs
+
+    with working(f"compiling {model}", quiet=as_json):
+        source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
+    wanted = wanted_inputs(program)
+    where = "cuda" if program.device.type == "cuda" else "host"
+    drawn = [random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted.values())]
+    given = list(source.inputs) if len(source.inputs) == len(wanted) else drawn
+    given = [t.to(program.device) for t in given]
+    facts: dict[str, Any] = {"model": source.name, "device": where, "compile_s": compile_s,
+                             "tilefuse": timing_summary(time_calls_us(lambda: program(*given), where, repeat))}
+    if source.eager is not None:
+        import torch
+
+        eager = source.eager
+        with torch.no_grad():
+            facts["eager"] = timing_summary(time_calls_us(lambda: eager(*given), where, repeat))
+        facts["ratio"] = facts["eager"]["median_us"] / facts["tilefuse"]["median_us"]
+    if as_json:
+        emit_json(facts)
+        return
+    for name in ("eager", "tilefuse"):
+        if name in facts:
+            t = facts[name]
+            results().print(f"{name:<9} {t['median_us']:10.1f} us (best {t['min_us']:.1f}, worst {t['max_us']:.1f})", highlight=False)
+    if "ratio" in facts:
+        results().print(f"eager / tilefuse = {facts['ratio']:.2f} on {where}", highlight=False)
+
+
+def program_of(model: str, shapes: list[str] | None, device: str, option: list[str] | None, target: str, quiet: bool) -> Any:
+    """A compiled program, or with a target only its plan and sources."""
+    from tilefuse.tools.programs import chosen_device, generate, target_device
+
+    with working(f"planning {model}", quiet=quiet):
+        where = target_device(target) if target else chosen_device(device)
+        return generate(model, shapes or [], where, option or [])
+
+
+def explanation_of(model: str, shapes: list[str] | None, device: str, option: list[str] | None, target: str, quiet: bool) -> dict[str, Any]:
+    """The explanation of a model's plan as plain data."""
+    return explanation_data(program_of(model, shapes, device, option, target, quiet))
+
+
+def explanation_data(program: Any) -> dict[str, Any]:
+    """A program's explanation as a mapping, whether it keeps it as text or as data."""
+    import json
+
+    found = program.explain(json=True)
+    data: dict[str, Any] = json.loads(found) if isinstance(found, str) else found
+    return data
+
+
+def result_names(program: Any, count: int) -> list[str]:
+    """Names of a program's results; numbered where a result has the name of another."""
+    names: list[str] = []
+    known = list(program.spec.results)
+    for number in range(count):
+        name = known[number] if number < len(known) else f"result{number}"
+        names.append(name if name not in names else f"{name}.{number}")
+    return names
+
+
+def _range(tensor: Any, array: Any) -> dict[str, Any]:
+    low, high, mean = (float(array.min()), float(array.max()), float(array.astype("f8").mean())) if array.size else (None, None, None)
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "min": low, "max": high, "mean": mean}

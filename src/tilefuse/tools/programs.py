@@ -1,0 +1,144 @@
+"""From a command's arguments to a compiled program, its plan or its sources."""
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilefuse.base.errors import OptionError, UnsupportedDeviceError, nearest
+from tilefuse.target.device import DeviceSpec
+from tilefuse.tools.model_source import ModelSource, SourceKind, load_model, shape_arguments
+from tilefuse.tools.shapes import ShapeFlag, parse_shapes
+
+if TYPE_CHECKING:
+    from tilefuse.runtime.cache import CacheKey
+
+DEVICES = ("host", "cuda")
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, str]:
+    """The mapping that `-O name=value` flags write; a name alone means true.
+
+    Raises: OptionError for an empty name.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name.strip():
+            raise OptionError(f"-O {pair!r} names no option", hint="write -O name=value; `tilefuse options` lists them")
+        found[name.strip().replace("-", "_")] = value if equals else "true"
+    return found
+
+
+def chosen_device(text: str) -> str:
+    """The executor that `--device` names; without it the GPU if torch sees one, else the host.
+
+    Raises: OptionError for an unknown name, UnsupportedDeviceError for cuda where there is none.
+    """
+    import torch
+
+    if not text:
+        return "cuda" if torch.cuda.is_available() else "host"
+    if text == "cpu":
+        return "host"
+    if text.partition(":")[0] not in DEVICES:
+        raise OptionError(f"unknown device {text!r}", hint=nearest(text, DEVICES) or f"one of {', '.join(DEVICES)}")
+    if text.startswith("cuda") and not torch.cuda.is_available():
+        raise UnsupportedDeviceError("torch sees no CUDA device",
+                                     hint="use --device host; sources for a GPU: `tilefuse compile --target h200 --emit DIR`")
+    return text
+
+
+def target_device(name: str) -> DeviceSpec:
+    """The device description that `--target` names; the device need not be present.
+
+    Raises: OptionError for an unknown name.
+    """
+    from tilefuse.target import device as device_module
+
+    by_name: dict[str, DeviceSpec] = {}
+    for found in vars(device_module).values():
+        if isinstance(found, DeviceSpec):
+            by_name[found.name] = found
+    if name not in by_name:
+        raise OptionError(f"unknown target {name!r}", hint=nearest(name, by_name) or f"one of {', '.join(by_name)}")
+    return by_name[name]
+
+
+def compile_source(source: ModelSource, shapes: Mapping[str, ShapeFlag], device: str, options: Mapping[str, str]) -> Any:
+    """The compiled program of a model.
+
+    Raises: whatever the compiler raises.
+    """
+    import tilefuse
+
+    inputs: tuple[Any, ...] | None = source.inputs or None
+    if source.kind is SourceKind.TORCH and inputs is not None and device.startswith("cuda"):
+        source.model.to(device)
+        inputs = tuple(i.to(device) if hasattr(i, "to") else i for i in inputs)
+    return tilefuse.compile(source.model, inputs, device=device, shapes=shape_arguments(shapes), **options)
+
+
+def load_and_compile(model: str, shape_flags: Sequence[str], device: str, option_flags: Sequence[str]) -> tuple[ModelSource, Any, float]:
+    """Model, program and the seconds that compiling took. Units: seconds."""
+    shapes = parse_shapes(shape_flags)
+    options = parse_options(option_flags)
+    where = chosen_device(device)
+    source = load_model(model, shapes)
+    started = time.perf_counter()
+    program = compile_source(source, shapes, where, options)
+    return source, program, time.perf_counter() - started
+
+
+def cache_keys(model: str, shape_flags: Sequence[str], device: str) -> list[CacheKey]:
+    """The cache keys of a model's kernels, without compiling them."""
+    from tilefuse.runtime.binaries import kernel_key
+
+    spec = generate(model, shape_flags, chosen_device(device), ()).spec
+    return [kernel_key(kernel) for kernel in spec.kernels]
+
+
+def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, option_flags: Sequence[str]) -> Any:
+    """Plan and sources of a model for a device that need not be present: nothing is built or loaded."""
+    from tilefuse.driver.compile import generate_sources
+
+    shapes = parse_shapes(shape_flags)
+    source = load_model(model, shapes)
+    return generate_sources(source.model, source.inputs or None, device=target, shapes=shape_arguments(shapes),
+                            **parse_options(option_flags))
+
+
+def wanted_inputs(program: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """(dtype, shape) of a program's inputs by name, in call order."""
+    spec = program.spec
+    value_by_name = {value.name: value for value in spec.values}
+    return {name: (value_by_name[name].dtype, value_by_name[name].shape) for name in spec.inputs}
+
+
+def time_calls_us(call: Callable[[], object], device: str, repeat: int) -> list[float]:
+    """Time of single calls after one warm-up, by events on a GPU and by the wall clock elsewhere. Units: microseconds."""
+    import torch
+
+    call()
+    samples: list[float] = []
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+        for _ in range(repeat):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            call()
+            end.record()
+            end.synchronize()
+            samples.append(begin.elapsed_time(end) * 1e3)
+        return samples
+    for _ in range(repeat):
+        before = time.perf_counter()
+        call()
+        samples.append((time.perf_counter() - before) * 1e6)
+    return samples
+
+
+def timing_summary(samples_us: Sequence[float]) -> dict[str, float]:
+    """Median, best and worst of some timings. Units: microseconds."""
+    return {"median_us": statistics.median(samples_us), "min_us": min(samples_us), "max_us": max(samples_us)}

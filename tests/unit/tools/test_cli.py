@@ -1,0 +1,105 @@
+"""The command line: exit statuses, JSON alone on standard output, messages on standard error, clean interrupts."""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilefuse.base import errors
+from tilefuse.tools import cli
+
+SOFTMAX = """graph @softmax(%x: f32[4, 8]) -> (f32[4, 8]) {
+  %m: f32[4] = reduce.max [i] over [k < 8] { %x[i, k] }
+  %e: f32[4, 8] = map [i, j] { exp(sub(%x[i, j], %m[i])) }
+  %s: f32[4] = reduce.sum [i] over [k < 8] { %e[i, k] }
+  %y: f32[4, 8] = map [i, j] { div(%e[i, j], %s[i]) }
+  return %y
+}
+"""
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def softmax(tmp_path: Path) -> str:
+    path = tmp_path / "softmax.txt"
+    path.write_text(SOFTMAX)
+    return str(path)
+
+
+@pytest.mark.parametrize(("error", "status"), [
+    (errors.OptionError("x"), 2), (errors.ParseError("x"), 2), (errors.UnsupportedOpError("x"), 3), (errors.InfeasibleError("x"), 3),
+    (errors.ToolchainError("x"), 4), (errors.OutOfMemoryError("x"), 4), (errors.VerifyError("x"), 1), (KeyError("x"), 1),
+])
+def test_every_error_has_its_status(error: Exception, status: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(cli, "app", raising(error))
+    assert cli.main([]) == status
+    out, err = capsys.readouterr()
+    assert out == "" and "error" in err
+    assert ("please report" in err) == (status == 1)
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def call(**_: object) -> None:
+        raise error
+
+    return call
+
+
+def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(cli, "app", raising(KeyboardInterrupt()))
+    assert cli.main([]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["run"], ["run", "x.onnx", "--repeat", "0"], ["options", "--jsn"]])
+def test_wrong_usage_is_the_users(arguments: list[str]) -> None:
+    assert cli.main(arguments) == 2
+
+
+def test_a_missing_file_offers_the_nearest_name(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "squeezenet.onnx").write_bytes(b"")
+    assert cli.main(["explain", str(tmp_path / "sqeezenet.onnx")]) == 2
+    err = capsys.readouterr().err
+    assert "there is no file" in err and "did you mean squeezenet.onnx" in err
+
+
+def test_something_that_names_no_model_lists_the_forms(capsys: Capture) -> None:
+    assert cli.main(["run", "whatever"]) == 2
+    assert "package.module:factory" in capsys.readouterr().err
+
+
+def test_options_as_json_are_json_alone(capsys: Capture) -> None:
+    assert cli.main(["options", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert {"name", "variable", "default", "doc"} <= set(json.loads(out)[0]) and err == ""
+
+
+def test_cache_lists_and_clears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path))
+    assert cli.main(["cache", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["entries"] == []
+    assert cli.main(["cache", "clear"]) == 0
+    assert cli.main(["cache", "import", str(tmp_path / "none")]) == 2
+
+
+def test_opt_prints_a_graph_that_parses(softmax: str, capsys: Capture) -> None:
+    from tilefuse.ir.text import parse_graph
+
+    assert cli.main(["opt", softmax, "--passes", ""]) == 0
+    out = capsys.readouterr().out
+    assert parse_graph(out) == parse_graph(SOFTMAX)
+
+
+def test_opt_names_the_nearest_pass(softmax: str, capsys: Capture) -> None:
+    assert cli.main(["opt", softmax, "--passes", "remove-dead-node"]) == 2
+    assert "remove-dead-nodes" in capsys.readouterr().err
+
+
+def test_text_that_does_not_parse_shows_the_line(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_text(SOFTMAX.replace("exp(", "epx("))
+    assert cli.main(["opt", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert "bad.txt:3" in err and "^" in err

@@ -1,0 +1,43 @@
+"""The explanation at a terminal: every section appears, long lists are cut, nothing in a name is read as markup."""
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from tilefuse.tools.explain import bytes_text, explanation_view, names_text
+
+EXPLANATION: dict[str, Any] = {
+    "name": "softmax", "device": "h200", "unfused_kernels": 4, "unfused_bytes": 4096, "objective_us": 2.5, "unfused_us": 9.0,
+    "kernels": [{
+        "name": "k0", "template": "row", "nodes": [f"n{i}" for i in range(9)], "bytes_read": 2048, "bytes_written": 2048, "limit_us": 1.25,
+        "edges": [{"producer": "n0", "user": "n1", "level": "register"}, {"producer": "n1", "user": "n2", "level": "warp"},
+                  {"producer": "n0", "user": "n2", "level": "register"}]}],
+    "library": [{"operator": "matmul", "operands": ["a", "b"], "results": [[0, "c"]]}],
+    "rejected": [{"first": "a[bold]", "second": "c", "reason": "library-call", "detail": "matmul is a library call"}], "num_rejected": 12,
+    "fallbacks": [{"operator": "aten.foo", "reason": "no rule"}],
+}
+
+
+def printed(full: bool = False) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200).print(explanation_view(EXPLANATION, full=full))
+    return out.getvalue()
+
+
+def test_every_section_is_printed() -> None:
+    text = printed()
+    for piece in ("1 kernels (unfused 4)", "4.0 KiB moved by kernels (unfused 4.0 KiB)", "predicted 2.5 us", "2 register, 1 warp", "1.25",
+                  "matmul", "library-call", "12 candidates, 1 kept", "aten.foo", "no rule", "a[bold] + c"):
+        assert piece in text, piece
+
+
+def test_long_lists_are_cut_unless_all_is_asked_for() -> None:
+    assert "... (9)" in printed() and "n8" not in printed()
+    assert "n8" in printed(full=True)
+
+
+def test_byte_counts_and_names() -> None:
+    assert [bytes_text(n) for n in (0, 1023, 1024, 3 << 20, 5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "3.0 MiB", "5.0 GiB"]
+    assert names_text(["a", "b"]) == "a, b"
