@@ -6,62 +6,75 @@ operand subscripts in the graph and as address arithmetic in kernels (there the 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, Union
 
 
 @dataclass(frozen=True, slots=True)
 class FloorDiv:
-    """floor(of / by), by > 0."""
+    """floor(of / by), by > 0. `text` is made once: it orders terms, and equal text means equal value."""
 
     of: Affine
     by: int
+    text: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", f"({_operand_text(self.of)} // {self.by})")
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Mod:
-    """of - by * floor(of / by), by > 0: never negative."""
+    """of - by * floor(of / by), by > 0: never negative. `text` as in FloorDiv."""
 
     of: Affine
     by: int
+    text: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", f"({_operand_text(self.of)} % {self.by})")
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
 
 Atom = Union[str, FloorDiv, Mod]
+Term = tuple[Atom, int]
 Extents = Mapping[str, int]
 
 
 def atom_text(atom: Atom) -> str:
     """Text of one atom, as in the graph's text form."""
-    match atom:
-        case str():
-            return atom
-        case FloorDiv(of, by):
-            return f"({_operand_text(of)} // {by})"
-        case Mod(of, by):
-            return f"({_operand_text(of)} % {by})"
-    raise TypeError(f"not an index atom: {atom!r}")
+    return atom if isinstance(atom, str) else atom.text
 
 
 def _operand_text(e: Affine) -> str:
     return f"({e})" if len(e.terms) + bool(e.const) > 1 else str(e)
 
 
-def _atom_key(atom: Atom) -> tuple[int, str]:
-    return (0 if isinstance(atom, str) else 1, atom_text(atom))
+def _term_key(term: Term) -> tuple[bool, str]:
+    atom = term[0]
+    return (False, atom) if isinstance(atom, str) else (True, atom.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
     """`const` + the sum of coefficient * atom. Build with `axis`, `number` and operators, not by hand."""
 
-    terms: tuple[tuple[Atom, int], ...] = ()
+    terms: tuple[Term, ...] = ()
     const: int = 0
 
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.terms, self.const + other)
+        if not other.terms:
+            return Affine(self.terms, self.const + other.const)
+        if not self.terms:
+            return Affine(other.terms, self.const + other.const)
         return from_terms([*self.terms, *other.terms], self.const + other.const)
 
     __radd__ = __add__
@@ -121,12 +134,14 @@ class Affine:
         return " + ".join(parts)
 
 
-def from_terms(terms: Iterable[tuple[Atom, int]], const: int) -> Affine:
+def from_terms(terms: Iterable[Term], const: int) -> Affine:
     """The normal form of a sum of terms: equal atoms merged, zeros dropped, sorted."""
     sums: dict[Atom, int] = {}
     for atom, c in terms:
-        sums[atom] = sums.get(atom, 0) + c
-    kept = sorted(((a, c) for a, c in sums.items() if c), key=lambda t: _atom_key(t[0]))
+        sums[atom] = sums[atom] + c if atom in sums else c
+    kept = [term for term in sums.items() if term[1]]
+    if len(kept) > 1:
+        kept.sort(key=_term_key)
     return Affine(tuple(kept), const)
 
 
@@ -147,28 +162,35 @@ def bounds(e: Affine, extents: Extents) -> tuple[int, int] | None:
     """
     low = high = e.const
     for atom, c in e.terms:
-        inner = _atom_bounds(atom, extents)
-        if inner is None:
-            return None
-        a, b = inner[0] * c, inner[1] * c
-        low += min(a, b)
-        high += max(a, b)
+        if isinstance(atom, str):
+            extent = extents.get(atom)
+            if extent is None:
+                return None
+            a, b = 0, (extent - 1) * c if extent > 1 else 0
+        else:
+            inner = _atom_bounds(atom, extents)
+            if inner is None:
+                return None
+            a, b = inner[0] * c, inner[1] * c
+        low += a if c > 0 else b
+        high += b if c > 0 else a
     return low, high
 
 
-def _atom_bounds(atom: Atom, extents: Extents) -> tuple[int, int] | None:
-    match atom:
-        case str():
-            return (0, max(extents[atom] - 1, 0)) if atom in extents else None
-        case FloorDiv(of, by):
-            inner = bounds(of, extents)
-            return None if inner is None else (inner[0] // by, inner[1] // by)
-        case Mod(of, by):
-            inner = bounds(of, extents)
-            if inner is not None and inner[0] // by == inner[1] // by:
-                return inner[0] % by, inner[1] % by
-            return 0, by - 1
-    raise TypeError(f"not an index atom: {atom!r}")
+def _atom_bounds(atom: FloorDiv | Mod, extents: Extents) -> tuple[int, int] | None:
+    inner = bounds(atom.of, extents)
+    by = atom.by
+    if isinstance(atom, FloorDiv):
+        return None if inner is None else (inner[0] // by, inner[1] // by)
+    if inner is not None and inner[0] // by == inner[1] // by:
+        return inner[0] % by, inner[1] % by
+    return 0, by - 1
+
+
+def _constant_quotient(e: Affine, by: int, extents: Extents) -> int | None:
+    """floor(e / by) where it is the same at every point of the domain."""
+    span = bounds(e, extents)
+    return span[0] // by if span is not None and span[0] // by == span[1] // by else None
 
 
 def floordiv(e: Affine, by: int, extents: Extents) -> Affine:
@@ -177,20 +199,14 @@ def floordiv(e: Affine, by: int, extents: Extents) -> Affine:
         raise ValueError(f"division of an index by {by}: the divisor must be positive")
     if by == 1:
         return e
-    whole: list[tuple[Atom, int]] = []
-    rest: list[tuple[Atom, int]] = []
-    for atom, c in e.terms:
-        if c % by == 0:
-            whole.append((atom, c // by))
-        else:
-            rest.append((atom, c))
-    left = from_terms(rest, e.const % by)
-    quotient = from_terms(whole, e.const // by)
+    # Parts of a sorted sum stay sorted, so no part needs from_terms.
+    quotient = Affine(tuple([(atom, c // by) for atom, c in e.terms if c % by == 0]), e.const // by)
+    left = Affine(tuple([term for term in e.terms if term[1] % by]), e.const % by)
     if not left.terms:
         return quotient
-    span = bounds(left, extents)
-    if span is not None and span[0] // by == span[1] // by:
-        return quotient + span[0] // by
+    same = _constant_quotient(left, by, extents)
+    if same is not None:
+        return quotient + same
     # Pull whole multiples out of single coefficients: 5*x // 4 keeps 5*x (splitting would not help).
     common = by
     for _, c in left.terms:
@@ -217,18 +233,17 @@ def mod(e: Affine, by: int, extents: Extents) -> Affine:
         raise ValueError(f"remainder of an index by {by}: the divisor must be positive")
     if by == 1:
         return Affine()
-    left = from_terms([(a, c) for a, c in e.terms if c % by], e.const % by)
+    left = Affine(tuple([term for term in e.terms if term[1] % by]), e.const % by)
     if not left.terms:
         return left
-    span = bounds(left, extents)
-    if span is not None and span[0] // by == span[1] // by:
-        return left - (span[0] // by) * by
-    reduced = from_terms([(a, c % by) for a, c in left.terms], left.const)
-    if reduced != left:
-        span = bounds(reduced, extents)
-        if span is not None and span[0] // by == span[1] // by:
-            return reduced - (span[0] // by) * by
-        left = reduced
+    reduced = Affine(tuple([(a, c % by) for a, c in left.terms]), left.const)
+    # Residues nearest to zero: 7*j mod 8 is -j mod 8, which for j < 8 is 8 - j or 0.
+    near = Affine(tuple([(a, c - by if 2 * c > by else c) for a, c in reduced.terms]), left.const)
+    for same_value in dict.fromkeys((left, reduced, near)):
+        same = _constant_quotient(same_value, by, extents)
+        if same is not None:
+            return same_value - same * by
+    left = reduced
     common = gcd(by, left.const)
     for _, c in left.terms:
         common = gcd(common, c)
@@ -255,10 +270,10 @@ def _split_by_granule(e: Affine, by: int, extents: Extents) -> tuple[int, Affine
     for granule in sorted({gcd(by, c) for _, c in e.terms}, reverse=True):
         if granule <= 1:
             continue
-        lower = from_terms([(a, c) for a, c in e.terms if c % granule], e.const % granule)
+        lower = Affine(tuple([term for term in e.terms if term[1] % granule]), e.const % granule)
         span = bounds(lower, extents)
         if span is not None and span[0] >= 0 and span[1] < granule:
-            upper = from_terms([(a, c // granule) for a, c in e.terms if c % granule == 0], e.const // granule)
+            upper = Affine(tuple([(a, c // granule) for a, c in e.terms if c % granule == 0]), e.const // granule)
             return granule, upper, lower
     return None
 
@@ -268,54 +283,76 @@ def simplify(e: Affine, extents: Extents) -> Affine:
 
     Exact: equal to `e` at every point of the domain given by `extents`.
     """
-    total = number(e.const)
+    terms: list[Term] = []
+    const = e.const
     for atom, c in e.terms:
-        match atom:
-            case str():
-                part = number(0) if extents.get(atom) == 1 else axis(atom)
-            case FloorDiv(of, by):
-                part = floordiv(simplify(of, extents), by, extents)
-            case Mod(of, by):
-                part = mod(simplify(of, extents), by, extents)
-            case _:
-                raise TypeError(f"not an index atom: {atom!r}")
-        total = total + part * c
-    return _recombine(total, extents)
+        if isinstance(atom, str):
+            if extents.get(atom) != 1:
+                terms.append((atom, c))
+            continue
+        of = simplify(atom.of, extents)
+        part = floordiv(of, atom.by, extents) if isinstance(atom, FloorDiv) else mod(of, atom.by, extents)
+        terms.extend((a, k * c) for a, k in part.terms)
+        const += part.const * c
+    return _recombine(from_terms(terms, const), extents)
 
 
 def _recombine(e: Affine, extents: Extents) -> Affine:
-    """k*m*floor(x/m) + k*(x mod m) -> k*x, repeated while it shortens the sum."""
-    changed = True
-    while changed:
-        changed = False
-        for atom, c in e.terms:
-            if not isinstance(atom, Mod):
-                continue
-            quotient = floordiv(atom.of, atom.by, extents)
-            if not quotient.terms:
-                continue
-            shorter = e - quotient * (c * atom.by) - Affine(((atom, c),), 0) + atom.of * c
-            if len(shorter.terms) < len(e.terms):
-                e, changed = shorter, True
-                break
+    """k*m*floor(x/m) + k*(x mod m) -> k*x, repeated while divisions or terms become fewer."""
+    shorter: Affine | None = e
+    while shorter is not None:
+        e = shorter
+        shorter = next((s for s in _without_one_remainder(e, extents) if _size(s) < _size(e)), None)
     return e
+
+
+def _size(e: Affine) -> tuple[int, int]:
+    return sum(not isinstance(atom, str) for atom, _ in e.terms), len(e.terms)
+
+
+def _without_one_remainder(e: Affine, extents: Extents) -> Iterator[Affine]:
+    """Sums equal to `e` in which k*(x mod m) has become k*x - k*m*floor(x/m)."""
+    for atom, c in e.terms:
+        if isinstance(atom, Mod):
+            for whole, quotient in _quotients(atom, e, extents):
+                scale = -c * atom.by
+                terms = [*e.terms, (atom, -c), *((a, k * scale) for a, k in quotient.terms), *((a, k * c) for a, k in whole.terms)]
+                yield from_terms(terms, e.const + quotient.const * scale + whole.const * c)
+
+
+def _quotients(remainder: Mod, e: Affine, extents: Extents) -> Iterator[tuple[Affine, Affine]]:
+    """Pairs (x, floor(x / m)) with x congruent to the remainder's operand, whose quotient may occur in `e`.
+
+    A remainder's coefficients are kept below m while those of a division are not, so the two may differ by multiples of m.
+    """
+    by = remainder.by
+    for atom, _ in e.terms:
+        if isinstance(atom, FloorDiv) and atom.by == by:
+            difference = atom.of - remainder.of
+            if difference.const % by == 0 and all(c % by == 0 for _, c in difference.terms):
+                yield atom.of, Affine(((atom, 1),))
+    quotient = floordiv(remainder.of, by, extents)
+    if quotient.terms:
+        yield remainder.of, quotient
 
 
 def substitute(e: Affine, by_axis: Mapping[str, Affine], extents: Extents | None = None) -> Affine:
     """`e` with axes replaced; axes that are not keys stay. `extents` of the *new* axes enable simplification."""
     known = extents or {}
-    total = number(e.const)
+    terms: list[Term] = []
+    const = e.const
     for atom, c in e.terms:
-        match atom:
-            case str():
-                part = by_axis.get(atom, axis(atom))
-            case FloorDiv(of, by):
-                part = floordiv(substitute(of, by_axis, known), by, known)
-            case Mod(of, by):
-                part = mod(substitute(of, by_axis, known), by, known)
-            case _:
-                raise TypeError(f"not an index atom: {atom!r}")
-        total = total + part * c
+        if isinstance(atom, str):
+            if atom not in by_axis:
+                terms.append((atom, c))
+                continue
+            part = by_axis[atom]
+        else:
+            of = substitute(atom.of, by_axis, extents)
+            part = floordiv(of, atom.by, known) if isinstance(atom, FloorDiv) else mod(of, atom.by, known)
+        terms.extend(part.terms if c == 1 else [(a, k * c) for a, k in part.terms])
+        const += part.const * c
+    total = from_terms(terms, const)
     return _recombine(total, known) if extents is not None else total
 
 
@@ -323,15 +360,12 @@ def evaluate(e: Affine, values: Mapping[str, Any]) -> Any:
     """The value of `e` where `values` gives each axis an integer or an integer array (broadcast together)."""
     total: Any = e.const
     for atom, c in e.terms:
-        match atom:
-            case str():
-                part = values[atom]
-            case FloorDiv(of, by):
-                part = evaluate(of, values) // by
-            case Mod(of, by):
-                part = evaluate(of, values) % by
-            case _:
-                raise TypeError(f"not an index atom: {atom!r}")
+        if isinstance(atom, str):
+            part = values[atom]
+        elif isinstance(atom, FloorDiv):
+            part = evaluate(atom.of, values) // atom.by
+        else:
+            part = evaluate(atom.of, values) % atom.by
         total = total + part * c
     return total
 
@@ -349,25 +383,24 @@ def render(e: Affine, atom_to_text: Callable[[Atom], str]) -> str:
 
 def linearise(index: tuple[Affine, ...], strides: tuple[int, ...]) -> Affine:
     """The flat offset of a subscript tuple. Units: elements."""
-    total = number(0)
+    terms: list[Term] = []
+    const = 0
     for e, stride in zip(index, strides, strict=True):
-        total = total + e * stride
-    return total
+        terms.extend((atom, c * stride) for atom, c in e.terms)
+        const += e.const * stride
+    return from_terms(terms, const)
 
 
 def delinearise(flat: Affine, shape: tuple[int, ...], extents: Extents) -> tuple[Affine, ...]:
     """Row-major coordinates in `shape` of the flat position `flat`; the inverse of `linearise` with contiguous strides."""
     out: list[Affine] = []
     rest = flat
-    for extent in reversed(shape):
+    for extent in reversed(shape[1:]):
         out.append(mod(rest, extent, extents) if extent > 0 else number(0))
         rest = floordiv(rest, max(extent, 1), extents)
-    if out and shape[0] > 0:
+    if shape:
         # The leading coordinate needs no remainder: the flat position is inside the shape.
-        lead = flat
-        for extent in reversed(shape[1:]):
-            lead = floordiv(lead, max(extent, 1), extents)
-        out[-1] = lead
+        out.append(rest if shape[0] > 0 else number(0))
     return tuple(reversed(out))
 
 
