@@ -1,0 +1,149 @@
+"""Memory layout of every value, decided before patterns are formed.
+
+Convolutions on tensor cores want channels last: their constant weights are packed so once, their results come out so, and the elementwise
+operators, poolings and residual sums behind them store what they give in the layout of what they read. A layout copy can so only occur
+where a fixed layout is met: at an argument, at a result, at a library call that wants another.
+
+    x NCHW -> conv -> relu -> pool -> conv -> y           x NCHW -> conv* -> relu* -> pool* -> conv* -> y NCHW       (* channels last)
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilefuse.base.options import Options
+from tilefuse.ir.affine import Affine, row_major_strides
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.scalar import Read, walk
+from tilefuse.plan.views import as_view, strides_of
+from tilefuse.schedule.tile import Layouts
+from tilefuse.target.device import DeviceSpec
+
+# Strides that a library operator gives its result, for operands of these strides; None: not known, dense row-major is asked for.
+LibraryLayout = Callable[[Node, tuple[Type, ...], tuple[tuple[int, ...], ...]], tuple[int, ...] | None]
+
+# Element types for which cuDNN has tensor-core convolutions (f32 as tf32, which torch allows for convolutions by default).
+# Source: H200, 3x3 convolutions of batch 64: fp16 channels-last 2 to 13 times faster than fp32 row-major, tf32 3.5 to 9 times.
+TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
+
+
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a tensor N, C, spatial... whose channels are neighbours in memory. Units: elements.
+
+    Shapes: shape: [N, C, D1, ...] of rank 3 to 5.
+    """
+    order = (0, *range(2, len(shape)), 1)
+    dense = row_major_strides(tuple(shape[d] for d in order))
+    strides = [0] * len(shape)
+    for place, d in enumerate(order):
+        strides[d] = dense[place]
+    return tuple(strides)
+
+
+def is_channels_last(strides: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether the strides are those of channels last, and of no dense row-major tensor as well."""
+    if strides is None or len(shape) not in (4, 5):
+        return False
+    wanted = channels_last_strides(shape)
+    same = all(n == 1 or a == b for a, b, n in zip(strides, wanted, shape, strict=True))
+    return same and any(n > 1 and a != b for a, b, n in zip(wanted, row_major_strides(shape), shape, strict=True))
+
+
+def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSpec, options: Options,
+                 library_layout: LibraryLayout | None = None) -> dict[str, tuple[int, ...]]:
+    """Strides of all values that are not dense row-major.
+
+    given: strides of inputs; wanted: strides of results (a result that is missing is dense row-major).
+    Units: elements.
+    """
+    layouts: dict[str, tuple[int, ...]] = {v: s for v, s in given.items() if s != row_major_strides(graph.type_of(v).shape)}
+    fixed = _fixed(graph, given, wanted, layouts)
+    allowed = options.channels_last == "always" or options.channels_last == "auto" and device.kind == "cuda"
+    if allowed:
+        _pack_weights(graph, fixed, layouts)
+    for node in graph.nodes:
+        if node.name in fixed:
+            continue
+        if node.category == "library":
+            strides = _of_library(graph, node, {**layouts, **_operand_views(graph, node, layouts)}, library_layout)
+        else:
+            strides = _followed(graph, node, layouts)
+        if strides is not None and strides != row_major_strides(node.type.shape):
+            layouts[node.name] = strides
+    return layouts
+
+
+def _fixed(graph: Graph, given: Layouts, wanted: Layouts, layouts: dict[str, tuple[int, ...]]) -> set[str]:
+    """Values whose layout is not ours to choose; those that are not dense row-major are entered into `layouts`."""
+    fixed = {i.name for i in graph.inputs if not i.constant} | set(given)
+    for result in graph.results:
+        if result not in fixed:
+            fixed.add(result)
+            if result in wanted and wanted[result] != row_major_strides(graph.type_of(result).shape):
+                layouts[result] = wanted[result]
+    for target, value in graph.updates:
+        if value not in fixed:
+            # In the layout of the input that it updates, it can be written there in place.
+            fixed.add(value)
+            if target in layouts:
+                layouts[value] = layouts[target]
+    return fixed
+
+
+def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, ...]]) -> None:
+    constants = {i.name for i in graph.inputs if i.constant}
+    for node in graph.nodes:
+        if node.kind != "library.convolution" or node.name in fixed and not is_channels_last(layouts.get(node.name), node.type.shape):
+            continue
+        weight = node.operands[1]
+        shape = graph.type_of(weight).shape
+        if node.type.dtype.name in TENSOR_CORE_DTYPES and weight in constants and weight not in layouts and len(shape) in (4, 5):
+            packed = channels_last_strides(shape)
+            if packed != row_major_strides(shape):
+                layouts[weight] = packed
+
+
+def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]],
+                library_layout: LibraryLayout | None) -> tuple[int, ...] | None:
+    if node.detail == "convolution":
+        # torch gives channels last where the tensor or the weight is so; a 1x1 weight is both, then the tensor decides.
+        if any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in node.operands[:2]):
+            return channels_last_strides(node.type.shape)
+        return None
+    if library_layout is None:
+        return None
+    types = tuple(graph.type_of(v) for v in node.operands)
+    return library_layout(node, types, tuple(strides_of(graph, layouts, v) for v in node.operands))
+
+
+def _operand_views(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Strides of operands that will be views: the library sees those, and answers with a layout that suits them."""
+    found: dict[str, tuple[int, ...]] = {}
+    for value in node.operands:
+        maker = graph.node_by_name.get(value)
+        if maker is not None and isinstance(maker.body, Read) and value not in layouts:
+            view = as_view(graph, maker, strides_of(graph, layouts, maker.body.value))
+            if view is not None:
+                found[value] = view.strides
+    return found
+
+
+def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Channels last where most bytes that the node reads dimension by dimension lie so."""
+    rank = len(node.type.shape)
+    if node.body is None or rank not in (4, 5) or node.category not in ("map", "reduce"):
+        return None
+    votes: dict[bool, int] = {True: 0, False: 0}
+    for value in dict.fromkeys(e.value for e in walk(node.body) if isinstance(e, Read) and _aligned(e.index, node.axes)):
+        type_ = graph.type_of(value)
+        if type_.num_elements > 1:
+            votes[is_channels_last(layouts.get(value), type_.shape)] += type_.num_bytes
+    return channels_last_strides(node.type.shape) if votes[True] > votes[False] else None
+
+
+def _aligned(index: tuple[Affine, ...], axes: tuple[str, ...]) -> bool:
+    """Whether dimension d of what is read follows dimension d of the result (windows and steps included), as in poolings."""
+    if len(index) != len(axes):
+        return False
+    kept = set(axes)
+    return all(e.axes() & kept <= {a} for e, a in zip(index, axes, strict=True)) and any(e.axes() & kept for e in index)
+
