@@ -275,7 +275,7 @@ class LayoutBuilder(ElementwiseBuilder):
         have = self.shape_of(x)
         extent = have[d]
         shape: tuple[int, ...] = tuple(s + before + after if n == d else s for n, s in enumerate(have))
-        if extent == 0 and prod(shape):
+        if extent == 0 and 0 not in shape:
             raise ShapeError(f"pad {mode}: dimension {d} of {self.types[x]} is empty, there is nothing to repeat")
         axes = axis_names(len(shape))
         extents = dict(zip(axes, shape, strict=True))

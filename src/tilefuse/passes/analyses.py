@@ -1,0 +1,173 @@
+"""What passes and the manager find out about a graph: live values, views, checkers of the properties, changed nodes.
+
+Analyses are plain functions of a graph; nothing is cached here that a rewritten graph could make false.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilefuse.ir.affine import Affine, Extents, FloorDiv, Mod, simplify
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.ranges import Facts, always, assume, deny, never
+from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, Lookup, Read, children, walk
+from tilefuse.ir.verify import Finding, verify, verify_node
+from tilefuse.passes.manager import Property
+
+# Library operators that are not calls but abbreviations; the pass `decompose` expands them.
+COMPOSITES = frozenset({
+    "softmax", "log_softmax", "logsumexp", "mean", "variance", "standard_deviation", "layer_norm", "rms_norm", "group_norm",
+})
+
+# Bodies without any read, of at most this many expression nodes, are computed where they are needed.
+COMPUTED_VIEW_NODES = 12
+
+
+def live_values(graph: Graph) -> set[str]:
+    """Names of the values that a result or an update depends on. Cost: linear."""
+    live = set(graph.escaping)
+    for node in reversed(graph.nodes):
+        if node.name in live:
+            live.update(node.reads())
+    return live
+
+
+def is_pure_view(node: Node) -> bool:
+    """Whether every element of the map is one element of another value: its body is a read."""
+    return node.kind == "map" and isinstance(node.body, Read)
+
+
+def is_guarded_view(node: Node) -> bool:
+    """Whether the map's body is guards of reads and constants: padding, concatenation, triangles, updates of a slice."""
+    return node.kind == "map" and isinstance(node.body, Guard) and all(isinstance(x, (Guard, Read, Const)) for x in walk(node.body))
+
+
+def is_computed_view(node: Node) -> bool:
+    """Whether the map reads nothing and is cheap: constants, positions, masks of positions. Random numbers are not."""
+    if node.kind != "map" or node.body is None:
+        return False
+    for count, x in enumerate(walk(node.body), 1):
+        if count > COMPUTED_VIEW_NODES or isinstance(x, (Read, Lookup)) or (not isinstance(x, (Const, Index)) and _is_random(x)):
+            return False
+    return True
+
+
+def _is_random(e: Expr) -> bool:
+    return getattr(e, "fn", "").startswith("random_")
+
+
+def num_atoms(e: Affine) -> int:
+    """How many axes, divisions and remainders occur in an index expression: its cost in instructions, roughly."""
+    return sum(1 if isinstance(atom, str) else 1 + num_atoms(atom.of) for atom, _ in e.terms)
+
+
+def index_atoms(e: Expr) -> int:
+    """`num_atoms` summed over all subscripts, positions and bounds of an expression."""
+    return sum(num_atoms(a) for x in walk(e) for a in affines_of(x))
+
+
+def affines_of(e: Expr) -> tuple[Affine, ...]:
+    """The index expressions that stand directly in `e`."""
+    match e:
+        case Read(_, index):
+            return index
+        case Index(affine):
+            return (affine,)
+        case Guard(bounds, _, _):
+            return tuple(b.index for b in bounds)
+    return ()
+
+
+def expressions_of(node: Node) -> tuple[Expr, ...]:
+    """Body and target subscripts."""
+    return (*(() if node.body is None else (node.body,)), *node.target)
+
+
+def has_divisions(e: Affine) -> bool:
+    """Whether a division or remainder occurs."""
+    return any(isinstance(atom, (FloorDiv, Mod)) for atom, _ in e.terms)
+
+
+def user_counts(graph: Graph) -> Mapping[str, int]:
+    """For every value, how many live nodes use it."""
+    live = live_values(graph)
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.name in live:
+            for value in node.reads():
+                counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+# Verification of what changed
+
+
+def verify_changes(before: Graph, after: Graph) -> list[Finding]:
+    """Findings of `after`, provided that `before` has none: nodes that are the same objects are looked at only where what they
+    read has changed its type or is gone."""
+    old_types = before.type_by_name
+    old_nodes = before.node_by_name
+    types: dict[str, Type] = {i.name: i.type for i in after.inputs}
+    found: list[Finding] = []
+    for node in after.nodes:
+        same = old_nodes.get(node.name) is node and all(types.get(v) == old_types[v] for v in node.reads())
+        if not same:
+            found.extend(verify_node(node, types))
+        if node.name in types:
+            found.append(Finding("one-definition", node.name, f"%{node.name} is defined twice"))
+        types[node.name] = node.type
+    if after.results != before.results or after.updates != before.updates or any(r not in types for r in after.escaping):
+        found.extend(verify(Graph(after.name, tuple(after.inputs), after.nodes, after.results, after.updates)))
+    return found
+
+
+# Checkers: each gives one text a violation
+
+
+def _dead_nodes(graph: Graph) -> list[str]:
+    live = live_values(graph)
+    return [f"%{n.name} is not used" for n in graph.nodes if n.name not in live]
+
+
+def _equal_nodes(graph: Graph) -> list[str]:
+    from tilefuse.passes.cleanup import merge_key
+
+    first: dict[object, str] = {}
+    keys = [(n.name, merge_key(n)) for n in graph.nodes]
+    return [f"%{name} computes the same as %{first[key]}" for name, key in keys if first.setdefault(key, name) != name]
+
+
+def _composites(graph: Graph) -> list[str]:
+    return [f"%{n.name} is a library.{n.detail}" for n in graph.nodes if n.category == "library" and n.detail in COMPOSITES]
+
+
+def _indices(graph: Graph) -> list[str]:
+    places = [(n, e) for n in graph.nodes if 0 not in n.extents.values() for e in expressions_of(n)]
+    return [text for n, e in places for text in _index_findings(n, e, n.extents, ())]
+
+
+def _index_findings(node: Node, e: Expr, extents: Extents, facts: Facts) -> list[str]:
+    found = [f"%{node.name}: {a} is not in normal form" for a in affines_of(e) if simplify(a, extents) != a]
+    if isinstance(e, Guard):
+        found += [f"%{node.name}: {b.low} <= {b.index} < {b.high} is settled" for b in e.bounds if _settled(b, extents, facts)]
+        found += _index_findings(node, e.then, extents, assume(e.bounds, facts))
+        return found + _index_findings(node, e.otherwise, extents, deny(e.bounds, extents, facts))
+    return found + [text for x in children(e) for text in _index_findings(node, x, extents, facts)]
+
+
+def _settled(bound: Bound, extents: Extents, facts: Facts) -> bool:
+    return always(bound, extents, facts) or never(bound, extents, facts)
+
+
+def _views(graph: Graph) -> list[str]:
+    from tilefuse.passes.views import inlinable_reads
+
+    return [f"%{user} reads the view %{view}" for user, view in inlinable_reads(graph)]
+
+
+CHECKERS: dict[Property, Callable[[Graph], list[str]]] = {
+    Property.NO_DEAD_NODES: _dead_nodes,
+    Property.NO_EQUAL_NODES: _equal_nodes,
+    Property.AFFINE_INDICES_NORMAL: _indices,
+    Property.PRIMITIVE_OPS_ONLY: _composites,
+    Property.VIEWS_INLINED: _views,
+}

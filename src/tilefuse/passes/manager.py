@@ -1,0 +1,264 @@
+"""Passes and pipelines: what a pass is, how pipelines are written, checked and run.
+
+A pass gives a new graph or the same object; what it does not list in `preserves` counts as lost. A pipeline is text, the same
+in code, on the command line and in tests: `decompose,fold-constants{limit=64},remove-dead-nodes`.
+"""
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from tilefuse.base.errors import InternalError, OptionError, PipelineError, VerifyError, nearest
+from tilefuse.base.trace import current
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import print_graph
+
+
+class Property(enum.StrEnum):
+    """What can be known of a graph; each has a checker in `analyses.CHECKERS`."""
+
+    NO_DEAD_NODES = "no-dead-nodes"
+    NO_EQUAL_NODES = "no-equal-nodes"
+    AFFINE_INDICES_NORMAL = "affine-indices-normal"
+    PRIMITIVE_OPS_ONLY = "primitive-ops-only"
+    VIEWS_INLINED = "views-inlined"
+
+
+Properties = frozenset[Property]
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """What one pass did. Units: `seconds` of wall time, verification not included. `after is before` if nothing changed."""
+
+    name: str
+    before: Graph
+    after: Graph
+    seconds: float
+    rule_counts: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What passes may know beside the graph, and where they leave what is not graph.
+
+    verify          0 nothing, 1 the rules after each pass that changed the graph, 2 + established properties
+    eager_rounding  keep every rounding of an intermediate value to its own dtype
+    constants       data of constant inputs by name; passes that make constant inputs add theirs
+    on_pass         called after each pass (trace, replay)
+    stop_after      name of the pass after which a pipeline ends early ("" = none)
+    rule_counts     how often each rule of the running pass applied
+    """
+
+    verify: int = 1
+    eager_rounding: bool = False
+    constants: dict[str, object] = field(default_factory=dict)
+    on_pass: Callable[[PassRecord], None] | None = None
+    stop_after: str = ""
+    rule_counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, rule: str, times: int = 1) -> None:
+        """Notes that a rule applied."""
+        self.rule_counts[rule] = self.rule_counts.get(rule, 0) + times
+
+    def array_of(self, constant: str) -> np.ndarray | None:
+        """Contents of a constant input where they are at hand as a numpy array, else None."""
+        found = self.constants.get(constant)
+        return found if isinstance(found, np.ndarray) else None
+
+
+@dataclass(frozen=True)
+class Pass(abc.ABC):
+    """One rewriting of a graph; options are the dataclass's fields (int, float, bool or str, all with defaults).
+
+    exact       results are equal bit for bit (up to which NaN); else the docstring states the bound
+    idempotent  a second run changes nothing
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[Properties] = frozenset()
+    establishes: ClassVar[Properties] = frozenset()
+    preserves: ClassVar[Properties] = frozenset()
+    exact: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The rewritten graph; `graph` itself where nothing changed."""
+
+    def __str__(self) -> str:
+        """The pipeline text of this pass: its name, and the options that differ from their defaults."""
+        given = [f"{f.name}={_option_text(getattr(self, f.name))}" for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        return self.name + ("{" + ",".join(given) + "}" if given else "")
+
+
+PASSES: dict[str, type[Pass]] = {}
+P = TypeVar("P", bound=type[Pass])
+
+
+def register_pass(cls: P) -> P:
+    """Enters a pass class under its name.
+
+    Raises: InternalError when the name is taken or is not the class's name in kebab-case.
+    """
+    wanted = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+    if cls.name != wanted or cls.name in PASSES:
+        raise InternalError(f"pass {cls.__name__}: name {cls.name!r} must be {wanted!r} and not registered yet")
+    PASSES[cls.name] = cls
+    return cls
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes in order."""
+
+    passes: tuple[Pass, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Pipeline:
+        """The pipeline that `text` writes: names separated by commas, options in braces.
+
+        Raises: OptionError for an unknown pass or option, or a value of the wrong type.
+        """
+        return cls(tuple(_parse_pass(part) for part in _split(text)))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.passes))
+
+    def check(self, given: Properties = frozenset()) -> Properties:
+        """The properties that hold after the last pass, if `given` hold before the first.
+
+        Raises: PipelineError when a pass requires what nothing before it establishes.
+        """
+        holding = given
+        for position, item in enumerate(self.passes):
+            missing = sorted(item.requires - holding)
+            if missing:
+                makers = sorted(name for name, cls in PASSES.items() if cls.establishes & set(missing))
+                raise PipelineError(
+                    f"pass {item.name} (number {position + 1} of {self}) requires {', '.join(missing)}, which does not hold there",
+                    hint=f"established by {', '.join(makers)}" if makers else None,
+                )
+            holding = (holding & item.preserves) | item.establishes
+        return holding
+
+    def run(self, graph: Graph, ctx: PassContext | None = None) -> Graph:
+        """`graph` after all passes.
+
+        Raises: PipelineError before anything runs when the order is wrong; VerifyError when a pass leaves a graph that breaks a
+            rule or lacks a property that the pass establishes.
+        """
+        context = ctx or PassContext()
+        self.check()
+        for item in self.passes:
+            graph = _run_pass(item, graph, context)
+            if item.name == context.stop_after:
+                break
+        return graph
+
+
+def _run_pass(item: Pass, before: Graph, ctx: PassContext) -> Graph:
+    ctx.rule_counts = {}
+    trace = current()
+    began = time.perf_counter()
+    with trace.span(f"pass {item.name}", "pass", graph=before.name) as facts:
+        after = item.run(before, ctx)
+        facts.update(nodes_before=len(before.nodes), nodes_after=len(after.nodes), rules=dict(ctx.rule_counts))
+    record = PassRecord(item.name, before, after, time.perf_counter() - began, ctx.rule_counts)
+    if after is not before and trace.shows("ir"):
+        trace.line("ir", f"after {item}\n{print_graph(after)}")
+    if trace.shows("rules"):
+        for rule, times in sorted(ctx.rule_counts.items()):
+            trace.line("rules", f"{item.name}: {rule} x {times}")
+    if ctx.on_pass is not None:
+        ctx.on_pass(record)
+    if ctx.verify >= 1 and after is not before:
+        _verify(item, before, after)
+    if ctx.verify >= 2:
+        _check_properties(item, before, after)
+    return after
+
+
+def _verify(item: Pass, before: Graph, after: Graph) -> None:
+    # Nodes that a pass left alone were verified before; only new ones are looked at, so that long graphs stay cheap.
+    from tilefuse.passes.analyses import verify_changes
+
+    findings = verify_changes(before, after)
+    if findings:
+        first = findings[0]
+        raise VerifyError(
+            f"pass {item.name} left a graph that breaks the rule {first.rule}: {first.message}",
+            where=f"%{first.node}" if first.node else f"graph @{after.name}",
+            notes=(f"{len(findings)} findings", f"before:\n{print_graph(before)}", f"after:\n{print_graph(after)}"),
+        )
+
+
+def _check_properties(item: Pass, before: Graph, after: Graph) -> None:
+    from tilefuse.passes.analyses import CHECKERS
+
+    for prop in sorted(item.establishes):
+        for text in CHECKERS[prop](after):
+            raise VerifyError(f"pass {item.name} says that it establishes {prop}, but {text}", notes=(f"after:\n{print_graph(after)}",))
+    for prop in sorted(item.preserves - item.establishes):
+        if not CHECKERS[prop](before):
+            for text in CHECKERS[prop](after):
+                raise VerifyError(f"pass {item.name} says that it preserves {prop}, but {text}", notes=(f"after:\n{print_graph(after)}",))
+
+
+# Pipeline text
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas that stand outside braces."""
+    parts: list[str] = []
+    depth, begin = 0, 0
+    for at, char in enumerate(text + ","):
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        if char == "," and depth == 0:
+            parts.append(text[begin:at].strip())
+            begin = at + 1
+    if depth:
+        raise OptionError(f"pipeline {text!r}: braces do not match")
+    return [p for p in parts if p]
+
+
+def _parse_pass(text: str) -> Pass:
+    name, brace, rest = text.partition("{")
+    cls = PASSES.get(name.strip())
+    if cls is None:
+        raise OptionError(f"unknown pass {name.strip()!r}", hint=nearest(name.strip(), PASSES) or f"known: {', '.join(sorted(PASSES))}")
+    if brace and not rest.rstrip().endswith("}"):
+        raise OptionError(f"pass {text!r}: text after the closing brace")
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    given: dict[str, object] = {}
+    for part in _split(rest.rstrip()[:-1]) if brace else []:
+        key, equals, value = (s.strip() for s in part.partition("="))
+        if key not in known or not equals:
+            raise OptionError(f"pass {cls.name} has no option {key!r}", hint=f"known: {', '.join(sorted(known)) or 'none'}")
+        given[key] = _option_value(cls.name, key, known[key].default, value)
+    return cls(**given)
+
+
+def _option_value(owner: str, key: str, default: object, text: str) -> object:
+    match default:
+        case bool() if text in ("true", "false"):
+            return text == "true"
+        case int() if not isinstance(default, bool) and re.fullmatch(r"-?\d+", text):
+            return int(text)
+        case float() if re.fullmatch(r"-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|-?inf|nan", text):
+            return float(text)
+        case str():
+            return text
+    raise OptionError(f"pass {owner}: {key}={text!r} is not a {type(default).__name__}")
+
+
+def _option_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,228 @@
+"""Views: maps whose elements are elements of other values. They are folded into the subscripts of their users.
+
+General maps are never folded into their users here: which values share a kernel, and at which level they travel, is for the
+planner and the scheduler to decide.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tilefuse.ir.affine import Affine, axis
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.scalar import Expr, Guard, Index, Lookup, Read, substitute_axes, transform, walk
+from tilefuse.ir.verify import verify_node
+from tilefuse.passes.analyses import (
+    expressions_of,
+    has_divisions,
+    index_atoms,
+    is_computed_view,
+    is_guarded_view,
+    is_pure_view,
+    user_counts,
+)
+from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
+
+# A subscript tuple that would get more axes, divisions and remainders than this stays a view of its own: chains of
+# incompatible reshapes could otherwise double at every step.
+MAX_INDEX_ATOMS = 24
+# A body that would get more expression nodes than this by folding a guarded view stays as it is.
+MAX_BODY_NODES = 400
+# A guarded view is folded into at most this many users, each reading it at most twice: beyond that one copy is cheaper.
+MAX_GUARDED_USERS = 3
+MAX_GUARDED_READS = 2
+# One guarded read may be evaluated this many times an element (windows over a padded image): still cheaper than memory.
+MAX_PAD_REPEATS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable:
+    """What inlining needs of a graph: views by name, with the bodies they have by now."""
+
+    graph: Graph
+    counts: Mapping[str, int]
+    library_operands: frozenset[str]
+    views: dict[str, Node]
+
+    def note(self, node: Node) -> None:
+        """Enters a node that later nodes may look through."""
+        if is_pure_view(node) or is_computed_view(node) or self._guarded_worthwhile(node):
+            self.views[node.name] = node
+
+    def _guarded_worthwhile(self, node: Node) -> bool:
+        """Guarded views that exist anyway (escaping, or operands of library calls) are read, not evaluated again."""
+        return (is_guarded_view(node) and self.counts.get(node.name, 0) <= MAX_GUARDED_USERS
+                and node.name not in self.graph.escaping and node.name not in self.library_operands)
+
+
+def view_table(graph: Graph) -> ViewTable:
+    """An empty table for the graph."""
+    operands = frozenset(v for n in graph.nodes if n.operands for v in n.operands)
+    return ViewTable(graph, user_counts(graph), operands, {})
+
+
+def _fits(view: Node, user: Node, reads: int) -> bool:
+    """Whether a view may be folded into a user that reads it so many times."""
+    if not isinstance(view.body, Guard) or is_computed_view(view):
+        return True
+    if reads > MAX_GUARDED_READS:
+        return False
+    leaves = sum(isinstance(x, Read) for x in walk(view.body))
+    evaluations, elements = prod(user.extents.values()), view.type.num_elements
+    return evaluations <= elements * (MAX_PAD_REPEATS if leaves <= 1 else 1)
+
+
+def _lookup_through(view: Node, subscripts: tuple[Expr, ...], types: Mapping[str, Type]) -> Lookup | None:
+    """The lookup made directly in what the view reads; None unless the view only permutes, drops or repeats whole dimensions,
+    because clamping must mean the same."""
+    if not isinstance(view.body, Read):
+        return None
+    by_axis = dict(zip(view.axes, subscripts, strict=True))
+    extents = view.extents
+    inner: list[Expr] = []
+    for e, extent in zip(view.body.index, types[view.body.value].shape, strict=True):
+        if e.is_const:
+            inner.append(Index(e))
+        else:
+            name = next(iter(e.axes()))
+            if e != axis(name) or extents[name] != extent:
+                return None
+            inner.append(by_axis[name])
+    return Lookup(view.body.value, tuple(inner))
+
+
+def inline_into(node: Node, table: ViewTable, types: Mapping[str, Type]) -> Node:
+    """`node` with the views it reads folded in; `node` itself where nothing was folded."""
+    used = [v for v in node.reads() if v in table.views]
+    if not used or node.category == "library" or 0 in node.extents.values():
+        return node
+    reads = dict.fromkeys(used, 0)
+    for e in expressions_of(node):
+        for x in walk(e):
+            if isinstance(x, (Read, Lookup)) and x.value in reads:
+                reads[x.value] += 1
+    chosen = {v: table.views[v] for v in used if _fits(table.views[v], node, reads[v])}
+    if not chosen:
+        return node
+    return _fold(node, chosen, types)
+
+
+def _fold(node: Node, chosen: Mapping[str, Node], types: Mapping[str, Type]) -> Node:
+    extents = node.extents
+    doubtful = False
+
+    def one(e: Expr) -> Expr:
+        nonlocal doubtful
+        match e:
+            case Read(value, index) if value in chosen:
+                view = chosen[value]
+                assert view.body is not None
+                new = substitute_axes(view.body, dict(zip(view.axes, index, strict=True)), extents)
+                if isinstance(new, Read) and index_atoms(new) > max(MAX_INDEX_ATOMS, index_atoms(e)):
+                    return e
+                doubtful = doubtful or not isinstance(new, Read) or any(has_divisions(a) for a in new.index)
+                return new
+            case Lookup(value, subscripts) if value in chosen:
+                return _lookup_through(chosen[value], subscripts, types) or e
+        return e
+
+    body = None if node.body is None else transform(node.body, one)
+    target = tuple(transform(e, one) for e in node.target)
+    if body is node.body and all(a is b for a, b in zip(target, node.target, strict=True)):
+        return node
+    new = replace(node, body=body, target=target)
+    if new.kind == "gather" and body is not None and not any(isinstance(x, Lookup) for x in walk(body)):
+        new = replace(new, kind="map")
+    if sum(1 for e in expressions_of(new) for _ in walk(e)) > max(MAX_BODY_NODES, sum(1 for e in expressions_of(node) for _ in walk(e))):
+        return node
+    # Intervals of a composed subscript can be wider than the view's own; what cannot be proved in range is not folded.
+    if doubtful and any(verify_node(new, dict(types))):
+        return node
+    return new
+
+
+def inlinable_reads(graph: Graph) -> Iterator[tuple[str, str]]:
+    """(user, view) for every read that `inline-views` would still fold."""
+    table = view_table(graph)
+    types = graph.type_by_name
+    for node in graph.nodes:
+        new = inline_into(node, table, types)
+        if new is not node:
+            yield from ((node.name, v) for v in node.reads() if v in table.views and v not in new.reads())
+        table.note(node)
+
+
+@register_pass
+@dataclass(frozen=True)
+class InlineViews(Pass):
+    """Read through views: a view's subscripts are substituted into the users' bodies, and the view is left for removal.
+
+    Pure views (a read) and computed views (no read, cheap) are folded into every map, gather, reduce, scan and scatter.
+    Guarded views (padding, concatenation) are folded where that copies less than it computes: at most three users that read it
+    at most twice, unless it must exist anyway; several reads (a concatenation) only where no element is evaluated twice.
+    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided
+    views of them.
+
+        %t: f32[4, 8] = map [i, j] { %x[j, i] }          (left for remove-dead-nodes)
+        %y: f32[4, 8] = map [i, j] { exp(%t[i, j]) }  ->  %y: f32[4, 8] = map [i, j] { exp(%x[j, i]) }
+
+    Exact: bit for bit.
+    """
+
+    name: ClassVar[str] = "inline-views"
+    establishes: ClassVar[Properties] = frozenset({Property.VIEWS_INLINED})
+    preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY})
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        # Dead views of the first round change the number of users: repeated until nothing moves (two or three rounds).
+        for _ in range(8):
+            new = self._round(graph, ctx)
+            if new is graph:
+                break
+            graph = new
+        return return_sources(graph)
+
+    def _round(self, graph: Graph, ctx: PassContext) -> Graph:
+        table = view_table(graph)
+        types = graph.type_by_name
+        nodes: list[Node] = []
+        changed = 0
+        for node in graph.nodes:
+            new = inline_into(node, table, types)
+            changed += new is not node
+            nodes.append(new)
+            table.note(new)
+        if not changed:
+            return graph
+        ctx.count("folded", changed)
+        return replace(graph, nodes=tuple(nodes))
+
+
+def return_sources(graph: Graph) -> Graph:
+    """The graph with results that copy an internal value replaced by that value, where it is not a result itself already."""
+    nodes = graph.node_by_name
+    renamed: dict[str, str] = {}
+    for name in graph.results:
+        node = nodes.get(name)
+        if node is None or not is_identity(node):
+            continue
+        assert isinstance(node.body, Read)
+        source = node.body.value
+        if source in nodes and source not in graph.escaping and source not in renamed.values():
+            renamed[name] = source
+    if not renamed:
+        return graph
+    results = tuple(renamed.get(r, r) for r in graph.results)
+    return replace(graph, results=results, updates=tuple((i, renamed.get(v, v)) for i, v in graph.updates))
+
+
+def is_identity(node: Node) -> bool:
+    """Whether the map copies one value element by element."""
+    if not is_pure_view(node) or not isinstance(node.body, Read):
+        return False
+    wanted: tuple[Affine, ...] = tuple(axis(a) for a in node.axes)
+    return len(node.body.index) == len(wanted) and all(
+        e == w or (extent == 1 and e == Affine()) for e, w, extent in zip(node.body.index, wanted, node.type.shape, strict=True))
+
