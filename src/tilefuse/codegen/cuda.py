@@ -4,8 +4,6 @@ Adds no decision: widths, guards and barriers are settled in the kernel IR. Supp
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen import support
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
@@ -13,33 +11,10 @@ from tilefuse.codegen.kernel import (
     Assign, Atomic, Barrier, Buffer, BulkCopy, BulkWait, ClusterLoad, ClusterStore, Comment, Declare, For, If, IfValue, Kernel, LastBlock,
     Let, Load, Reg, Shuffle, Stmt, Store, VectorLoad, VectorStore,
 )
+from tilefuse.codegen.walk import index_names, may_alias_itself, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.target.device import DeviceSpec
-
-
-def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """All statements, those inside loops and branches too, in order."""
-    for s in body:
-        yield s
-        match s:
-            case For(body=inner) | IfValue(body=inner):
-                yield from statements(inner)
-            case If(body=inner, otherwise=other):
-                yield from statements(inner)
-                yield from statements(other)
-
-
-def written_buffers(kernel: Kernel) -> frozenset[str]:
-    """Names of the buffers that some statement of the kernel writes."""
-    found: set[str] = set()
-    for s in statements(kernel.body):
-        match s:
-            case VectorStore(buffer=name) | Store(buffer=name) | Atomic(buffer=name) | ClusterStore(buffer=name):
-                found.add(name)
-            case LastBlock(counter=name) | BulkCopy(shared=name):
-                found.add(name)
-    return frozenset(found)
 
 
 def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
@@ -71,6 +46,7 @@ class _CudaPrinter:
         self.scope = IndexScope(kernel)
         self.buffers = {b.name: b for b in kernel.buffers}
         self.written = written_buffers(kernel)
+        self.aliased = may_alias_itself(kernel)
         self.registers: dict[str, Declare] = {}
         self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register)
 
@@ -84,15 +60,13 @@ class _CudaPrinter:
             self.body(self.kernel.body)
 
     def _parameter(self, b: Buffer) -> str:
-        """Read-only and write-only buffers are `restrict`; what other blocks may change under way is not, or the compiler
-        could move its loads over a barrier."""
         read_only = b.name not in self.written
-        restrict = "" if b.role in ("workspace", "counter", "inout") else " __restrict__"
+        restrict = "" if b.name in self.aliased else " __restrict__"
         return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*{restrict} {identifier(b.name)}"
 
     def _prologue(self) -> None:
         index = self.scope.index_type
-        used = used_names(self.kernel)
+        used = index_names(self.kernel.body)
         for name, text in (("thread", "threadIdx.x"), ("block", "blockIdx.x"), ("rank", "tf_cluster_rank()")):
             if name in used:
                 self.out.line(f"const {index} {name} = {text};" if self.kernel.launch.cluster > 1 or name != "rank"
@@ -222,21 +196,3 @@ class _CudaPrinter:
         with self.out.block(f"for ({scope.index_type} {var} = {start}; {var} < {stop}; {step})"), scope.nested():
             scope.add_loop(s.var, s.start, s.stop)
             self.body(s.body)
-
-
-def used_names(kernel: Kernel) -> frozenset[str]:
-    """Names that occur in the index expressions of the kernel's statements."""
-    found: set[str] = set()
-
-    def visit(x: object) -> None:
-        if hasattr(x, "axes"):
-            found.update(x.axes())
-        elif isinstance(x, tuple):
-            for part in x:
-                visit(part)
-        elif hasattr(x, "__dataclass_fields__"):
-            for name in x.__dataclass_fields__:
-                visit(getattr(x, name))
-
-    visit(kernel.body)
-    return frozenset(found)

@@ -1,0 +1,110 @@
+"""Walks over kernel IR: nested statements, names used, buffers read and written, and where the threads of a block must meet.
+
+Pure questions about a kernel; both printers ask them. Nothing here prints.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+
+from tilefuse.codegen.kernel import (
+    Atomic, Barrier, BulkCopy, BulkWait, ClusterLoad, ClusterStore, Declare, For, If, IfValue, Kernel, LastBlock, Load, Reg, Shuffle, Stmt,
+    Store, VectorLoad, VectorStore,
+)
+from tilefuse.ir.affine import Affine
+
+
+def statements(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """All statements, those inside loops and branches too, in order."""
+    for s in body:
+        yield s
+        for inner in bodies(s):
+            yield from statements(inner)
+
+
+def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The statement lists directly inside `s`."""
+    match s:
+        case For(body=inner) | IfValue(body=inner):
+            return (inner,)
+        case If(body=inner, otherwise=other):
+            return (inner, other)
+    return ()
+
+
+def parts(x: object) -> Iterator[object]:
+    """Everything that `x` (a statement, an expression, a tuple of such) is made of, itself included; index expressions whole."""
+    yield x
+    if isinstance(x, tuple):
+        for part in x:
+            yield from parts(part)
+    elif is_dataclass(x) and not isinstance(x, Affine):
+        for field in fields(x):
+            yield from parts(getattr(x, field.name))
+
+
+def index_names(x: object) -> frozenset[str]:
+    """Names that occur in index expressions anywhere in `x`."""
+    found: set[str] = set()
+    for part in parts(x):
+        if isinstance(part, Affine):
+            found |= part.axes()
+    return frozenset(found)
+
+
+def register_names(x: object) -> frozenset[str]:
+    """Names of registers and register arrays that `x` declares, reads or writes."""
+    found: set[str] = set()
+    for part in parts(x):
+        match part:
+            case Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name):
+                found.add(name)
+    return frozenset(found)
+
+
+def written_buffers(kernel: Kernel) -> frozenset[str]:
+    """Names of the buffers that some statement of the kernel writes."""
+    found: set[str] = set()
+    for s in statements(kernel.body):
+        match s:
+            case VectorStore(buffer=name) | Store(buffer=name) | Atomic(buffer=name) | ClusterStore(buffer=name):
+                found.add(name)
+            case LastBlock(counter=name) | BulkCopy(shared=name):
+                found.add(name)
+    return frozenset(found)
+
+
+def read_buffers(kernel: Kernel) -> frozenset[str]:
+    """Names of the buffers that some statement of the kernel reads (an atomic update reads too)."""
+    found: set[str] = set()
+    for part in parts(kernel.body):
+        match part:
+            case Load(buffer=name) | VectorLoad(buffer=name) | Atomic(buffer=name) | ClusterLoad(buffer=name) | BulkCopy(buffer=name):
+                found.add(name)
+            case LastBlock(counter=name):
+                found.add(name)
+    return frozenset(found)
+
+
+def may_alias_itself(kernel: Kernel) -> frozenset[str]:
+    """Buffers both read and written: other blocks may change them under way, so no compiler may move their loads over a barrier."""
+    return read_buffers(kernel) & written_buffers(kernel)
+
+
+# How widely threads must meet at a statement.
+NOWHERE, BLOCK, CLUSTER = 0, 1, 2
+
+
+def meeting(s: Stmt, cluster: int) -> int:
+    """NOWHERE if every thread may run `s` on its own, BLOCK or CLUSTER if all threads of that scope must arrive at it together.
+
+    Distributed shared-memory accesses need no meeting themselves: cluster barriers order them.
+    """
+    match s:
+        case Barrier(scope):
+            return CLUSTER if scope == "cluster" and cluster > 1 else BLOCK
+        case Shuffle() | LastBlock() | BulkCopy() | BulkWait():
+            return BLOCK
+        case For() | If() | IfValue():
+            return max((meeting(inner, cluster) for body in bodies(s) for inner in body), default=NOWHERE)
+    return NOWHERE
