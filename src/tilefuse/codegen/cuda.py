@@ -8,8 +8,29 @@ from tilefuse.base.errors import InternalError
 from tilefuse.codegen import support
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
 from tilefuse.codegen.kernel import (
-    Assign, Atomic, Barrier, Buffer, BulkCopy, BulkWait, ClusterLoad, ClusterStore, Comment, Declare, For, If, IfValue, Kernel, LastBlock,
-    Let, Load, Reg, Shuffle, Stmt, Store, VectorLoad, VectorStore,
+    Assign,
+    Atomic,
+    Barrier,
+    Buffer,
+    BulkCopy,
+    BulkWait,
+    ClusterLoad,
+    ClusterStore,
+    Comment,
+    Declare,
+    For,
+    If,
+    IfValue,
+    Kernel,
+    LastBlock,
+    Let,
+    Load,
+    Reg,
+    Shuffle,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
 )
 from tilefuse.codegen.walk import index_names, may_alias_itself, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
@@ -27,9 +48,10 @@ def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
     printer.kernel_function()
     body = printer.out.text()
     head = Writer()
-    head.comment(f"{kernel.name}: {kernel.launch.num_blocks} blocks of {kernel.launch.num_threads} threads"
-                 + (f", clusters of {kernel.launch.cluster}" if kernel.launch.cluster > 1 else "")
-                 + (f", {kernel.launch.shared_bytes} bytes of shared memory" if kernel.launch.shared_bytes else "") + f", for {device.arch}")
+    launch = kernel.launch
+    head.comment(f"{kernel.name}: {launch.num_blocks} blocks of {launch.num_threads} threads"
+                 + (f", clusters of {launch.cluster}" if launch.cluster > 1 else "")
+                 + (f", {launch.shared_bytes} bytes of shared memory" if launch.shared_bytes else "") + f", for {device.arch}")
     for text in kernel.header:
         head.comment(text)
     pasted = support.paste("cuda", body)

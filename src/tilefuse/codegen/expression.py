@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilefuse.base.errors import InternalError
-from tilefuse.codegen.kernel import KExpr, Kernel, Load, Reg
+from tilefuse.codegen.kernel import Kernel, KExpr, Load, Reg
 from tilefuse.codegen.writer import identifier
 from tilefuse.ir import ops
 from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render
@@ -138,7 +138,7 @@ class IndexScope:
     def _quotient(self, of: Affine, cheap: str, floored: str) -> str:
         function = cheap if self.at_least(of, 0) else floored
         argument = self.text(of)
-        if self.index_bits == 64 and (span := self.range_of(of)) is not None and -_INT32_MAX <= span[0] and span[1] <= _INT32_MAX:
+        if self.index_bits == 64 and (span := self.range_of(of)) is not None and span[0] >= -_INT32_MAX and span[1] <= _INT32_MAX:
             argument = f"(int){self.operand(of)}"  # a 32-bit division is several times cheaper
         return f"tf_index_{function}({argument}"
 

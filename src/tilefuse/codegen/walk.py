@@ -8,8 +8,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 
 from tilefuse.codegen.kernel import (
-    Atomic, Barrier, BulkCopy, BulkWait, ClusterLoad, ClusterStore, Declare, For, If, IfValue, Kernel, LastBlock, Load, Reg, Shuffle, Stmt,
-    Store, VectorLoad, VectorStore,
+    Atomic,
+    Barrier,
+    BulkCopy,
+    BulkWait,
+    ClusterLoad,
+    ClusterStore,
+    Declare,
+    For,
+    If,
+    IfValue,
+    Kernel,
+    LastBlock,
+    Load,
+    Reg,
+    Shuffle,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
 )
 from tilefuse.ir.affine import Affine
 

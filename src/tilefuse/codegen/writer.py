@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 # Words that C++ or CUDA reserves, and names that the printers themselves define in a kernel.
-_RESERVED = frozenset("""
+_RESERVED_TEXT = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
     consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast
     else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
@@ -21,7 +21,8 @@ _RESERVED = frozenset("""
     max min pow rint round rsqrt sin sinh sqrt tan tanh trunc y0 y1 yn j0 j1 jn gamma signbit isnan isinf main printf std
     holds last lanes group scratch cluster_memory memcpy
     arguments report report_size linux unix NULL NAN INFINITY EOF assert errno
-""".split())
+"""
+_RESERVED = frozenset(_RESERVED_TEXT.split())
 _NOT_IDENTIFIER = re.compile(r"[^0-9A-Za-z_]")
 
 

@@ -1,0 +1,278 @@
+"""Prints the statements of one thread of a kernel as host C++, through hooks that say how memory and registers are touched.
+
+The base of the host printers: `fission.py` puts thread loops around it, `check.py` replaces the hooks by checked accesses.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilefuse.base.errors import InternalError
+from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
+from tilefuse.codegen.kernel import (
+    Assign,
+    Atomic,
+    Barrier,
+    Buffer,
+    BulkCopy,
+    BulkWait,
+    ClusterLoad,
+    ClusterStore,
+    Comment,
+    Declare,
+    For,
+    If,
+    IfValue,
+    Kernel,
+    LastBlock,
+    Let,
+    Load,
+    Reg,
+    Shuffle,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.codegen.walk import register_names, statements, written_buffers
+from tilefuse.codegen.writer import Writer, identifier
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.ops import C_TYPES
+from tilefuse.ir.scalar import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A register that lives across meeting points: an array over the threads in scratch memory. `size` as in Declare."""
+
+    dtype: DType
+    size: int | None
+
+
+class ThreadPrinter:
+    """State of one kernel's printing for the host. The hooks at the end say how memory and registers are touched."""
+
+    includes: tuple[str, ...] = ("cmath", "cstdlib", "cstring")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.threads = kernel.launch.num_threads
+        self.cluster = kernel.launch.cluster
+        self.direct = self.threads == 1 and self.cluster == 1
+        self.out = Writer()
+        self.scope = IndexScope(kernel)
+        self.buffers = {b.name: b for b in kernel.buffers}
+        self.written = written_buffers(kernel)
+        self.spread: dict[str, Spread] = {}
+        self.lets: dict[str, Let] = {}
+        self.scratch_bytes = -(-kernel.launch.shared_bytes * self.cluster // 128) * 128
+        self.expressions = ExpressionPrinter(self.scope, "host", self.load, self.register)
+
+    @contextlib.contextmanager
+    def _names(self) -> Iterator[None]:
+        """Inside, index names and registers may be added; afterwards they are as before."""
+        lets, spread = dict(self.lets), dict(self.spread)
+        with self.scope.nested():
+            yield
+        self.lets, self.spread = lets, spread
+
+    # -- statements of one thread ---------------------------------------------------------------------------------------
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        """The statements of one scope, for one thread."""
+        with self._names():
+            for s in body:
+                self.statement(s)
+
+    def statement(self, s: Stmt) -> None:
+        """One statement, for one thread."""
+        out, scope = self.out, self.scope
+        match s:
+            case Comment(text):
+                out.comment(text)
+            case Let(name, value, extent):
+                out.line(f"const {scope.index_type} {identifier(name)} = {scope.text(value)};")
+                scope.extents[name] = extent
+            case Declare():
+                self.declare(s)
+            case Assign(target, value):
+                out.line(self.assign(target, self.expressions.text(value)))
+            case For():
+                with self._loop_head(s), scope.nested():
+                    scope.add_loop(s.var, s.start, s.stop)
+                    self.body(s.body)
+            case If(facts, inner, other):
+                with out.block(f"if ({scope.condition(facts)})"), scope.assuming(facts):
+                    self.body(inner)
+                if other:
+                    with out.otherwise():
+                        self.body(other)
+            case IfValue(condition, inner):
+                with out.block(f"if ({self.expressions.text(condition)})"):
+                    self.body(inner)
+            case _:
+                self._access(s)
+
+    def _access(self, s: Stmt) -> None:
+        out = self.out
+        match s:
+            case VectorLoad() | VectorStore():
+                out.line(self.vector(s))
+            case Store(buffer, index, value, dynamic):
+                out.line(self.store(buffer, self.expressions.address(index, dynamic), self.expressions.text(value)))
+            case Atomic(op, buffer, index, value, dynamic):
+                out.line(self.atomic(op, buffer, self.expressions.address(index, dynamic), self.expressions.text(value)))
+            case ClusterLoad(target, buffer, index, rank):
+                out.line(self.assign(target, self.cluster_load(buffer, index, rank)))
+            case ClusterStore(buffer, index, rank, value):
+                out.line(self.cluster_store(buffer, index, rank, self.expressions.text(value)))
+            case _ if self.direct:
+                self._alone(s)
+            case _:
+                raise InternalError(f"not a statement of a single thread: {s!r}")
+
+    def _alone(self, s: Stmt) -> None:
+        """Meeting points of a block with one thread."""
+        match s:
+            case Barrier() | BulkWait():
+                pass
+            case Shuffle(target, source):
+                self.out.line(self.assign(target, self.register(source)))
+            case LastBlock(target, counter, index, count):
+                self.out.line(self.assign(target, self.last_block(counter, index, count)))
+            case BulkCopy():
+                self.out.line(self.bulk_copy(s))
+            case _:
+                raise InternalError(f"not a kernel statement: {s!r}")
+
+    @contextlib.contextmanager
+    def _loop_head(self, s: For) -> Iterator[None]:
+        scope, var = self.scope, identifier(s.var)
+        step = f"++{var}" if s.step == 1 else f"{var} += {s.step}"
+        if s.simd:
+            self.simd(s)
+        with self.out.block(f"for ({scope.index_type} {var} = {scope.text(s.start)}; {var} < {scope.text(s.stop)}; {step})"):
+            yield
+
+    def simd(self, s: For) -> None:
+        """Tells the compiler that iterations may run side by side, if that is so: registers from outside that are assigned are
+        arrays subscripted by the loop variable, or sums and products carried along."""
+        sums = carried(s)
+        if sums is not None:
+            clauses = "".join(f" reduction({op}:{self.register(Reg(name, dtype))})" for name, (op, dtype) in sums.items())
+            if not sums or all(name not in self.spread for name in sums):
+                self.out.directive("#pragma omp simd" + clauses)
+
+    # -- hooks: how memory and registers are touched -----------------------------------------------------------------------
+
+    def element(self, name: str, index: Affine) -> str:
+        """Address of an element of a buffer."""
+        text = self.scope.text(index)
+        return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
+
+    def place(self, name: str, index: Affine | None) -> str:
+        """A register or an element of a register array as an lvalue."""
+        spread = self.spread.get(name)
+        if spread is None:
+            return identifier(name) if index is None else f"{identifier(name)}[{self.scope.text(index)}]"
+        who = f"(rank * {self.threads} + thread)" if self.cluster > 1 else "thread"
+        if spread.size is None:
+            return f"{identifier(name)}_of[{who.strip('()')}]"
+        within = "" if index is None or self.scope.text(index) == "0" else f" + {self.scope.text(index)}"
+        return f"{identifier(name)}_of[{who} * {spread.size}{within}]"
+
+    def register(self, r: Reg) -> str:
+        """The value of a register."""
+        return self.place(r.name, r.index)
+
+    def assign(self, r: Reg, value: str) -> str:
+        """register = value."""
+        return f"{self.place(r.name, r.index)} = {value};"
+
+    def declare(self, s: Declare) -> None:
+        """A register of one thread; a spread one already has its place."""
+        ctype = C_TYPES[s.dtype.name]
+        if s.name in self.spread:
+            if s.init is not None:
+                self.out.line(self.assign(Reg(s.name, s.dtype), self.expressions.text(s.init)))
+        elif s.size is not None:
+            self.out.line(f"alignas(64) {ctype} {identifier(s.name)}[{s.size}];")
+        else:
+            self.out.line(f"{ctype} {identifier(s.name)}" + (f" = {self.expressions.text(s.init)};" if s.init is not None else ";"))
+
+    def load(self, e: Load) -> str:
+        """The value of an element."""
+        return f"{identifier(e.buffer)}[{self.expressions.address(e.index, e.dynamic)}]"
+
+    def store(self, buffer: str, address: str, value: str) -> str:
+        """buffer[address] = value."""
+        return f"{identifier(buffer)}[{address}] = {value};"
+
+    def atomic(self, op: str, buffer: str, address: str, value: str) -> str:
+        """An atomic update."""
+        return f"tf_atomic_{op}({identifier(buffer)} + {address}, {value});"
+
+    def vector(self, s: VectorLoad | VectorStore) -> str:
+        """A vector access, as one copy."""
+        array = f"&{self.place(s.array, s.array_index)}"
+        memory = self.element(s.buffer, s.index)
+        target, source = (array, memory) if isinstance(s, VectorLoad) else (memory, array)
+        return f"std::memcpy({target}, {source}, {s.width * self.buffers[s.buffer].dtype.itemsize});"
+
+    def _remote(self, buffer: str, index: Affine, rank: Affine) -> str:
+        if self.cluster == 1:
+            return f"{identifier(buffer)}[{self.scope.text(index)}]"
+        b: Buffer = self.buffers[buffer]
+        start = f"cluster_memory + {self.scope.operand(rank)} * {self.kernel.launch.shared_bytes} + {b.offset_bytes}"
+        return f"reinterpret_cast<{C_TYPES[b.dtype.name]}*>({start})[{self.scope.text(index)}]"
+
+    def cluster_load(self, buffer: str, index: Affine, rank: Affine) -> str:
+        """The value of an element of another block's shared memory."""
+        return self._remote(buffer, index, rank)
+
+    def cluster_store(self, buffer: str, index: Affine, rank: Affine, value: str) -> str:
+        """An element of another block's shared memory = value."""
+        return f"{self._remote(buffer, index, rank)} = {value};"
+
+    def last_block(self, counter: str, index: Affine, count: int) -> str:
+        """Whether this block arrives last."""
+        return f"tf_last_block({self.element(counter, index)}, {count}u)"
+
+    def bulk_copy(self, s: BulkCopy) -> str:
+        """A copy to shared memory, done at once."""
+        num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
+        return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
+
+    def barrier(self, scope: str) -> None:
+        """All threads have arrived: between two thread loops that is always so."""
+        self.out.comment(f"{scope} barrier")
+
+    def begin_group(self) -> None:
+        """At the start of each block (each cluster)."""
+
+
+def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
+    """Scalars from outside that a loop only adds to or multiplies into: name -> (operator, dtype); None if it assigns others."""
+    declared = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
+    found: dict[str, tuple[str, DType]] = {}
+    for s in statements(loop.body):
+        match s:
+            case Assign(Reg(name, dtype, None), value) if name not in declared:
+                match value:
+                    case Call("add" | "mul" as fn, (Reg(_, _, None) as old, rest)) if old.name == name not in register_names(rest):
+                        op = "+" if fn == "add" else "*"
+                    case _:
+                        return None
+                if found.setdefault(name, (op, dtype)) != (op, dtype):
+                    return None
+            case Assign(Reg(name, _, Affine() as index)) if name not in declared and loop.var not in index.axes():
+                return None
+            case Barrier() | Shuffle() | LastBlock() | BulkCopy() | BulkWait() | Atomic():
+                return None
+    for name in found:
+        reads = sum(name in register_names(s) for s in statements(loop.body) if not isinstance(s, (For, If, IfValue)))
+        if reads != sum(isinstance(s, Assign) and s.target.name == name for s in statements(loop.body)):
+            return None
+    return found
