@@ -8,6 +8,7 @@ where a fixed layout is met: at an argument, at a result, at a library call that
 """
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 
 from tilefuse.base.options import Options
@@ -64,7 +65,7 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
         if node.name in fixed:
             continue
         if node.category == "library":
-            strides = _of_library(graph, node, {**layouts, **_operand_views(graph, node, layouts)}, library_layout)
+            strides = _of_library(graph, node, ChainMap(_operand_views(graph, node, layouts), layouts), library_layout)
         else:
             strides = _followed(graph, node, layouts)
         if strides is not None and strides != row_major_strides(node.type.shape):

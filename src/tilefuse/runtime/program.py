@@ -19,6 +19,7 @@ from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
 from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
 from tilefuse.runtime.capture import CapturedProgram
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
+from tilefuse.runtime.explanation import explanation_text
 from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared
 from tilefuse.runtime.host import load_host
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
@@ -82,6 +83,11 @@ class Program:
                 return code.source
         known = [k.name for k in self.spec.kernels]
         raise NameLookupError(f"program {self.spec.name} has no kernel {kernel!r}", hint=nearest(kernel, known))
+
+    def explain(self, json: bool = False) -> Any:
+        """Why these kernels: text, or plain data with `json=True` (what `tilefuse explain --json` prints)."""
+        data = loads(self.spec.explanation) if self.spec.explanation else {}
+        return data if json else explanation_text(data) if data else ""
 
     def __call__(self, *tensors: Any, **named: Any) -> list[torch.Tensor]:
         """Runs the program; the results in order, new tensors each time (or the views and inputs that they are).

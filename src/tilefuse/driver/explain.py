@@ -1,0 +1,65 @@
+"""The explanation of a program as plain data: what each kernel holds and moves, what was not fused and why.
+
+`explain --json` prints it, `tools` renders it, and a saved program carries it. Units stand in the names.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
+from tilefuse.runtime.spec import KernelStep, LibraryStep, ProgramSpec
+
+
+def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str, str]], options: Mapping[str, object]) -> dict[str, Any]:
+    """The explanation. `options`: those that differ from their defaults; fallbacks: (operator, reason)."""
+    codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
+    kernels = [_kernel(k, code.name, plan) for k, code in zip(plan.kernels, codes, strict=True)]
+    return {
+        "name": spec.name,
+        "device": plan.device,
+        "options": dict(options),
+        "objective_us": round(plan.objective_us, 3),
+        "unfused_us": round(plan.unfused_us, 3),
+        "num_kernels": len(kernels),
+        "num_distinct_kernels": len(spec.kernels),
+        "unfused_kernels": plan.unfused_kernels,
+        "bytes": sum(k["bytes_read"] + k["bytes_written"] for k in kernels),
+        "unfused_bytes": plan.unfused_bytes,
+        "kernels": kernels,
+        "library": [_library(c) for c in plan.library_calls],
+        "views": [{"value": v.value, "base": v.base, "offset": v.offset, "strides": list(v.strides)} for v in plan.views],
+        "copies": [{"source": s.source, "target": s.target} for s in spec.steps if not isinstance(s, KernelStep | LibraryStep)],
+        "layouts": {value: list(strides) for value, strides in sorted(plan.layouts.items())},
+        "fallbacks": [{"operator": operator, "reason": reason} for operator, reason in fallbacks],
+        "rejected": [{"first": r.first, "second": r.second, "reason": r.rejected.reason.value, "detail": r.rejected.detail}
+                     for r in plan.rejected],
+        "num_rejected": plan.num_rejected,
+        "notes": list(plan.notes),
+    }
+
+
+def _kernel(kernel: PlannedKernel, code: str, plan: Plan) -> dict[str, Any]:
+    program = kernel.program
+    return {
+        "name": code,
+        "step": kernel.name,
+        "nodes": list(kernel.pattern.nodes),
+        "writes": list(kernel.pattern.written),
+        "edges": [{"producer": e.producer, "user": e.user, "level": e.level.value} for e in kernel.levels],
+        "template": program.template,
+        "notation": program.notation,
+        "generator": kernel.generator,
+        "bytes_read": program.bytes_read,
+        "bytes_written": program.bytes_written,
+        "flops": program.flops,
+        "limit_us": round(kernel.limit_us, 4),
+        "predicted_us": round(kernel.cost.us, 4),
+        "bound_by": kernel.cost.source,
+        "launch": {"num_blocks": program.launch.num_blocks, "num_threads": program.launch.num_threads, "cluster": program.launch.cluster,
+                   "shared_bytes": program.launch.shared_bytes},
+    }
+
+
+def _library(call: LibraryCall) -> dict[str, Any]:
+    return {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}

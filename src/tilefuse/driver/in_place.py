@@ -1,0 +1,128 @@
+"""Updates: how the new contents of an input get into its storage. In place where that is safe, else by a copy at the end.
+
+Writing in place is safe where nothing reads the old contents afterwards, and the kernel that writes reads each element only to compute
+the same element. The two buffers of the kernel then become one, so that the printed code promises nothing false about aliasing.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from tilefuse.codegen.kernel import Buffer, Kernel
+from tilefuse.ir.affine import axis
+from tilefuse.ir.build import axis_names
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.scalar import Lookup, Read, walk
+from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
+from tilefuse.plan.views import strides_of
+
+T = TypeVar("T")
+
+
+def separate_updates(graph: Graph) -> Graph:
+    """The graph with a copy wherever a result or an update would otherwise see an input or constant that must stay apart.
+
+    A result that is an updated input means its old contents; a result that is a constant must not hand out the weight itself; an
+    update by another updated input means that one's old contents.
+    """
+    updated = {i for i, _ in graph.updates}
+    apart = updated | {i.name for i in graph.inputs if i.constant}
+    nodes = list(graph.nodes)
+    copies: dict[str, str] = {}
+    taken = set(graph.type_by_name)
+
+    def copied(value: str) -> str:
+        if value not in copies:
+            name = f"{value}_copy"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            type_ = graph.type_of(value)
+            axes = axis_names(len(type_.shape))
+            nodes.append(Node(name, type_, "map", axes, body=Read(value, tuple(map(axis, axes)))))
+            copies[value] = name
+        return copies[value]
+
+    results = tuple(copied(r) if r in apart else r for r in graph.results)
+    updates = tuple((i, copied(v) if v in updated else v) for i, v in graph.updates if i != v)
+    if not copies:
+        return graph
+    return replace(graph, nodes=tuple(nodes), results=results, updates=updates)
+
+
+def in_place_updates(plan: Plan) -> dict[str, str]:
+    """Value -> input whose storage it takes over, for every update that is safe in place."""
+    last_read: dict[str, int] = {}
+    writer: dict[str, int] = {}
+    base = {v.value: v.base for v in plan.views}
+    for number, step in enumerate(plan.steps):
+        match step:
+            case PlannedKernel():
+                names = [v for n in step.pattern.nodes for v in plan.graph.node_by_name[n].reads()]
+                writer.update(dict.fromkeys(step.pattern.written, number))
+            case LibraryCall():
+                names = list(step.operands)
+        for name in names:
+            last_read[base.get(name, name)] = number
+    results = {base.get(r, r) for r in plan.graph.results}
+    found: dict[str, str] = {}
+    for target, value in plan.graph.updates:
+        number = writer.get(value, -1)
+        if number < 0 or value in found or value in results or last_read.get(target, -1) > number:
+            continue
+        step = plan.steps[number]
+        assert isinstance(step, PlannedKernel)
+        same_strides = strides_of(plan.graph, plan.layouts, target) == strides_of(plan.graph, plan.layouts, value)
+        same_type = plan.graph.type_of(target) == plan.graph.type_of(value)
+        if same_type and same_strides and (last_read.get(target, -1) < number or _element_by_element(plan.graph, step, target)):
+            found[value] = target
+    return found
+
+
+def _element_by_element(graph: Graph, kernel: PlannedKernel, target: str) -> bool:
+    """Whether the kernel reads `target`, and whatever depends on it, only at the element that it computes."""
+    if kernel.program.template != "pointwise":
+        return False
+    shape = graph.type_of(target).shape
+    tainted = {target}
+    for name in kernel.pattern.nodes:
+        node = graph.node_by_name[name]
+        if not tainted.intersection(node.reads()):
+            continue
+        if node.category != "map" or node.type.shape != shape or node.body is None:
+            return False
+        here = tuple(map(axis, node.axes))
+        for e in walk(node.body):
+            if isinstance(e, Lookup) and e.value in tainted or isinstance(e, Read) and e.value in tainted and e.index != here:
+                return False
+        tainted.add(name)
+    return True
+
+
+def alias_buffers(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
+    """The kernel with each buffer that is a key turned into the buffer that is its value, which is then read and written."""
+    if not into:
+        return kernel
+    kept: list[Buffer] = []
+    for buffer in kernel.buffers:
+        if buffer.name not in into:
+            kept.append(replace(buffer, role="inout") if buffer.name in into.values() else buffer)
+    return replace(_renamed(kernel, into), buffers=tuple(kept))
+
+
+def _renamed(thing: T, names: Mapping[str, str]) -> T:
+    """A tree of kernel IR with buffer names replaced; loads that promise read-only memory lose that promise."""
+    if isinstance(thing, tuple):
+        return tuple(_renamed(x, names) for x in thing)  # type: ignore[return-value]
+    if not is_dataclass(thing) or isinstance(thing, type | Buffer):
+        return thing
+    changed: dict[str, Any] = {}
+    for f in fields(thing):
+        old = getattr(thing, f.name)
+        new = names.get(old, old) if f.name == "buffer" else _renamed(old, names) if not isinstance(old, str | int) else old
+        if new is not old:
+            changed[f.name] = new
+    if getattr(thing, "cache", "") and changed.get("buffer", getattr(thing, "buffer", "")) in names.values():
+        changed["cache"] = ""
+    return replace(thing, **changed) if changed else thing

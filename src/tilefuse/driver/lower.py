@@ -1,0 +1,147 @@
+"""From a plan to a program's plain data: sources of the distinct kernels, values with their roles, steps in order."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilefuse.base import trace
+from tilefuse.base.errors import InternalError
+from tilefuse.base.options import Options
+from tilefuse.codegen.compose import compose
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.codegen.host import print_host
+from tilefuse.codegen.kernel import Kernel
+from tilefuse.driver.in_place import alias_buffers, in_place_updates
+from tilefuse.ir.graph import Type
+from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
+from tilefuse.plan.views import strides_of
+from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Parameter
+
+
+def lower(plan: Plan, device: DeviceSpec, options: Options) -> ProgramSpec:
+    """The program of a plan, without its texts (plan and explanation are added by the caller).
+
+    Equal kernels share one code; a kernel that updates its input in place has a code of its own.
+    Raises: InternalError when a kernel addresses a value that its pattern does not have.
+    """
+    return _Lowering(plan, device, options).run()
+
+
+class _Lowering:
+    """State of one lowering."""
+
+    def __init__(self, plan: Plan, device: DeviceSpec, options: Options) -> None:
+        self.plan = plan
+        self.device = device
+        self.options = options
+        self.in_place = in_place_updates(plan)
+        self.codes: list[KernelCode] = []
+        self.origins: list[tuple[str, ...]] = []
+        self.number_of: dict[tuple[int, tuple[tuple[str, str], ...]], int] = {}
+        self.composed: dict[int, Kernel] = {}
+
+    def run(self) -> ProgramSpec:
+        graph = self.plan.graph
+        steps: list[Step] = []
+        for step in self.plan.steps:
+            match step:
+                case PlannedKernel():
+                    steps.append(self._kernel_step(step))
+                case LibraryCall():
+                    steps.append(self._library_step(step))
+        steps.extend(CopyStep(value, target) for target, value in graph.updates if self.in_place.get(value) != target)
+        inputs = tuple(i.name for i in graph.inputs if not i.constant)
+        results = tuple(graph.results)
+        values = tuple(self._values(steps).values())
+        return ProgramSpec(graph.name, self.device.kind, inputs, results, values, tuple(self.codes), tuple(steps), updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
+
+    def _kernel_step(self, kernel: PlannedKernel) -> KernelStep:
+        binding = dict(kernel.binding)
+        own_name = {there: here for here, there in kernel.binding}
+        joined = tuple((own_name[v], own_name[self.in_place[v]]) for v in kernel.pattern.written
+                       if v in self.in_place and self.in_place[v] in own_name)
+        key = (id(kernel.program), joined)
+        number = self.number_of.get(key)
+        if number is None:
+            number = self.number_of[key] = len(self.codes)
+            self._add_code(kernel, dict(joined))
+        arguments = []
+        for origin in self.origins[number]:
+            if origin and origin not in binding:
+                raise InternalError(f"kernel {self.codes[number].name} addresses %{origin}, which is not a boundary value of its pattern")
+            value = binding.get(origin, "")
+            arguments.append(self.in_place.get(value, value))
+        return KernelStep(number, tuple(arguments))
+
+    def _add_code(self, planned: PlannedKernel, joined: Mapping[str, str]) -> None:
+        kernel = self.composed.get(id(planned.program))
+        if kernel is None:
+            with trace.current().span("compose", "codegen", kernel=planned.program.name):
+                kernel = self.composed[id(planned.program)] = compose(planned.program, self.device)
+        if joined:
+            buffer_of = {b.origin: b.name for b in kernel.parameters if b.origin}
+            kernel = replace(alias_buffers(kernel, {buffer_of[v]: buffer_of[i] for v, i in joined.items()}), name=f"{kernel.name}_in_place")
+        with trace.current().span("print", "codegen", kernel=kernel.name):
+            on_host = self.device.kind == "host"
+            source = print_host(kernel, check=self.options.check) if on_host else print_cuda(kernel, self.device)
+        parameters = tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
+        program = planned.program
+        self.codes.append(KernelCode(
+            kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, parameters, planned.pattern.nodes,
+            program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options)))
+        self.origins.append(tuple(b.origin for b in kernel.parameters))
+        trace.current().line("source", source)
+        trace.current().dump(f"kernels/{kernel.name}{'.cpp' if on_host else '.cu'}", source)
+
+    def _library_step(self, call: LibraryCall) -> LibraryStep:
+        node = self.plan.graph.node_by_name[call.results[0][1]]
+        results = [""] * (1 + max(number for number, _ in call.results))
+        for number, value in call.results:
+            results[number] = value
+        attributes = tuple((k, v) for k, v in node.attributes if k != "result")
+        operands = tuple(self.in_place.get(v, v) for v in call.operands)
+        return LibraryStep(call.operator, operands, tuple(results), attributes)
+
+    def _values(self, steps: list[Step]) -> dict[str, Value]:
+        graph = self.plan.graph
+        found: dict[str, Value] = {}
+
+        def add(name: str, role: str) -> None:
+            if name and name not in found:
+                found[name] = value_of(name, graph.type_of(name), strides_of(graph, self.plan.layouts, name), role)
+
+        for given in graph.inputs:
+            add(given.name, "constant" if given.constant else "input")
+        views = {v.value: v for v in self.plan.views}
+        results = {views[r].base if r in views else r for r in graph.results}
+        for step in steps:
+            match step:
+                case KernelStep(arguments=names):
+                    written = names
+                case LibraryStep(results=names):
+                    written = names
+                case CopyStep():
+                    written = ()
+            for name in written:
+                add(name, "result" if name in results else "intermediate")
+        needed = {v for s in steps if isinstance(s, LibraryStep) for v in s.operands} | set(graph.results)
+        for view in self.plan.views:
+            if view.value in needed:
+                base = self.in_place.get(view.base, view.base)
+                window = value_of(view.value, graph.type_of(view.value), view.strides, "view")
+                found[view.value] = replace(window, base=base, offset=view.offset)
+        return found
+
+
+def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Value:
+    """A value with its type in the program's plain form."""
+    return Value(name, type_.dtype.name, type_.shape, strides, role)
+
+
+def compiler_flags(device: DeviceSpec, options: Options) -> tuple[str, ...]:
+    """Compiler flags that the options ask for, besides the executor's usual ones."""
+    if not options.fast_math:
+        return ()
+    return ("--use_fast_math",) if device.kind == "cuda" else ("-ffast-math",)

@@ -1,0 +1,24 @@
+"""A program's explanation as short lines. The data is plain (the driver made it, a saved program carries it); nothing is decided here."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def explanation_text(explanation: Mapping[str, Any]) -> str:
+    """The explanation in short lines, for a person without the command line at hand."""
+    head = (f"{explanation['name']} on {explanation['device']}: {explanation['num_kernels']} kernels "
+            f"({explanation['num_distinct_kernels']} distinct, {explanation['unfused_kernels']} unfused), {len(explanation['library'])} library calls; "
+            f"{explanation['bytes'] / 2**20:.2f} MiB moved by kernels ({explanation['unfused_bytes'] / 2**20:.2f} unfused); "
+            f"predicted {explanation['objective_us']:.1f} us ({explanation['unfused_us']:.1f} unfused)")
+    lines = [head]
+    for k in explanation["kernels"]:
+        lines.append(f"  {k['step']} {k['name']}: {k['template']}, {len(k['nodes'])} nodes, {k['bytes_read'] + k['bytes_written']} bytes, "
+                     f"limit {k['limit_us']:.2f} us, predicted {k['predicted_us']:.2f} us from {k['bound_by']}")
+        levels = ", ".join(f"{e['producer']} -> {e['user']} {e['level']}" for e in k["edges"])
+        lines.append(f"    {{{', '.join(k['nodes'])}}}" + (f"; {levels}" if levels else ""))
+    lines += [f"  library {c['operator']} ({', '.join(c['operands'])}) -> {', '.join(value for _, value in c['results'])}"
+              for c in explanation["library"]]
+    lines += [f"  fallback {f['operator']}: {f['reason']}" for f in explanation["fallbacks"]]
+    lines += [f"  not fused {r['first']} + {r['second']}: {r['reason']} ({r['detail']})" for r in explanation["rejected"]]
+    return "\n".join(lines) + "\n"
