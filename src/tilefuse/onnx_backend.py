@@ -13,31 +13,39 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, UserError
+from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.onnx_call import ValueNeededError
 from tilefuse.frontends.onnx_import import import_onnx
 from tilefuse.ir.graph import Node
 from tilefuse.ir.interpret import interpret
-from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.ir.scalar import NUMPY_DTYPES, walk
+from tilefuse.ir.scalar import Call as ScalarCall
 
 # An input may be specialised on when it is no larger than this: shapes, axes, paddings, scales. Units: elements
 SPECIALISED_LIMIT = 64
+EXECUTORS = ("interpret", "host")
 
 
-class UnsupportedModel(unittest.SkipTest, UnsupportedError):
-    """A model that tilefuse cannot express: test runners skip it, everyone else sees the reason."""
+class UnsupportedModel(unittest.SkipTest, UnsupportedOpError):
+    """A model that tilefuse cannot express: test runners skip it, everyone else sees operator, opset and reason."""
 
-    def __init__(self, cause: UnsupportedError) -> None:
-        UnsupportedError.__init__(self, cause.message, where=cause.where, hint=cause.hint)
+    def __init__(self, message: str, where: object = None, hint: str | None = None) -> None:
+        UnsupportedOpError.__init__(self, message, where=None if where is None else str(where), hint=hint)
 
 
 class PreparedModel(BackendRep):
-    """A model ready to run. Its graph is made at once, or when data that decides shapes is there."""
+    """A model ready to run. Its graph is made at once, or when data that decides shapes is there.
 
-    def __init__(self, model: onnx.ModelProto, executor: str) -> None:
+    random: whether operators that draw random numbers are let through; no reference output can be compared with theirs.
+    """
+
+    def __init__(self, model: onnx.ModelProto, executor: str, random: bool = False) -> None:
+        if executor not in EXECUTORS:
+            raise UserError(f"unknown executor {executor!r}", hint=f"known: {', '.join(EXECUTORS)}")
         self.model = model
         self.executor = executor
+        self.random = random
         held = {t.name for t in model.graph.initializer}
         self.input_names = [i.name for i in model.graph.input if i.name not in held]
         self.output_names = [o.name for o in model.graph.output]
@@ -52,21 +60,30 @@ class PreparedModel(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Results for `inputs`: a sequence in the order of the model's inputs, or a mapping by name."""
         feeds = dict(inputs) if isinstance(inputs, Mapping) else dict(zip(self.input_names, inputs))
-        if any(not isinstance(v, np.ndarray) and not np.isscalar(v) for v in feeds.values()):
-            raise UnsupportedModel(UnsupportedError("inputs that are no tensors"))
+        for name, value in feeds.items():
+            if not isinstance(value, np.ndarray) and not np.isscalar(value):
+                raise UnsupportedModel(f"input {name!r} is no tensor")
         arrays = {name: np.asarray(value) for name, value in feeds.items()}
-        imported, program = self._specialise(arrays)
-        results = execute(imported, program, [arrays[name] for name in self.input_names if name not in self.specialised])
+        imported, program = self.specialise(arrays)
+        results = execute(imported, program, self.graph_arguments(arrays))
         return tuple(namedtupledict("Outputs", self.output_names)(*results))
 
-    def _specialise(self, arrays: Mapping[str, np.ndarray]) -> tuple[Imported, Any]:
+    def graph_arguments(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The inputs that the graph still has, in order."""
+        return [arrays[name] for name in self.input_names if name not in self.specialised]
+
+    def specialise(self, arrays: Mapping[str, np.ndarray]) -> tuple[Imported, Any]:
+        """The graph (and the program) for inputs of these shapes, with the data of those that decide shapes.
+
+        Raises: UnsupportedModel when too much data decides shapes, or an operator cannot be expressed.
+        """
         while True:
             try:
                 return self._make(arrays, {name: arrays[name] for name in self.specialised})
             except ValueNeededError as needed:
                 large = [name for name in needed.inputs if arrays[name].size > SPECIALISED_LIMIT]
                 if large or not needed.inputs or set(needed.inputs) <= set(self.specialised):
-                    raise UnsupportedModel(UnsupportedError(needed.message, where=needed.where)) from needed
+                    raise UnsupportedModel(needed.message, needed.where) from needed
                 self.specialised = tuple(sorted({*self.specialised, *needed.inputs}))
 
     def _make(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> tuple[Imported, Any]:
@@ -76,9 +93,18 @@ class PreparedModel(BackendRep):
             try:
                 imported = import_onnx(self.model, shapes, values)
             except UnsupportedError as cause:
-                raise UnsupportedModel(cause) from cause
+                raise UnsupportedModel(cause.message, cause.where, cause.hint) from cause
+            if not self.random and draws_random_numbers(imported):
+                ops = ", ".join(sorted({f"{n.op_type} (opset {o.version})" for n in self.model.graph.node for o in self.model.opset_import[:1]}))
+                raise UnsupportedModel(f"ONNX operator {ops}: its result is drawn at random", hint="prepare(model, random=True) runs it")
             self.made[key] = (imported, prepare_program(imported, self.executor))
         return self.made[key]
+
+
+def draws_random_numbers(imported: Imported) -> bool:
+    """Whether the graph's results differ from other implementations by their random numbers alone."""
+    calls = (x.fn for node in imported.graph.nodes if node.body is not None for x in walk(node.body) if isinstance(x, ScalarCall))
+    return any(fn.startswith("random_") for fn in calls)
 
 
 def _is_dynamic(item: onnx.ValueInfoProto) -> bool:
@@ -91,8 +117,6 @@ def prepare_program(imported: Imported, executor: str) -> Any:
     """A compiled program for the executor "host"; None for "interpret"."""
     if executor == "interpret":
         return None
-    if executor != "host":
-        raise UserError(f"unknown executor {executor!r}", hint="known: interpret, host")
     from tilefuse.driver.compile import compile_graph
 
     return compile_graph(imported.graph, constants=imported.constants)
@@ -150,17 +174,20 @@ class TilefuseBackend(Backend):
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether the model can be expressed, as far as can be told without its inputs' data."""
         try:
-            PreparedModel(model, "interpret")
+            PreparedModel(model, "interpret", random=True)
         except UnsupportedError:
             return False
         return True
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", executor: str = "interpret", **kwargs: Any) -> PreparedModel:
-        """The model, ready to run. Raises: UnsupportedModel naming operator, opset and reason; UserError for an invalid model."""
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", executor: str = "interpret", random: bool = False, **kwargs: Any) -> PreparedModel:
+        """The model, ready to run; `random` lets operators through that draw random numbers.
+
+        Raises: UnsupportedModel naming operator, opset and reason; UserError for an invalid model.
+        """
         if not cls.supports_device(device):
             raise UnsupportedDeviceError(f"device {device} is not supported by the ONNX backend", hint="use CPU")
-        return PreparedModel(model, executor)
+        return PreparedModel(model, executor, random)
 
     @classmethod
     def run_node(cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> tuple[Any, ...]:
@@ -178,15 +205,6 @@ class TilefuseBackend(Backend):
     def supports_device(cls, device: str) -> bool:
         """CPU only: node tests need no accelerator."""
         return device.split(":")[0] == "CPU"
-
-
-class HostBackend(TilefuseBackend):
-    """The same, on compiled host code by default."""
-
-    @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", executor: str = "host", **kwargs: Any) -> PreparedModel:
-        """As `TilefuseBackend.prepare`."""
-        return super().prepare(model, device, executor, **kwargs)
 
 
 is_compatible = TilefuseBackend.is_compatible

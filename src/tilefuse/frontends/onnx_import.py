@@ -155,7 +155,7 @@ class ModelImporter:
     def run_function(self, function: onnx.FunctionProto, call: Call) -> list[Value | None]:
         """Results of a function body walked in the place of `call`."""
         defaults = {a.name: attribute_value(a) for a in function.attribute_proto}
-        inner = Scope(opsets_of(function.opset_import) or self.scope.opsets, None, {**defaults, **call.attributes})
+        inner = Scope({**self.scope.opsets, **opsets_of(function.opset_import)}, None, {**defaults, **call.attributes})
         inner.values.update({name: given for name, given in zip(function.input, call.inputs) if given is not None})
         for missing in [*function.input[len(call.inputs):], *(n for n, g in zip(function.input, call.inputs) if g is None)]:
             inner.values[missing] = ABSENT
@@ -200,7 +200,12 @@ class ModelImporter:
         if lowering is None:
             return self._expand(node, schema, call)
         first = len(self.builder.nodes)
-        lowered = lowering(call)
+        try:
+            lowered = lowering(call)
+        except CompilerError as error:
+            if error.where is None and not getattr(error, "__notes__", ()):
+                error.add_note(f"in {call.place}")
+            raise
         results = [self._value(r, depends) for r in (lowered if isinstance(lowered, (list, tuple)) else [lowered])]
         self._name_results(first, node.output, results)
         return results

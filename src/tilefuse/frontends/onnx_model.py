@@ -55,13 +55,7 @@ def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tupl
         raise UserError(f"{title} is not a whole ONNX model: it names no opset", hint="the file may be cut short")
     _check_operators(model, title)
     model = _with_external_data(model, title, folder)
-    try:
-        onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as cause:
-        raise UserError(f"{title} is not a valid ONNX model: {str(cause).strip().splitlines()[0]}") from cause
-    except ValueError as cause:  # above protobuf's limit of 2 GB the checker cannot take the model; its operators were checked
-        if "2GB" not in str(cause) and "serializ" not in str(cause).lower():
-            raise
+    _check_nodes(model, title)
     return model, title
 
 
@@ -158,6 +152,30 @@ def _check_operators(model: onnx.ModelProto, title: str) -> None:
         known = [schema.name for schema in defs.get_all_schemas() if schema.domain == ""]
         first = next(iter(unknown)).split(" ")[0]
         raise UnsupportedOpError(f"{title} uses unknown operators: {'; '.join(unknown)}", hint=nearest(first, known))
+
+
+def _check_nodes(model: onnx.ModelProto, title: str) -> None:
+    """Raises: UserError for a node that breaks its operator's signature, or a value that two nodes define.
+
+    The package's check of whole models refuses shapes that exporters leave out, and copies all weights; so nodes are checked alone.
+    """
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = model.ir_version or onnx.IR_VERSION
+    context.opset_imports = opsets_of(model.opset_import)
+    local = {(normal_domain(f.domain), f.name) for f in model.functions}
+    defined = {i.name for i in model.graph.input}
+    for node in model.graph.node:
+        for name in node.output:
+            if name and name in defined:
+                raise UserError(f"value {name!r} of {title} is defined twice", where=f"node {node.name or node.op_type}")
+            defined.add(name)
+        if (normal_domain(node.domain), node.op_type) in local or any(a.HasField("g") or a.graphs for a in node.attribute):
+            continue
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as cause:
+            raise UserError(f"{title} is not a valid ONNX model: {str(cause).strip().splitlines()[0]}",
+                            where=f"node {node.name or next((o for o in node.output if o), '')} ({node.op_type})") from cause
 
 
 def input_shapes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], taken: frozenset[str]) -> dict[str, tuple[int, ...]]:

@@ -189,4 +189,6 @@ def optional_has_element(n: Call) -> Value:
 
 @onnx_op("OptionalGetElement", "Optional")
 def optional_element(n: Call) -> Value:
+    if not n.has(0):
+        raise n.unsupported("optionals without an element")
     return n.operand(0)

@@ -136,13 +136,14 @@ def global_lp_pool(n: Call) -> str:
 
 @onnx_op("MaxUnpool")
 def max_unpool(n: Call) -> str:
-    """The maxima written back to their places, zeros elsewhere. Places refer to the unpadded shape the strides give."""
+    """The maxima written back to their places, zeros elsewhere. Places refer to the shape the strides give; a given shape adds zeros after it."""
     kernel = n.needed_attr("kernel_shape")
     dims = len(kernel)
     strides, pads = n.attr("strides", [1] * dims), n.attr("pads", [0] * 2 * dims)
     have = n.shape(0)
     natural = [*have[:2], *((have[2 + d] - 1) * strides[d] + kernel[d] - pads[d] - pads[d + dims] for d in range(dims))]
-    wanted = n.ints(2, "the output's shape") if n.has(2) else natural
-    base = n.b.full((prod(wanted),), 0, n.dtype(0))
-    made = n.b.scatter(base, n.b.reshape(n[1], (-1,)), n.b.reshape(n[0], (-1,)), 0)
-    return n.b.reshape(made, wanted)
+    base = n.b.full((prod(natural),), 0, n.dtype(0))
+    made = n.b.reshape(n.b.scatter(base, n.b.reshape(n[1], (-1,)), n.b.reshape(n[0], (-1,)), 0), natural)
+    if not n.has(2):
+        return made
+    return n.b.pad(made, [(0, want - have) for want, have in zip(n.ints(2, "the output's shape"), natural)])
