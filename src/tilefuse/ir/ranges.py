@@ -13,11 +13,13 @@ from tilefuse.ir.scalar import Bound
 Interval = tuple[int, int]
 Facts = tuple[tuple[Affine, Interval], ...]
 
+NOWHERE: Interval = (1, 0)  # the facts contradict each other
+
 
 def bounds_given(e: Affine, extents: Extents, facts: Facts) -> Interval | None:
     """Smallest and largest value of `e` (both included) where all facts hold; None where an axis of unknown extent occurs.
 
-    Low above high means that the facts contradict each other: the place is never reached. Conservative otherwise.
+    NOWHERE where the facts contradict each other: the place is never reached. Conservative otherwise.
     """
     low: int | None = e.const
     high: int | None = e.const
@@ -26,6 +28,8 @@ def bounds_given(e: Affine, extents: Extents, facts: Facts) -> Interval | None:
         if inner is None:
             low = high = None
             break
+        if inner[0] > inner[1]:
+            return NOWHERE
         assert low is not None and high is not None
         low, high = low + min(inner[0] * c, inner[1] * c), high + max(inner[0] * c, inner[1] * c)
     best = None if low is None or high is None else (low, high)
@@ -36,10 +40,12 @@ def bounds_given(e: Affine, extents: Extents, facts: Facts) -> Interval | None:
         rest = bounds_given(e - known * factor, extents, facts[:n] + facts[n + 1:])
         if rest is None:
             continue
+        if interval[0] > interval[1] or rest[0] > rest[1]:
+            return NOWHERE
         ends = (interval[0] * factor, interval[1] * factor)
-        found = (rest[0] + min(ends), rest[1] + max(ends)) if interval[0] <= interval[1] else (1, 0)
+        found = (rest[0] + min(ends), rest[1] + max(ends))
         best = found if best is None else (max(best[0], found[0]), min(best[1], found[1]))
-    return best
+    return best if best is None or best[0] <= best[1] else NOWHERE
 
 
 def _multiple(e: Affine, part: Affine) -> int:
@@ -60,10 +66,12 @@ def _atom_bounds(atom: Atom, extents: Extents, facts: Facts) -> Interval | None:
             return (0, max(extents[atom] - 1, 0)) if atom in extents else None
         case FloorDiv(of, by):
             inner = bounds_given(of, extents, facts)
-            return None if inner is None else (inner[0] // by, inner[1] // by)
+            return inner if inner is None or inner[0] > inner[1] else (inner[0] // by, inner[1] // by)
         case Mod(of, by):
             inner = bounds_given(of, extents, facts)
-            if inner is not None and inner[0] // by == inner[1] // by and inner[0] <= inner[1]:
+            if inner is not None and inner[0] > inner[1]:
+                return inner
+            if inner is not None and inner[0] // by == inner[1] // by:
                 return inner[0] % by, inner[1] % by
             return 0, by - 1
     raise TypeError(f"not an index atom: {atom!r}")

@@ -13,7 +13,7 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, SCATTER_MONOIDS, Graph, Node, Type
 from tilefuse.ir.ops import dtype_of, monoid_result
-from tilefuse.ir.ranges import Facts, assume, bounds_given, deny
+from tilefuse.ir.ranges import Facts, always, assume, bounds_given, deny, never
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read
 
 RULES: dict[str, str] = {
@@ -221,8 +221,10 @@ class _Subscripts:
                 yield from unknown
                 if unknown:
                     return
-                yield from self.walk(then, assume(bounds, facts))
-                yield from self.walk(otherwise, deny(bounds, self.extents, facts))
+                if not any(never(b, self.extents, facts) for b in bounds):
+                    yield from self.walk(then, assume(bounds, facts))
+                if not all(always(b, self.extents, facts) for b in bounds):
+                    yield from self.walk(otherwise, deny(bounds, self.extents, facts))
 
     def lookup(self, value: str, subscripts: tuple[Expr, ...]) -> Iterator[Finding]:
         if self.node.category not in ("gather", "scatter"):
