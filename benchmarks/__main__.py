@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m benchmarks patterns|models|compiler|show`."""
+"""Command line of the benchmarks: `python -m benchmarks patterns|models|compiler|show|readme`."""
 from __future__ import annotations
 
 import argparse
@@ -19,7 +19,7 @@ LIMIT_MIB = 1024
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("suite", choices=("patterns", "models", "compiler", "show"))
+    found.add_argument("suite", choices=("patterns", "models", "compiler", "show", "readme"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print")
     found.add_argument("--peers", default="eager,inductor,jax", help="comma list of eager, inductor, jax; tilefuse always runs")
     found.add_argument("--only", default="", help="regular expression that a case's name must match")
@@ -48,6 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
             if options.record is None:
                 parser().error("show needs a record")
             return show(Record.load(options.record), peers)
+        case "readme":
+            from benchmarks import readme
+
+            print(readme.write())
+            return 0
         case "compiler":
             from benchmarks import compiler
 

@@ -55,15 +55,9 @@ def target_device(name: str) -> DeviceSpec:
 
     Raises: OptionError for an unknown name.
     """
-    from tilefuse.target import device as device_module
+    from tilefuse.target.catalog import device_by_name
 
-    by_name: dict[str, DeviceSpec] = {}
-    for found in vars(device_module).values():
-        if isinstance(found, DeviceSpec):
-            by_name[found.name] = found
-    if name not in by_name:
-        raise OptionError(f"unknown target {name!r}", hint=nearest(name, by_name) or f"one of {', '.join(by_name)}")
-    return by_name[name]
+    return device_by_name(name)
 
 
 def compile_source(source: ModelSource, shapes: Mapping[str, ShapeFlag], device: str, options: Mapping[str, str]) -> Any:

@@ -1,0 +1,73 @@
+"""The README's table of measured results, written from the newest record of each suite."""
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import RESULTS, Record
+from benchmarks.report import OURS, geometric_mean, rows
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+BLOCK = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
+
+
+def newest_records(folder: Path = RESULTS) -> dict[str, Record]:
+    """The newest GPU record of each suite with most cases measured; by suite."""
+    found: dict[str, Record] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = Record.load(path)
+        if record.header.get("cuda"):
+            found[str(record.header["suite"])] = record
+    return found
+
+
+def patterns_table(record: Record) -> str:
+    """Geometric means by family: share of the limit, ratio to eager and to torch.compile."""
+    by_family: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows(record, ["eager", "inductor", "jax"]):
+        if row[OURS]:
+            by_family[row["family"]].append(row)
+    everything = [row for members in by_family.values() for row in members]
+    lines = ["| pattern | cases | share of the copy bandwidth | × eager | × torch.compile | × best peer |",
+             "| --- | --- | --- | --- | --- | --- |"]
+    for family, members in [*sorted(by_family.items()), ("**all**", everything)]:
+        means = [geometric_mean(r[c] for r in members if r.get(c)) for c in ("of limit", "vs eager", "vs inductor", "vs best")]
+        lines.append(f"| {family} | {len(members)} | " + " | ".join("-" if m is None else f"{m:.2f}" for m in means) + " |")
+    return "\n".join(lines)
+
+
+def models_table(record: Record) -> str:
+    """Every model case: times and ratios."""
+    lines = ["| model | eager ms | torch.compile ms | tilefuse ms | × eager | × torch.compile |", "| --- | --- | --- | --- | --- | --- |"]
+    for row in rows(record, ["eager", "inductor"]):
+        if not row[OURS]:
+            continue
+        times = ["-" if not row.get(p) else f"{row[p] / 1e3:.3f}" for p in ("eager", "inductor", OURS)]
+        ratios = ["-" if not row.get(c) else f"{row[c]:.2f}" for c in ("vs eager", "vs inductor")]
+        lines.append(f"| {row['case']} | " + " | ".join(times + ratios) + " |")
+    return "\n".join(lines)
+
+
+def provenance(record: Record) -> str:
+    """One line: device, versions, copy bandwidth, commit, file."""
+    header = record.header
+    versions = ", ".join(f"{name} {version}" for name, version in header.get("versions", {}).items() if name in ("torch", "triton", "jax"))
+    rate = header.get("copy_bytes_per_s")
+    copy = f"copy {rate / 1e12:.2f} TB/s, " if rate else ""
+    link = f"[{record.path.name}](benchmarks/results/{record.path.name})"
+    return f"{header.get('device')}, {versions}, {copy}{header.get('time', '')[:10]}, commit {header.get('commit')} ({link})"
+
+
+def write(readme: Path = README, folder: Path = RESULTS) -> str:
+    """Put the tables between the markers of the README; the text written."""
+    records = newest_records(folder)
+    parts: list[str] = []
+    if "patterns" in records:
+        parts += [f"Memory-bound patterns: {provenance(records['patterns'])}.", patterns_table(records["patterns"])]
+    if "models" in records:
+        parts += [f"Whole models: {provenance(records['models'])}.", models_table(records["models"])]
+    text = "\n\n".join(parts) or "No records yet."
+    readme.write_text(BLOCK.sub(lambda m: f"{m[1]}{text}\n{m[2]}", readme.read_text(encoding="utf-8")), encoding="utf-8")
+    return text

@@ -1,0 +1,35 @@
+"""Documentation that is generated from tables is up to date, and what the pages name exists."""
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.house.source_tree import PACKAGE, ROOT
+from tilefuse.tools import docs
+
+
+@pytest.mark.parametrize("page", list(docs.PAGES))
+def test_generated_pages_are_up_to_date(page: str) -> None:
+    """A change of an operator, pass or option table comes with its page."""
+    path = ROOT / "docs" / page
+    assert path.exists() and path.read_text(encoding="utf-8") == docs.PAGES[page](), f"docs/{page} is out of date: run `make docs`"
+
+
+def test_the_layout_page_names_every_room_and_only_those() -> None:
+    """docs/layout.md lists the folders of the package."""
+    text = (ROOT / "docs" / "layout.md").read_text(encoding="utf-8")
+    rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    named = set(re.findall(r"^\| `([a-z]+)/`", text, re.MULTILINE))
+    assert named == rooms
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/layout.md", "docs/glossary.md"])
+def test_links_and_named_files_exist(page: str) -> None:
+    """Every relative link, and every path of ours in code quotes, leads somewhere."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    paths = re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text)
+    folder = (ROOT / page).parent
+    missing = [x for x in links if not (folder / x).exists()] + [x for x in paths if not (ROOT / x).exists()]
+    assert not missing, f"{page} names what does not exist: {missing}"
