@@ -1,0 +1,15 @@
+"""Options that hold for every test."""
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="rewrite the expected parts of the text files under tests/text (refused in CI)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--update") and os.environ.get("CI"):
+        raise pytest.UsageError("--update is refused in CI: expected texts change in a commit that a person reads")
