@@ -38,6 +38,10 @@ class Rule:
     doc: str
 
 
+COMMUTATIVE = frozenset({
+    "add", "mul", "maximum", "minimum", "fmax", "fmin", "eq", "ne", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor",
+})
+
 RULES: list[Rule] = []
 RuleFunction = Callable[[Expr, Types], Expr | None]
 
@@ -161,8 +165,8 @@ def divide_by_power_of_two(e: Expr, types: Types) -> Expr | None:
 def neutral_extremum(e: Expr, types: Types) -> Expr | None:
     """max(x, -inf) and min(x, inf) -> x; NaN stays NaN on both sides."""
     match e:
-        case Call("maximum" | "minimum" as fn, (x, Const() as c)) | Call("maximum" | "minimum" as fn, (Const() as c, x)) if c.dtype.is_float:
-            if is_number(c, -math.inf if fn == "maximum" else math.inf):
+        case Call("maximum" | "minimum" as fn, (x, Const() as c)) | Call("maximum" | "minimum" as fn, (Const() as c, x)):
+            if c.dtype.is_float and is_number(c, -math.inf if fn == "maximum" else math.inf):
                 return x
     return None
 
@@ -401,7 +405,7 @@ def _converted_constant(c: Const, to: DType) -> Expr | None:
 def constant_on_the_right(e: Expr, types: Types) -> Expr | None:
     """c + x -> x + c for commutative functions, so that equal expressions look equal."""
     match e:
-        case Call("add" | "mul" | "maximum" | "minimum" | "fmax" | "fmin" | "eq" | "ne" | "logical_and" | "bit_and" | "bit_or" | "bit_xor" as fn, (Const() as c, x)) if not isinstance(x, Const):
+        case Call(fn, (Const() as c, x)) if fn in COMMUTATIVE and not isinstance(x, Const):
             return call(fn, x, c)
     return None
 
