@@ -3,6 +3,7 @@
 Inputs whose data decides a shape are specialised on when a prepared model runs: one import for every distinct data.
 What cannot be expressed is a `unittest.SkipTest` for the test runner and an `UnsupportedOpError` for everyone else.
 """
+
 from __future__ import annotations
 
 import unittest
@@ -95,7 +96,9 @@ class PreparedModel(BackendRep):
             except UnsupportedError as cause:
                 raise UnsupportedModel(cause.message, cause.where, cause.hint) from cause
             if not self.random and draws_random_numbers(imported):
-                ops = ", ".join(sorted({f"{n.op_type} (opset {o.version})" for n in self.model.graph.node for o in self.model.opset_import[:1]}))
+                ops = ", ".join(
+                    sorted({f"{n.op_type} (opset {o.version})" for n in self.model.graph.node for o in self.model.opset_import[:1]})
+                )
                 raise UnsupportedModel(f"ONNX operator {ops}: its result is drawn at random", hint="prepare(model, random=True) runs it")
             self.made[key] = (imported, prepare_program(imported, self.executor))
         return self.made[key]
@@ -110,7 +113,8 @@ def draws_random_numbers(imported: Imported) -> bool:
 def _is_dynamic(item: onnx.ValueInfoProto) -> bool:
     tensor = item.type.tensor_type
     return item.type.WhichOneof("value") == "tensor_type" and (
-        not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim))
+        not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim)
+    )
 
 
 def prepare_program(imported: Imported, executor: str) -> Any:
@@ -180,7 +184,9 @@ class TilefuseBackend(Backend):
         return True
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", executor: str = "interpret", random: bool = False, **kwargs: Any) -> PreparedModel:
+    def prepare(
+        cls, model: onnx.ModelProto, device: str = "CPU", executor: str = "interpret", random: bool = False, **kwargs: Any
+    ) -> PreparedModel:
         """The model, ready to run; `random` lets operators through that draw random numbers.
 
         Raises: UnsupportedModel naming operator, opset and reason; UserError for an invalid model.
@@ -195,7 +201,9 @@ class TilefuseBackend(Backend):
         opset = int(kwargs.pop("opset_version", onnx.defs.onnx_opset_version()))
         names = [name for name in node.input if name]
         arrays = [np.asarray(a) for a in inputs]
-        given = [onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays)]
+        given = [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays)
+        ]
         made = [onnx.helper.make_empty_tensor_value_info(n) for n in node.output if n]
         graph = onnx.helper.make_graph([node], node.op_type, given, made)
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(node.domain, opset)])

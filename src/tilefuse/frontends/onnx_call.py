@@ -3,6 +3,7 @@
 A `Value` is either known while importing (a numpy array: shapes, weights, folded constants) or computed (the name of a
 value of the graph being built). Lowerings live in `onnx_ops_*.py`, one function an operator, registered by `onnx_op`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,8 +68,18 @@ class Importer(Protocol):
 class Call:
     """One operator of the model: operands, attributes and where it stands. `version` is the operator's, not the opset's."""
 
-    def __init__(self, importer: Importer, op: str, domain: str, version: int, opset: int, label: str,
-                 inputs: Sequence[Value | None], attributes: Mapping[str, Any], num_outputs: int) -> None:
+    def __init__(
+        self,
+        importer: Importer,
+        op: str,
+        domain: str,
+        version: int,
+        opset: int,
+        label: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any],
+        num_outputs: int,
+    ) -> None:
         self.importer = importer
         self.op = op
         self.domain = domain
@@ -139,8 +150,11 @@ class Call:
         needed = sorted(value.depends)
         raise ValueNeededError(
             f"{what} of {self.place} must be known when compiling, but {'it depends' if len(needed) == 1 else 'they depend'} "
-            f"on the data of {', '.join(repr(n) for n in needed)}", needed, where=self.place,
-            hint="give " + ", ".join(f"values={{{n!r}: array}}" for n in needed[:1]) + " to make it a constant")
+            f"on the data of {', '.join(repr(n) for n in needed)}",
+            needed,
+            where=self.place,
+            hint="give " + ", ".join(f"values={{{n!r}: array}}" for n in needed[:1]) + " to make it a constant",
+        )
 
     def ints(self, i: int, what: str) -> list[int]:
         """The data of operand `i` as a flat list of integers; see `known`."""
@@ -183,6 +197,7 @@ def dtype_of_array(array: np.ndarray, where: str) -> DType:
     """Data type of an array. Raises: UnsupportedOpError for types tilefuse has not (strings, complex, 4-bit ...)."""
     found = DTYPE_OF_NUMPY.get(array.dtype)
     if found is None:
-        raise UnsupportedOpError(f"ONNX tensor type {array.dtype.name} is not supported", where=where,
-                                 hint=f"supported types: {', '.join(DTYPES)}")
+        raise UnsupportedOpError(
+            f"ONNX tensor type {array.dtype.name} is not supported", where=where, hint=f"supported types: {', '.join(DTYPES)}"
+        )
     return found

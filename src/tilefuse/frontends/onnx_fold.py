@@ -3,6 +3,7 @@
 The onnx package's reference evaluator gives every operator its meaning; the few that occur by the hundred in real models
 are done here directly, because setting the evaluator up costs more than they do.
 """
+
 from __future__ import annotations
 
 import warnings
@@ -14,13 +15,45 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 # What draws random numbers or holds graphs is never folded here.
-NOT_FOLDED = frozenset({
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "If", "Loop", "Scan", "SequenceMap",
-    "Optional", "OptionalGetElement", "OptionalHasElement", "ImageDecoder",
-})
+NOT_FOLDED = frozenset(
+    {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceMap",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "ImageDecoder",
+    }
+)
 # Reference implementations of these loop in Python; above this many elements the graph computes them instead.
-SLOW = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool", "Resize", "GridSample", "LSTM",
-                  "GRU", "RNN", "RoiAlign", "NonMaxSuppression", "Einsum"})
+SLOW = frozenset(
+    {
+        "Conv",
+        "ConvTranspose",
+        "ConvInteger",
+        "QLinearConv",
+        "DeformConv",
+        "MaxPool",
+        "AveragePool",
+        "LpPool",
+        "Resize",
+        "GridSample",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "RoiAlign",
+        "NonMaxSuppression",
+        "Einsum",
+    }
+)
 SLOW_LIMIT_ELEMENTS = 4096
 
 
@@ -92,6 +125,10 @@ def _concat(node: onnx.NodeProto, operands: Sequence[np.ndarray | None], version
 
 
 DIRECT: dict[str, Callable[[onnx.NodeProto, Sequence[np.ndarray | None], int], np.ndarray | None]] = {
-    "ConstantOfShape": _constant_of_shape, "Identity": _identity, "Unsqueeze": _unsqueeze, "Transpose": _transpose, "Gather": _gather,
+    "ConstantOfShape": _constant_of_shape,
+    "Identity": _identity,
+    "Unsqueeze": _unsqueeze,
+    "Transpose": _transpose,
+    "Gather": _gather,
     "Concat": _concat,
 }

@@ -3,12 +3,13 @@
 A node whose operands are all known is evaluated (shapes, weights); else its lowering in `onnx_ops_*.py` is called; else the
 function body that the ONNX standard (or the model) gives for it is walked in its place. Control flow is in `onnx_ops_control.py`.
 """
+
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ from tilefuse.base.source import Span
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.onnx_call import ONNX_OPS, Call, Lowered, Value, dtype_of_array
 from tilefuse.frontends.onnx_fold import fold
-from tilefuse.frontends.onnx_model import element_dtype, ELEMENT_OF_DTYPE, input_shapes, load_model, normal_domain, opsets_of
+from tilefuse.frontends.onnx_model import ELEMENT_OF_DTYPE, element_dtype, input_shapes, load_model, normal_domain, opsets_of
 from tilefuse.frontends.onnx_ops import load_all_lowerings
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import rename_reads
@@ -29,8 +30,11 @@ from tilefuse.ir.tensor import TensorBuilder
 INLINE_LIMIT_ELEMENTS = 4
 
 
-def import_onnx(source: str | os.PathLike[str] | bytes | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None,
-                values: Mapping[str, np.ndarray] | None = None) -> Imported:
+def import_onnx(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, np.ndarray] | None = None,
+) -> Imported:
     """The graph of an ONNX model and the data of its constants.
 
     `shapes` gives the shapes of inputs with dynamic extents. `values` makes inputs constants: needed for those whose data
@@ -53,7 +57,8 @@ class Scope:
     def __init__(self, opsets: Mapping[str, int], outer: Scope | None = None, attributes: Mapping[str, Any] | None = None) -> None:
         self.opsets = opsets
         self.outer = outer
-        self.attributes = attributes if attributes is not None else outer.attributes if outer is not None else {}
+        inherited: Mapping[str, Any] = {} if outer is None else outer.attributes
+        self.attributes: Mapping[str, Any] = inherited if attributes is None else attributes
         self.values: dict[str, Value] = {}
 
     def find(self, name: str) -> Value:
@@ -157,13 +162,15 @@ class ModelImporter:
         defaults = {a.name: attribute_value(a) for a in function.attribute_proto}
         inner = Scope({**self.scope.opsets, **opsets_of(function.opset_import)}, None, {**defaults, **call.attributes})
         inner.values.update({name: given for name, given in zip(function.input, call.inputs) if given is not None})
-        for missing in [*function.input[len(call.inputs):], *(n for n, g in zip(function.input, call.inputs) if g is None)]:
+        for missing in [*function.input[len(call.inputs) :], *(n for n, g in zip(function.input, call.inputs) if g is None)]:
             inner.values[missing] = ABSENT
         outer, self.scope = self.scope, inner
         try:
             self._walk(function.node)
             given = [name in inner.values for name in function.output]  # a body may leave out what an optional output would be
-            return [inner.values[name] if there and inner.values[name] is not ABSENT else None for name, there in zip(function.output, given)]
+            return [
+                inner.values[name] if there and inner.values[name] is not ABSENT else None for name, there in zip(function.output, given)
+            ]
         finally:
             self.scope = outer
 
@@ -186,7 +193,9 @@ class ModelImporter:
             call = Call(self, node.op_type, domain, opset, opset, label, operands, attributes, len(node.output))
             return self.run_function(local, call)
         if not defs.has(node.op_type, opset, domain):
-            raise UnsupportedOpError(f"ONNX operator {node.op_type} of domain {domain or 'ai.onnx'!r} (opset {opset}) is unknown", where=f"node {label}")
+            raise UnsupportedOpError(
+                f"ONNX operator {node.op_type} of domain {domain or 'ai.onnx'!r} (opset {opset}) is unknown", where=f"node {label}"
+            )
         schema = defs.get_schema(node.op_type, opset, domain)
         call = Call(self, node.op_type, domain, schema.since_version, opset, label, operands, attributes, len(node.output))
         depends = frozenset[str]().union(*(v.depends for v in operands if v is not None))
@@ -206,7 +215,8 @@ class ModelImporter:
             if error.where is None and not getattr(error, "__notes__", ()):
                 error.add_note(f"in {call.place}")
             raise
-        results = [self._value(r, depends) for r in (lowered if isinstance(lowered, (list, tuple)) else [lowered])]
+        listed: Sequence[Lowered] = lowered if isinstance(lowered, (list, tuple)) else [cast(Lowered, lowered)]
+        results = [self._value(r, depends) for r in listed]
         self._name_results(first, node.output, results)
         return results
 
@@ -338,7 +348,12 @@ def renamed(graph: Graph, wanted: Mapping[str, str]) -> Graph:
         names[node.name] = name
 
     def one(node: Node) -> Node:
-        return replace(node, name=names.get(node.name, node.name), body=None if node.body is None else rename_reads(node.body, names),
-                       target=tuple(rename_reads(t, names) for t in node.target), operands=tuple(names.get(o, o) for o in node.operands))
+        return replace(
+            node,
+            name=names.get(node.name, node.name),
+            body=None if node.body is None else rename_reads(node.body, names),
+            target=tuple(rename_reads(t, names) for t in node.target),
+            operands=tuple(names.get(o, o) for o in node.operands),
+        )
 
     return replace(graph, nodes=tuple(one(n) for n in graph.nodes), results=tuple(names.get(r, r) for r in graph.results))

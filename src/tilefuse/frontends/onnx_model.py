@@ -2,6 +2,7 @@
 
 Everything that can be wrong with the file itself is found here, so that the importer can trust what it walks.
 """
+
 from __future__ import annotations
 
 import os
@@ -10,17 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import defs, external_data_helper
 
 from tilefuse.base.errors import ShapeError, UnsupportedOpError, UserError, nearest
 from tilefuse.ir.dtype import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 DTYPE_OF_ELEMENT: dict[int, DType] = {
-    onnx.TensorProto.FLOAT: F32, onnx.TensorProto.DOUBLE: F64, onnx.TensorProto.FLOAT16: F16, onnx.TensorProto.BFLOAT16: BF16,
-    onnx.TensorProto.FLOAT8E4M3FN: F8E4M3, onnx.TensorProto.FLOAT8E5M2: F8E5M2,
-    onnx.TensorProto.INT64: I64, onnx.TensorProto.INT32: I32, onnx.TensorProto.INT16: I16, onnx.TensorProto.INT8: I8,
-    onnx.TensorProto.UINT64: U64, onnx.TensorProto.UINT32: U32, onnx.TensorProto.UINT16: U16, onnx.TensorProto.UINT8: U8,
+    onnx.TensorProto.FLOAT: F32,
+    onnx.TensorProto.DOUBLE: F64,
+    onnx.TensorProto.FLOAT16: F16,
+    onnx.TensorProto.BFLOAT16: BF16,
+    onnx.TensorProto.FLOAT8E4M3FN: F8E4M3,
+    onnx.TensorProto.FLOAT8E5M2: F8E5M2,
+    onnx.TensorProto.INT64: I64,
+    onnx.TensorProto.INT32: I32,
+    onnx.TensorProto.INT16: I16,
+    onnx.TensorProto.INT8: I8,
+    onnx.TensorProto.UINT64: U64,
+    onnx.TensorProto.UINT32: U32,
+    onnx.TensorProto.UINT16: U16,
+    onnx.TensorProto.UINT8: U8,
     onnx.TensorProto.BOOL: BOOL,
 }
 ELEMENT_OF_DTYPE: dict[str, int] = {dtype.name: element for element, dtype in DTYPE_OF_ELEMENT.items()}
@@ -30,7 +41,7 @@ def element_dtype(element: int, where: str) -> DType:
     """The data type of an ONNX element type. Raises: UnsupportedOpError for types tilefuse has not."""
     if element not in DTYPE_OF_ELEMENT:
         known = element in onnx.TensorProto.DataType.values()
-        name = onnx.TensorProto.DataType.Name(element) if known else str(element)  # type: ignore[arg-type]
+        name = onnx.TensorProto.DataType.Name(element) if known else str(element)
         raise UnsupportedOpError(f"ONNX tensor type {name} is not supported", where=where)
     return DTYPE_OF_ELEMENT[element]
 
@@ -84,16 +95,20 @@ def _with_external_data(model: onnx.ModelProto, title: str, folder: Path | None)
     if not outside:
         return model
     if folder is None:
-        raise UserError(f"the data of tensor {outside[0].name!r} (and {len(outside) - 1} more) lies outside {title}",
-                        hint="give the path of the model file, so that its data files are found beside it")
+        raise UserError(
+            f"the data of tensor {outside[0].name!r} (and {len(outside) - 1} more) lies outside {title}",
+            hint="give the path of the model file, so that its data files are found beside it",
+        )
     for tensor in outside:
         wanted = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         try:
             external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         except (OSError, ValueError, onnx.checker.ValidationError) as cause:
             found = (folder / wanted).exists()
-            raise UserError(f"the data of tensor {tensor.name!r} of {title} should lie in {folder / wanted}, "
-                            f"{'which does not hold it' if found else 'which does not exist'}") from cause
+            raise UserError(
+                f"the data of tensor {tensor.name!r} of {title} should lie in {folder / wanted}, "
+                f"{'which does not hold it' if found else 'which does not exist'}"
+            ) from cause
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
     return model
@@ -138,8 +153,10 @@ def _check_operators(model: onnx.ModelProto, title: str) -> None:
     unknown: dict[str, None] = {}
     for _, opsets, nodes in scopes:
         if opsets.get("", 1) > newest:
-            raise UnsupportedOpError(f"{title} uses opset {opsets['']}; the newest opset of the installed onnx package "
-                                     f"({onnx.__version__}) is {newest}", hint="export the model with an older opset, or upgrade onnx")
+            raise UnsupportedOpError(
+                f"{title} uses opset {opsets['']}; the newest opset of the installed onnx package ({onnx.__version__}) is {newest}",
+                hint="export the model with an older opset, or upgrade onnx",
+            )
         for node in all_nodes(nodes):
             domain = normal_domain(node.domain)
             if (domain, node.op_type) in local:
@@ -147,7 +164,9 @@ def _check_operators(model: onnx.ModelProto, title: str) -> None:
             if domain not in opsets:
                 unknown[f"{node.op_type} of domain {domain!r}, which the model does not import"] = None
             elif not defs.has(node.op_type, opsets[domain], domain):
-                unknown[f"{domain + '.' if domain else ''}{node.op_type} (opset {opsets[domain]}, node {node.name or node.output[0]!r})"] = None
+                unknown[
+                    f"{domain + '.' if domain else ''}{node.op_type} (opset {opsets[domain]}, node {node.name or node.output[0]!r})"
+                ] = None
     if unknown:
         known = [schema.name for schema in defs.get_all_schemas() if schema.domain == ""]
         first = next(iter(unknown)).split(" ")[0]
@@ -174,8 +193,10 @@ def _check_nodes(model: onnx.ModelProto, title: str) -> None:
         try:
             onnx.checker.check_node(node, context)
         except onnx.checker.ValidationError as cause:
-            raise UserError(f"{title} is not a valid ONNX model: {str(cause).strip().splitlines()[0]}",
-                            where=f"node {node.name or next((o for o in node.output if o), '')} ({node.op_type})") from cause
+            raise UserError(
+                f"{title} is not a valid ONNX model: {str(cause).strip().splitlines()[0]}",
+                where=f"node {node.name or next((o for o in node.output if o), '')} ({node.op_type})",
+            ) from cause
 
 
 def input_shapes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], taken: frozenset[str]) -> dict[str, tuple[int, ...]]:
@@ -211,7 +232,9 @@ def _bind_names(proto: onnx.ValueInfoProto, shape: tuple[int, ...], fixed: dict[
         if dim.dim_param:
             known, giver = fixed.setdefault(dim.dim_param, (extent, proto.name))
             if known != extent:
-                raise ShapeError(f"extent {dim.dim_param!r} is {known} by the shape of {giver!r} and {extent} by the shape of {proto.name!r}")
+                raise ShapeError(
+                    f"extent {dim.dim_param!r} is {known} by the shape of {giver!r} and {extent} by the shape of {proto.name!r}"
+                )
 
 
 def _static_shape(proto: onnx.ValueInfoProto, given: Sequence[int] | None, fixed: Mapping[str, tuple[int, str]]) -> tuple[int, ...]:
@@ -219,13 +242,17 @@ def _static_shape(proto: onnx.ValueInfoProto, given: Sequence[int] | None, fixed
         return tuple(given)
     dims = _dimensions(proto)
     if dims is None:
-        raise ShapeError(f"input {proto.name!r} has no shape in the model",
-                         hint=f"give one: shapes={{{proto.name!r}: (...)}}, or --shapes {proto.name}:1x3x...")
+        raise ShapeError(
+            f"input {proto.name!r} has no shape in the model",
+            hint=f"give one: shapes={{{proto.name!r}: (...)}}, or --shapes {proto.name}:1x3x...",
+        )
     extents = [d.dim_value if d.HasField("dim_value") else fixed[d.dim_param][0] if d.dim_param in fixed else None for d in dims]
     if any(e is None for e in extents):
         example = "x".join(str(e if e is not None else 1) for e in extents)
-        raise ShapeError(f"input {proto.name!r} has dynamic extents: {_declared_text(dims)}",
-                         hint=f"give its shape: shapes={{{proto.name!r}: ({example.replace('x', ', ')},)}}, or --shapes {proto.name}:{example}")
+        raise ShapeError(
+            f"input {proto.name!r} has dynamic extents: {_declared_text(dims)}",
+            hint=f"give its shape: shapes={{{proto.name!r}: ({example.replace('x', ', ')},)}}, or --shapes {proto.name}:{example}",
+        )
     return tuple(e for e in extents if e is not None)
 
 

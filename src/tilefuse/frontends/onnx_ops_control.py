@@ -1,4 +1,5 @@
 """ONNX control flow and sequences, resolved while importing: branches chosen, loops unrolled, sequences kept as lists of values."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -49,8 +50,8 @@ def loop(n: Call) -> list[Value]:
         if results[0].array is None:
             raise n.unsupported(f"its condition after step {step} depends on data computed when running")
         going = bool(results[0].array.reshape(-1)[0])
-        carried = results[1:1 + len(carried)]
-        for values, new in zip(scanned, results[1 + len(carried):]):
+        carried = results[1 : 1 + len(carried)]
+        for values, new in zip(scanned, results[1 + len(carried) :]):
             values.append(new)
         step += 1
     if step == 0 and scanned:
@@ -138,7 +139,7 @@ def sequence_insert(n: Call) -> Value:
 def sequence_erase(n: Call) -> Value:
     have = items(n, 0)
     at = place(n, 1, len(have), len(have) - 1)
-    return Value(items=(*have[:at], *have[at + 1:]))
+    return Value(items=(*have[:at], *have[at + 1 :]))
 
 
 @onnx_op("SequenceAt")

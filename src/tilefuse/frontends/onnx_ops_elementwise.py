@@ -1,10 +1,13 @@
 """ONNX elementwise operators: arithmetic, comparison, logic, conversion, activations."""
+
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tilefuse.frontends.onnx_call import Call, onnx_op
@@ -14,16 +17,50 @@ from tilefuse.ir.scalar import NUMPY_DTYPES, Expr, call, const
 
 # ONNX operator -> scalar function applied to the one operand.
 UNARY = {
-    "Abs": "abs", "Neg": "neg", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sqrt": "sqrt", "Exp": "exp", "Log": "log",
-    "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh",
-    "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sigmoid": "sigmoid", "Reciprocal": "reciprocal",
-    "Not": "logical_not", "BitwiseNot": "bit_not", "IsNaN": "isnan",
+    "Abs": "abs",
+    "Neg": "neg",
+    "Sign": "sign",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "round",
+    "Sqrt": "sqrt",
+    "Exp": "exp",
+    "Log": "log",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Tanh": "tanh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
+    "Erf": "erf",
+    "Sigmoid": "sigmoid",
+    "Reciprocal": "reciprocal",
+    "Not": "logical_not",
+    "BitwiseNot": "bit_not",
+    "IsNaN": "isnan",
 }
 # ONNX operator -> scalar function of two broadcast operands of one type.
 BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
-    "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge",
-    "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor",
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "BitwiseAnd": "bit_and",
+    "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor",
 }
 VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
@@ -193,7 +230,9 @@ ACTIVATIONS: dict[str, Activation] = {
 def activate(n: Call, x: str, name: str, parameter: Callable[[str, float], float]) -> str:
     """The activation `name` of `x`, computed in its compute dtype."""
     work = compute_dtype(n.b.dtype_of(x))
-    return n.b.expression(lambda e: ACTIVATIONS[name](e, lambda value: const(value, work), parameter), x, dtype=n.b.dtype_of(x), name=name.lower())
+    return n.b.expression(
+        lambda e: ACTIVATIONS[name](e, lambda value: const(value, work), parameter), x, dtype=n.b.dtype_of(x), name=name.lower()
+    )
 
 
 @onnx_op(*(name for name in ACTIVATIONS if name not in ("Affine", "ScaledTanh", "Sigmoid", "Tanh")))
@@ -216,7 +255,9 @@ def prelu(n: Call) -> str:
     if n.version < 7 and len(have) == 1 and rank > 1:  # one slope a channel
         slope = n.b.reshape(slope, (*have, *(1,) * (rank - 2)))
     work = compute_dtype(n.b.dtype_of(x))
-    return n.b.expression(lambda e, s: _positive(e, lambda v: const(v, work), e, call("mul", s, e)), x, slope, dtype=n.b.dtype_of(x), name="prelu")
+    return n.b.expression(
+        lambda e, s: _positive(e, lambda v: const(v, work), e, call("mul", s, e)), x, slope, dtype=n.b.dtype_of(x), name="prelu"
+    )
 
 
 @onnx_op("Shrink")
@@ -261,6 +302,5 @@ def bit_cast(n: Call) -> str:
 
 def largest_finite(dtype: DType) -> float:
     """The largest finite value of a float type."""
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(NUMPY_DTYPES[dtype.name]).max) if dtype.bits < 32 else float(np.finfo(NUMPY_DTYPES[dtype.name]).max)
+    limits: Callable[[np.dtype], Any] = ml_dtypes.finfo if dtype.bits < 32 else np.finfo
+    return float(limits(NUMPY_DTYPES[dtype.name]).max)

@@ -1,4 +1,5 @@
 """ONNX operators with data-dependent subscripts: gathers and scatters. Known subscripts become slices where they can."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -108,8 +109,22 @@ def tensor_scatter(n: Call) -> str:
     return n.b.scatter(n[0], grid, n[1], at)
 
 
-@onnx_op("NonZero", "Unique", "NonMaxSuppression", "StringNormalizer", "TfIdfVectorizer", "StringSplit", "StringConcat", "RegexFullMatch", "ImageDecoder")
+@onnx_op(
+    "NonZero",
+    "Unique",
+    "NonMaxSuppression",
+    "StringNormalizer",
+    "TfIdfVectorizer",
+    "StringSplit",
+    "StringConcat",
+    "RegexFullMatch",
+    "ImageDecoder",
+)
 def not_expressible(n: Call) -> str:
-    reasons = {"NonZero": "the shape of its result depends on the data", "Unique": "the shape of its result depends on the data",
-               "NonMaxSuppression": "the shape of its result depends on the data", "ImageDecoder": "it decodes files"}
+    reasons = {
+        "NonZero": "the shape of its result depends on the data",
+        "Unique": "the shape of its result depends on the data",
+        "NonMaxSuppression": "the shape of its result depends on the data",
+        "ImageDecoder": "it decodes files",
+    }
     raise n.unsupported(reasons.get(n.op, "it works on text"))

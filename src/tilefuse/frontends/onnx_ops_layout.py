@@ -1,4 +1,5 @@
 """ONNX operators that only move elements, with shapes known when importing: reshape, transpose, slice, pad, concatenate ..."""
+
 from __future__ import annotations
 
 from math import prod
@@ -6,9 +7,10 @@ from math import prod
 import numpy as np
 
 from tilefuse.frontends.onnx_call import DTYPE_OF_NUMPY, Call, Value, onnx_op
+from tilefuse.frontends.onnx_model import element_dtype
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
-from tilefuse.ir.scalar import Bound, Guard, Read, const
+from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Guard, Read, const
 
 
 @onnx_op("Identity")
@@ -191,11 +193,9 @@ def trilu(n: Call) -> str:
 @onnx_op("EyeLike")
 def eye_like(n: Call) -> np.ndarray:
     """The result depends on the operand's shape only."""
-    from tilefuse.frontends.onnx_model import element_dtype
-    from tilefuse.ir.scalar import NUMPY_DTYPES
-
     dtype = element_dtype(n.attr("dtype"), n.place) if n.attr("dtype") else n.dtype(0)
-    return np.eye(*n.shape(0), k=n.attr("k", 0)).astype(NUMPY_DTYPES[dtype.name])
+    rows, columns = n.shape(0)
+    return np.eye(rows, columns, k=n.attr("k", 0), dtype=np.float64).astype(NUMPY_DTYPES[dtype.name])
 
 
 @onnx_op("ReverseSequence")

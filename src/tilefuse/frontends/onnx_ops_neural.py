@@ -1,4 +1,5 @@
 """ONNX convolutions and pooling. Paddings are made explicit pairs here, whatever `auto_pad` says."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -87,14 +88,20 @@ def max_pool(n: Call) -> list[str | None]:
     kernel, strides, pairs, dilations, ceil = pool_setting(n)
     column_major = bool(n.attr("storage_order", 0)) and len(kernel) > 1
     wanted = n.num_outputs > 1
-    y, places = n.b.pool(n[0], "max", kernel, strides, pairs, dilations, ceil, with_indices=wanted, index_space="plane" if column_major else "tensor")
+    y, places = n.b.pool(
+        n[0], "max", kernel, strides, pairs, dilations, ceil, with_indices=wanted, index_space="plane" if column_major else "tensor"
+    )
     if places is None or not column_major:
         return [y, places]
     if len(kernel) != 2:
         raise n.unsupported("column-major indices of other than 2 spatial dimensions")
     height, width = n.shape(0)[2:]
-    turned = n.b.expression(lambda p: call("add", call("mul", call("mod", p, const(width, I64)), const(height, I64)), call("floordiv", p, const(width, I64))),
-                            places, dtype=I64, name="column_major")
+    turned = n.b.expression(
+        lambda p: call("add", call("mul", call("mod", p, const(width, I64)), const(height, I64)), call("floordiv", p, const(width, I64))),
+        places,
+        dtype=I64,
+        name="column_major",
+    )
     batch, channels = n.shape(0)[:2]
     planes = n.b.reshape(n.b.iota((batch * channels,), 0, step=height * width), (batch, channels, 1, 1))
     return [y, n.b.elementwise("add", turned, planes)]
@@ -136,7 +143,10 @@ def global_lp_pool(n: Call) -> str:
 
 @onnx_op("MaxUnpool")
 def max_unpool(n: Call) -> str:
-    """The maxima written back to their places, zeros elsewhere. Places refer to the shape the strides give; a given shape adds zeros after it."""
+    """The maxima written back to their places, zeros elsewhere.
+
+    Places refer to the shape that the strides give; a given shape adds zeros after it.
+    """
     kernel = n.needed_attr("kernel_shape")
     dims = len(kernel)
     strides, pads = n.attr("strides", [1] * dims), n.attr("pads", [0] * 2 * dims)

@@ -1,4 +1,5 @@
 """ONNX matrix products: MatMul, Gemm, Einsum, and integer products as reductions of a product."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ def einsum(n: Call) -> str:
     values = [diagonals(n, n[i], terms[i]) for i in range(len(terms))]
     value, letters = values[0]
     for i, (other, more) in enumerate(values[1:], 1):
-        later = set(output).union(*(t for _, t in values[i + 1:]))
+        later = set(output).union(*(t for _, t in values[i + 1 :]))
         value, letters = pair_product(n, value, letters, other, more, later)
     gone = [d for d, c in enumerate(letters) if c not in output]
     if gone:
@@ -140,15 +141,22 @@ def pair_product(n: Call, a: str, in_a: list[str], b: str, in_b: list[str], late
     def arranged(value: str, have: list[str], order: Sequence[Sequence[str]], merged: bool) -> str:
         flat = [c for part in order for c in part]
         value = n.b.permute(value, [have.index(c) for c in flat])
-        value = n.b.broadcast_to(value, [extent[c] for c in flat]) if any(n.b.shape_of(value)[d] != extent[c] for d, c in enumerate(flat)) else value
+        value = (
+            n.b.broadcast_to(value, [extent[c] for c in flat])
+            if any(n.b.shape_of(value)[d] != extent[c] for d, c in enumerate(flat))
+            else value
+        )
         if not merged:
             return value
         return n.b.reshape(value, [*(extent[c] for c in order[0]), *(_volume(part, extent) for part in order[1:])])
 
     result = [*batch, *rows, *columns]
     if not shared:
-        left = n.b.expand_dims(arranged(a, in_a, (batch, rows), False), list(range(len(batch) + len(rows), len(result)))) if columns else arranged(
-            a, in_a, (batch, rows), False)
+        left = (
+            n.b.expand_dims(arranged(a, in_a, (batch, rows), False), list(range(len(batch) + len(rows), len(result))))
+            if columns
+            else arranged(a, in_a, (batch, rows), False)
+        )
         right = arranged(b, in_b, (batch, columns), False)
         right = n.b.expand_dims(right, list(range(len(batch), len(batch) + len(rows)))) if rows else right
         return n.b.elementwise("mul", left, right), result

@@ -1,4 +1,5 @@
 """ONNX quantisation: linear quantising and its inverse, integer products and convolutions."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

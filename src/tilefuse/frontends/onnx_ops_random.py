@@ -1,4 +1,5 @@
 """ONNX random operators: counter-based numbers, from the node's `seed` or from the framework's generator at each run."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -2,6 +2,7 @@
 
 The products with the input of all steps are one matrix product before the steps, as libraries do it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -95,7 +96,7 @@ def one_direction(n: Call, x: str, d: int, reverse: bool, batch_first: bool) -> 
 def activations(n: Call, d: int) -> list[Activate]:
     """The activation functions of direction `d`, with their parameters and the clipping of what goes in."""
     count = len(DEFAULT_ACTIVATIONS[n.op])
-    given = n.attr("activations", DEFAULT_ACTIVATIONS[n.op] * (d + 1))[d * count:(d + 1) * count]
+    given = n.attr("activations", DEFAULT_ACTIVATIONS[n.op] * (d + 1))[d * count : (d + 1) * count]
     alphas, betas = iter(n.attr("activation_alpha", [])), iter(n.attr("activation_beta", []))
     limit = n.attr("clip")
     made: list[Activate] = []
@@ -103,7 +104,11 @@ def activations(n: Call, d: int) -> list[Activate]:
         name = ACTIVATION_NAMES.get(text.lower())
         if name is None:
             raise n.unsupported(f"activation {text}")
-        made.append(_activation(n, name, next(alphas, None) if name in WITH_ALPHA else None, next(betas, None) if name in WITH_BETA else None, limit))
+        made.append(
+            _activation(
+                n, name, next(alphas, None) if name in WITH_ALPHA else None, next(betas, None) if name in WITH_BETA else None, limit
+            )
+        )
     return made
 
 
@@ -153,7 +158,9 @@ def _one_minus(n: Call, x: str) -> str:
     return n.b.expression(lambda e: call("sub", const(1.0, work), e), x, dtype=n.b.dtype_of(x), name="rest")
 
 
-def lstm_step(n: Call, now: str, state: str, cell: str, recurrence: str, bias: str | None, peephole: str | None, fs: list[Activate]) -> tuple[str, str]:
+def lstm_step(
+    n: Call, now: str, state: str, cell: str, recurrence: str, bias: str | None, peephole: str | None, fs: list[Activate]
+) -> tuple[str, str]:
     """Gates i, o, f, c; peepholes look at the cell: i and f at the old one, o at the new one."""
     b, hidden = n.b, n.shape(2)[-1]
     gates = _sum(n, now, b.matmul(state, recurrence, False, True), bias)

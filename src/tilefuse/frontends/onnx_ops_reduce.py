@@ -1,13 +1,15 @@
 """ONNX reductions, scans, sorting and normalisations. The softmax family and the norms become the same composites as from torch."""
+
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilefuse.frontends.onnx_call import Call, Value, onnx_op
 from tilefuse.frontends.onnx_model import ELEMENT_OF_DTYPE, element_dtype
 from tilefuse.frontends.onnx_ops_random import seed_of
 from tilefuse.ir.dtype import BOOL, I64, compute_dtype
-from tilefuse.ir.graph import Type
+from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import Expr, call, const
 
 # The first version of each reduction that takes its axes as an operand.
@@ -29,7 +31,18 @@ def reduction_axes(n: Call) -> list[int] | None:
     return sorted({n.axis(a, rank) for a in axes})
 
 
-@onnx_op("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
+@onnx_op(
+    "ReduceSum",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceMean",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+)
 def reduction(n: Call) -> str:
     axes, keep = reduction_axes(n), bool(n.attr("keepdims", 1))
     x, have = n[0], n.dtype(0)
@@ -111,7 +124,9 @@ def top_k(n: Call) -> list[str]:
     earlier = n.b.elementwise("logical_and", n.b.elementwise("eq", other, first), n.b.elementwise("lt", column, row))
     rank = n.b.reduce(n.b.cast(n.b.elementwise("logical_or", before, earlier), I64), "sum", [at + 1])
     slots = [count if d == at else e for d, e in enumerate(have)]
-    places = n.b.scatter(n.b.full(slots, 0, I64), rank, n.b.broadcast_to(n.b.iota([have[at] if d == at else 1 for d in range(len(have))], at), have), at)
+    places = n.b.scatter(
+        n.b.full(slots, 0, I64), rank, n.b.broadcast_to(n.b.iota([have[at] if d == at else 1 for d in range(len(have))], at), have), at
+    )
     return [n.b.gather_elements(x, places, at), places]
 
 
@@ -121,7 +136,7 @@ def top_k_library(n: Call, at: int, count: int, largest: bool) -> list[str]:
     args = (("%", 0), count, at, largest, True)
     made = []
     for result, dtype in enumerate((n.dtype(0), I64)):
-        attributes = {"args": args, "kwargs": (), "result": result}
+        attributes: dict[str, Attribute] = {"args": args, "kwargs": (), "result": result}
         made.append(n.b.library("topk", "aten.topk.default", Type(dtype, shape), (n[0],), attributes))
     return made
 
@@ -168,16 +183,20 @@ def batch_normalization(n: Call) -> list[str] | str:
         old_mean, old_var = mean, var
         mean = n.b.mean(n[0], over)
         var = n.b.variance(n[0], over, 0)
-    out = normalised(n, n[0], *(n.b.reshape(v, around) for v in (mean, var, scale, bias)), eps)
+    out = normalised(n, n[0], [n.b.reshape(v, around) for v in (mean, var, scale, bias)], eps)
     if not training:
         return out
-    running = [n.b.elementwise("add", n.b.elementwise("mul", old, momentum), n.b.elementwise("mul", n.b.cast(new, n.b.dtype_of(old)), 1 - momentum))
-               for old, new in ((old_mean, mean), (old_var, var))]
+    running = [
+        n.b.elementwise(
+            "add", n.b.elementwise("mul", old, momentum), n.b.elementwise("mul", n.b.cast(new, n.b.dtype_of(old)), 1 - momentum)
+        )
+        for old, new in ((old_mean, mean), (old_var, var))
+    ]
     return [out, *running]
 
 
-def normalised(n: Call, x: str, mean: str, var: str, scale: str, bias: str, eps: float) -> str:
-    """(x - mean) * (scale * rsqrt(var + eps)) + bias, in the compute dtype."""
+def normalised(n: Call, x: str, statistics: Sequence[str], eps: float) -> str:
+    """(x - mean) * (scale * rsqrt(var + eps)) + bias in the compute dtype; `statistics` are mean, variance, scale and bias."""
     have = n.b.dtype_of(x)
     work = compute_dtype(have)
 
@@ -186,7 +205,7 @@ def normalised(n: Call, x: str, mean: str, var: str, scale: str, bias: str, eps:
         return call("add", call("mul", call("sub", e, m), factor), c)
 
     # Statistics may have a wider type than the data; both are computed in one.
-    parts = [p if compute_dtype(n.b.dtype_of(p)) == work else n.b.cast(p, work) for p in (mean, var, scale, bias)]
+    parts = [p if compute_dtype(n.b.dtype_of(p)) == work else n.b.cast(p, work) for p in statistics]
     return n.b.expression(body, x, *parts, dtype=have, name="batch_norm")
 
 
@@ -240,7 +259,7 @@ def affine_part(n: Call, i: int, have: tuple[int, ...], axes: list[int]) -> str 
     extra = len(given) - len(wanted)
     if extra > 0 and any(e != 1 for e in given[:extra]):
         raise n.unsupported(f"operand {i} of shape {given} varies along an axis that is not normalised ({wanted})")
-    return n.b.broadcast_to(n.b.reshape(value, given[max(extra, 0):]), wanted)
+    return n.b.broadcast_to(n.b.reshape(value, given[max(extra, 0) :]), wanted)
 
 
 @onnx_op("LpNormalization")
@@ -274,7 +293,11 @@ def lrn(n: Call) -> str:
 def dropout(n: Call) -> list[str | Value]:
     """The operand itself when inferring. Training draws its mask from the framework's generator, or from `seed`."""
     have = n.shape(0)
-    training = bool(n.known(2, "whether it is training").reshape(-1)[0]) if n.version >= 12 and n.has(2) else n.version < 7 and not n.attr("is_test", 0)
+    training = (
+        bool(n.known(2, "whether it is training").reshape(-1)[0])
+        if n.version >= 12 and n.has(2)
+        else n.version < 7 and not n.attr("is_test", 0)
+    )
     if not training:
         mask_dtype = BOOL if n.version >= 10 else n.dtype(0)
         return [n.operand(0), n.b.full(have, 1, mask_dtype)] if n.num_outputs > 1 else [n.operand(0)]

@@ -1,4 +1,5 @@
 """ONNX resampling: Resize with positions and weights worked out per axis while importing, GridSample with positions from data."""
+
 from __future__ import annotations
 
 import math
@@ -9,6 +10,7 @@ import numpy as np
 from tilefuse.frontends.onnx_call import Call, Value, onnx_op
 from tilefuse.frontends.onnx_ops_gather import gather_known
 from tilefuse.ir.dtype import I64, compute_dtype
+from tilefuse.ir.scalar import Expr, call, const
 
 Weights = tuple[np.ndarray, np.ndarray]
 """Positions and weights of the taps of every output. Shapes: both [outputs, taps]"""
@@ -68,7 +70,7 @@ def source_position(n: Call, out: np.ndarray, scale: float, extent: int, outputs
         case "tf_crop_and_resize":
             start, stop = region
             if outputs > 1:
-                return start * (extent - 1) + out * (stop - start) * (extent - 1) / (outputs - 1)
+                return np.asarray(start * (extent - 1) + out * (stop - start) * (extent - 1) / (outputs - 1))
             return np.full_like(out, 0.5 * (start + stop) * (extent - 1))
     raise n.unsupported(f"coordinate_transformation_mode {mode}")
 
@@ -78,9 +80,9 @@ def nearest_positions(n: Call, at: np.ndarray) -> np.ndarray:
     mode = n.attr("nearest_mode", "round_prefer_floor" if n.version >= 11 else "floor")
     match mode:
         case "round_prefer_floor":
-            return np.ceil(at - 0.5)
+            return np.asarray(np.ceil(at - 0.5))
         case "round_prefer_ceil":
-            return np.floor(at + 0.5)
+            return np.asarray(np.floor(at + 0.5))
         case "floor":
             return np.floor(at)
         case "ceil":
@@ -149,7 +151,9 @@ def weighted(n: Call, x: str, d: int, taps: Weights) -> str:
     for t in range(places.shape[1]):
         if not weights[:, t].any():
             continue
-        factor = constant(n, weights[:, t].astype(np.float64 if work.name == "f64" else np.float32).reshape(-1, *(1,) * (rank - d - 1)), "weights")
+        factor = constant(
+            n, weights[:, t].astype(np.float64 if work.name == "f64" else np.float32).reshape(-1, *(1,) * (rank - d - 1)), "weights"
+        )
         part = n.b.elementwise("mul", gather_known(n, x, places[:, t], d), factor)
         total = part if not total else n.b.elementwise("add", total, part)
     return total
@@ -210,8 +214,6 @@ def interpolated(n: Call, positions: list[str], chosen: list[str], factors: list
 
 def tap_weight(n: Call, distance: str, mode: str, tap: int) -> str:
     """Weight of a tap at a distance known to lie in its piece of the kernel (cubic with a = -0.75)."""
-    from tilefuse.ir.scalar import Expr, call, const
-
     work, a = n.b.dtype_of(distance), -0.75
 
     def c(value: float) -> Expr:
@@ -259,8 +261,6 @@ def reflected(n: Call, place: str, extent: int, align: bool) -> str:
     if span == 0:
         return n.b.elementwise("mul", place, 0.0)
     turned = n.b.elementwise("mod", n.b.elementwise("sub", place, low), 2 * span)
-    from tilefuse.ir.scalar import Expr, call, const
-
     work = n.b.dtype_of(place)
 
     def body(t: Expr) -> Expr:

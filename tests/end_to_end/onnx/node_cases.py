@@ -1,4 +1,5 @@
 """The onnx package's node tests, which of them count for coverage, and which results no implementation can be held to."""
+
 from __future__ import annotations
 
 import contextlib

@@ -4,6 +4,7 @@ All node tests, the nine light models, and the package's small and converted mod
 which compiles nothing. The same cases on compiled host code are in `test_host_executor.py`: a fixed sample by default, all of
 them with `make test-onnx-full`.
 """
+
 from __future__ import annotations
 
 import contextlib

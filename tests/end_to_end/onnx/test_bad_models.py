@@ -1,4 +1,5 @@
 """Every way in which a model file can be wrong or unsupported gives an error that names the file, node, operator or flag."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -112,9 +113,14 @@ def test_a_named_extent_is_given_once_for_all_inputs():
         import_onnx(model, {"x": (5, 3), "z": (6, 1)})
 
 
-@pytest.mark.parametrize(("shapes", "message"), [
-    ({"y0": (2, 3)}, "no input 'y0'"), ({"x": (2,)}, "2 dimensions"), ({"x": (2, 4)}, "2x3 in the model"),
-])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"y0": (2, 3)}, "no input 'y0'"),
+        ({"x": (2,)}, "2 dimensions"),
+        ({"x": (2, 4)}, "2x3 in the model"),
+    ],
+)
 def test_shapes_that_contradict_the_model(shapes, message):
     with pytest.raises(UserError, match=message):
         import_onnx(relu_model(), shapes)
@@ -122,9 +128,11 @@ def test_shapes_that_contradict_the_model(shapes, message):
 
 def test_shape_from_an_input_asks_for_its_value():
     graph = helper.make_graph(
-        [helper.make_node("Reshape", ["x", "to"], ["y"], name="form")], "sample",
+        [helper.make_node("Reshape", ["x", "to"], ["y"], name="form")],
+        "sample",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [6]), helper.make_tensor_value_info("to", onnx.TensorProto.INT64, [2])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(ValueNeededError, match=r"node form \(Reshape, opset 21\).*'to'") as caught:
         import_onnx(model)
@@ -136,16 +144,24 @@ def test_shape_from_an_input_asks_for_its_value():
 
 def test_use_before_definition():
     nodes = [helper.make_node("Relu", ["late"], ["y"]), helper.make_node("Relu", ["x"], ["late"])]
-    graph = helper.make_graph(nodes, "sample", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])],
-                              [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])])
+    graph = helper.make_graph(
+        nodes,
+        "sample",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
+    )
     with pytest.raises(UserError, match="late"):
         import_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
 
 
 def test_operands_that_do_not_fit_name_the_node():
     weight = numpy_helper.from_array(np.ones((4, 2), np.float32), "w")
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "sample",
-                              [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])],
-                              [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)], [weight])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "sample",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [weight],
+    )
     with pytest.raises(UserError, match="product"):
         import_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
