@@ -151,6 +151,11 @@ def current() -> Trace:
     return found
 
 
+def enclosing() -> Trace | None:
+    """The trace of this context, None outside any `tracing`."""
+    return _CURRENT.get()
+
+
 @contextlib.contextmanager
 def tracing(trace: Trace) -> Iterator[Trace]:
     """Makes `trace` current in the body; at the end writes the file that `Options.trace` names and the dump's copy."""

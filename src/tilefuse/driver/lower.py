@@ -55,7 +55,8 @@ class _Lowering:
         inputs = tuple(i.name for i in graph.inputs if not i.constant)
         results = tuple(graph.results)
         values = tuple(self._values(steps).values())
-        return ProgramSpec(graph.name, self.device.kind, inputs, results, values, tuple(self.codes), tuple(steps), updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
+        return ProgramSpec(graph.name, self.device.kind, inputs, results, values, tuple(self.codes), tuple(steps),
+                           updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
 
     def _kernel_step(self, kernel: PlannedKernel) -> KernelStep:
         binding = dict(kernel.binding)

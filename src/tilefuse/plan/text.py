@@ -202,5 +202,6 @@ def _integers(text: str, where: Span) -> tuple[int, ...]:
 def _member(kind: type[E], text: str, where: Span) -> E:
     known = [member.value for member in kind]
     if text not in known:
-        raise ParseError(f"{text!r} is not a {kind.__name__.lower()}", where=where, hint=nearest(text, known) or f"one of {', '.join(known)}")
+        hint = nearest(text, known) or f"one of {', '.join(known)}"
+        raise ParseError(f"{text!r} is not a {kind.__name__.lower()}", where=where, hint=hint)
     return kind(text)

@@ -8,7 +8,8 @@ from typing import Any
 def explanation_text(explanation: Mapping[str, Any]) -> str:
     """The explanation in short lines, for a person without the command line at hand."""
     head = (f"{explanation['name']} on {explanation['device']}: {explanation['num_kernels']} kernels "
-            f"({explanation['num_distinct_kernels']} distinct, {explanation['unfused_kernels']} unfused), {len(explanation['library'])} library calls; "
+            f"({explanation['num_distinct_kernels']} distinct, {explanation['unfused_kernels']} unfused), "
+            f"{len(explanation['library'])} library calls; "
             f"{explanation['bytes'] / 2**20:.2f} MiB moved by kernels ({explanation['unfused_bytes'] / 2**20:.2f} unfused); "
             f"predicted {explanation['objective_us']:.1f} us ({explanation['unfused_us']:.1f} unfused)")
     lines = [head]

@@ -6,6 +6,7 @@ runs the prepared operations on torch's current stream. Calls may come from seve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ class Program:
         self.binaries = binaries
         plan = plan_calls(spec)
         index_by_name = {v.name: i for i, v in enumerate(spec.values)}
-        self._prepared = Prepared(spec, plan, index_by_name, self._bind(constants), self._load(), self.device, self.counts)
+        self._prepared = Prepared(spec, plan, index_by_name, self._bind(constants), self._load(), self.device, self.counts,
+                                  self.device.type == "cuda")
         value_by_name = {v.name: v for v in spec.values}
         self.arguments: tuple[Argument, ...] = tuple(
             make_argument(value_by_name[name], i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates)
@@ -137,7 +139,8 @@ class Program:
         self.counts.calls += 1
         for tensor, want in zip(tensors, self.arguments):
             if (isinstance(tensor, torch.Tensor) and tensor.dtype is want.dtype and tensor.shape == want.shape
-                    and tensor.stride() == want.strides and tensor.device == device and not (address := tensor.data_ptr()) & _MASK):
+                    and tensor.stride() == want.strides and tensor.device == device and not tensor.is_neg()
+                    and not (address := tensor.data_ptr()) & _MASK):
                 values[want.index] = tensor
             else:
                 given, tensor = tensor, self._adapt(tensor, want)

@@ -1,0 +1,262 @@
+"""The whole pipeline: model -> graph -> passes -> layouts -> plan -> kernels -> program. The only place where the parts meet.
+
+`tilefuse.compile` is `compile_model`; frontends that bring their own calling convention use `compile_graph`. `generate_sources` does all
+but the last step, for devices that need not be present.
+"""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilefuse.base import trace
+from tilefuse.base.errors import UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.explain import explanation_of
+from tilefuse.driver.in_place import separate_updates
+from tilefuse.driver.lower import lower
+from tilefuse.driver.request import noted, traced
+from tilefuse.frontends.imported import Imported
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import print_graph
+from tilefuse.ir.verify import check
+from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
+from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.layout import LibraryLayout, plan_layouts
+from tilefuse.plan.pattern import Plan
+from tilefuse.plan.text import print_plan
+from tilefuse.runtime.spec import ProgramSpec
+from tilefuse.schedule.tile import Layouts
+from tilefuse.target.catalog import describe_device, device_by_name, host_device
+from tilefuse.target.device import DeviceSpec
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Everything of a program but its machine code: the plan, the sources, and the data of its constants."""
+
+    plan: Plan
+    spec: ProgramSpec
+    constants: Mapping[str, object]
+
+    def explain(self, json: bool = False) -> Any:
+        """Why these kernels: text, or plain data with `json=True`."""
+        from tilefuse.runtime.explanation import explanation_text
+
+        data = _loads(self.spec.explanation)
+        return data if json else explanation_text(data)
+
+
+def _loads(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
+    """The executor that `where` names, and its name for the runtime.
+
+    where: "host", "cpu", "cuda", "cuda:1", a torch device; "" for the GPU if there is one, else the host.
+    Raises: UserError for another name; DeviceError where a GPU is asked for and there is none.
+    """
+    from tilefuse.runtime import cuda_api
+
+    text = str(where) or ("cuda" if cuda_api.has_device() else "host")
+    kind, _, number = text.partition(":")
+    if kind in ("host", "cpu"):
+        return host_device(), "host"
+    if kind != "cuda" or number and not number.isdigit():
+        raise UserError(f"there is no device {text!r}", hint="host, cuda or cuda:<number>; for sources only, name a target (h200)")
+    if not number:
+        number = str(_current_index())
+    found = cuda_api.describe_device(int(number))
+    return describe_device(found.name, found.arch, found.memory_bytes, dict(found.facts)), f"cuda:{number}"
+
+
+def _current_index() -> int:
+    import torch
+
+    return int(torch.cuda.current_device()) if torch.cuda.is_available() else 0
+
+
+def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
+             options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None) -> Generated:
+    """Passes, layouts, plan and sources of a graph.
+
+    Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
+    """
+    now = trace.current()
+    now.begin_dump(graph.name)
+    with now.span("verify"):
+        check(graph, f"graph @{graph.name} as given")
+    now.dump("0_given.txt", print_graph(graph))
+    context = PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants),
+                          stop_after=options.stop_after)
+    with now.span("passes"):
+        graph = separate_updates(Pipeline.parse(options.passes or DEFAULT_PIPELINE).run(graph, context))
+    now.dump("1_passed.txt", print_graph(graph))
+    given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
+    with now.span("layouts"):
+        layouts = plan_layouts(graph, given, result_layouts or {}, device, options, _library_layout(graph, device))
+    with now.span("plan") as facts:
+        plan = plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts)
+        facts.update(nodes=len(graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
+    text = print_plan(plan)
+    now.line("plan", text)
+    now.dump("2_plan.txt", text)
+    with now.span("sources"):
+        spec = lower(plan, device, options)
+    told = list(fallbacks)
+    for operator, reason in told:
+        now.event("fallback", "frontend", operator=operator, reason=reason)
+    if told:
+        now.line("fallbacks", f"{graph.name}: {len(told)} operators run in the framework: " + "; ".join(f"{o} ({r})" for o, r in told))
+    explanation = json.dumps(explanation_of(plan, spec, told, options.changed()))
+    now.dump("explanation.json", explanation)
+    kept = {v.name for v in spec.values if v.role == "constant"}
+    bound = {k: v for k, v in context.constants.items() if k in kept}
+    return Generated(plan, replace(spec, plan_text=text, explanation=explanation), bound)
+
+
+def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
+    if not any(n.category == "library" for n in graph.nodes):
+        return None
+    from tilefuse.driver.library_layouts import LibraryLayouts
+
+    return LibraryLayouts("cuda" if device.kind == "cuda" else "cpu")
+
+
+def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
+                  device: DeviceSpec | str | None = None, options: Options | None = None, fallbacks: Iterable[tuple[str, str]] = (),
+                  result_layouts: Layouts | None = None, progress: Callable[[int, int], None] | None = None) -> Any:
+    """The runnable program (`runtime.program.Program`) of a graph.
+
+    constants: data of every constant input. device: a record, an executor's name, or None for the one at hand.
+    Raises: as `generate`; ToolchainError when a compiler fails; DeviceError.
+    """
+    from tilefuse.runtime.program import Program
+
+    chosen = options or Options.from_environment()
+    if isinstance(device, DeviceSpec):
+        spec, place = device, "cuda" if device.kind == "cuda" else "host"
+    else:
+        spec, place = present_device(device or "")
+    with traced(chosen) as now, noted(f"graph @{graph.name}", spec, chosen):
+        now.line("device", f"{graph.name} for {spec.name} ({spec.arch}) on {place}")
+        made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=fallbacks,
+                        result_layouts=result_layouts)
+        with now.span("build"):
+            return Program(made.spec, made.constants, place, chosen, progress=progress)
+
+
+def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None) -> Any:
+    """The runnable program of what a frontend imported. Raises: as `compile_graph`."""
+    return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
+                         fallbacks=imported.fallbacks)
+
+
+def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
+    """The graph of a model: an ONNX file (path, bytes, ModelProto), a torch module or function, an exported program, or a graph.
+
+    Raises: UserError for what is none of these, or for a torch module without example inputs; errors of the frontend.
+    """
+    if isinstance(model, Imported):
+        return model
+    if isinstance(model, Graph):
+        return Imported(model)
+    if isinstance(model, str | os.PathLike | bytes) or type(model).__name__ == "ModelProto":
+        from tilefuse.frontends.onnx_import import import_onnx
+
+        return import_onnx(model, shapes)
+    return _import_exported(_export(model, example_inputs))
+
+
+def _export(model: Any, example_inputs: Sequence[Any] | None) -> Any:
+    """The exported program of a torch module or function. Raises: UserError."""
+    if type(model).__name__ == "ExportedProgram":
+        return model
+    import torch
+
+    if not isinstance(model, torch.nn.Module) and not callable(model):
+        raise UserError(f"cannot compile a {type(model).__name__}",
+                        hint="give an ONNX file, a torch.nn.Module or function with example inputs, or a tilefuse graph")
+    if example_inputs is None:
+        raise UserError("a torch model is compiled for the shapes of its example inputs, and none were given",
+                        hint="tilefuse.compile(model, (x, y))")
+    given = tuple(example_inputs) if isinstance(example_inputs, list | tuple) else (example_inputs,)
+    module = model if isinstance(model, torch.nn.Module) else _as_module(model)
+    with torch.no_grad():
+        return torch.export.export(module, given)
+
+
+def _as_module(function: Callable[..., Any]) -> Any:
+    """A module whose forward is `function` (torch.export takes modules only)."""
+    import torch
+
+    class Function(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, *arguments: Any) -> Any:
+            return function(*arguments)
+
+    return Function()
+
+
+def _import_exported(exported: Any) -> Imported:
+    from tilefuse.frontends.torch_fx import import_exported
+
+    return import_exported(exported.run_decompositions({}), exported.graph_module.__class__.__name__.lower())
+
+
+def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
+                  shapes: Mapping[str, Sequence[int]] | None = None, target: str = "", **options: Any) -> Any:
+    """A callable program of a model; see `tilefuse.compile`.
+
+    target: a device that need not be present: the result then holds plan and sources and cannot be called.
+    Raises: UserError and its kinds for what is wrong with the model or the options; ToolchainError; DeviceError.
+    """
+    if target:
+        return generate_sources(model, example_inputs, device=target, shapes=shapes, **options)
+    chosen = Options.from_environment().with_overrides(**options)
+    exported = None if isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto" \
+        else _export(model, example_inputs)
+    imported = import_model(model, shapes=shapes) if exported is None else _import_exported(exported)
+    place = device if device is not None or exported is None else _place_of(exported)
+    program = compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=place, options=chosen,
+                            fallbacks=imported.fallbacks)
+    if exported is None:
+        return program
+    from torch.utils import _pytree as pytree
+
+    from tilefuse.driver.model import CompiledModel
+
+    def flatten(arguments: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
+        leaves: list[Any] = pytree.tree_leaves((arguments, named))
+        return leaves
+
+    def rebuild(outputs: list[Any]) -> Any:
+        return pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
+
+    return CompiledModel(program, imported, rebuild, flatten)
+
+
+def _place_of(exported: Any) -> str:
+    """Where the example inputs and weights of an exported program lie."""
+    tensors = [*exported.state_dict.values(), *(n.meta["val"] for n in exported.graph.nodes if n.op == "placeholder")]
+    return next((str(t.device) for t in tensors if getattr(t, "is_cuda", False)), "host")
+
+
+def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *, device: str | DeviceSpec,
+                     shapes: Mapping[str, Sequence[int]] | None = None, **options: Any) -> Generated:
+    """Plan and sources of a model for a device that need not be present; nothing is built or loaded.
+
+    device: the name of a known device ("h200"), of an executor at hand ("host", "cuda"), or a record.
+    Raises: OptionError for an unknown device or option; as `generate`.
+    """
+    chosen = Options.from_environment().with_overrides(**options)
+    if isinstance(device, str):
+        at_hand = device.partition(":")[0] in ("cuda", "cpu")
+        device = present_device(device)[0] if at_hand else device_by_name(device)
+    imported = import_model(model, example_inputs, shapes=shapes)
+    with traced(chosen), noted(f"graph @{imported.graph.name}", device, chosen):
+        return generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=chosen,
+                        fallbacks=imported.fallbacks)

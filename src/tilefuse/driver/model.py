@@ -1,0 +1,76 @@
+"""A compiled model: a program in the clothes of its source, with the source's arguments and outputs.
+
+The program takes and gives plain tensors; a torch module may also take numbers, give back its arguments, or give tensors whose
+dimensions are permuted or expanded views. `Imported.outputs` says how.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilefuse.frontends.imported import Imported, Output
+from tilefuse.runtime.program import Program
+from tilefuse.runtime.spec import KernelCode, ProgramSpec
+
+
+class CompiledModel:
+    """A callable with the signature of the module or function it was made from. `program` does the work.
+
+    rebuild: puts the flat list of outputs back into the source's structure (tuple, dict, single tensor).
+    """
+
+    def __init__(self, program: Program, imported: Imported, rebuild: Callable[[list[Any]], Any] | None = None,
+                 flatten: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]] | None = None) -> None:
+        self.program = program
+        self._arguments = imported.arguments
+        self._outputs = imported.outputs
+        self._rebuild = rebuild
+        self._flatten = flatten
+
+    @property
+    def spec(self) -> ProgramSpec:
+        """The program as plain data."""
+        return self.program.spec
+
+    @property
+    def kernels(self) -> tuple[KernelCode, ...]:
+        """The kernels' sources and launches."""
+        return self.program.kernels
+
+    def explain(self, json: bool = False) -> Any:
+        """Why these kernels: text, or plain data with `json=True`."""
+        return self.program.explain(json=json)
+
+    def source(self, kernel: str | None = None) -> str:
+        """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
+        return self.program.source(kernel)
+
+    def save(self, path: str) -> None:
+        """Writes the program (with plain tensors in and out) to one file. Raises: UserError when it cannot be written."""
+        self.program.save(path)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Runs the model. Raises: as `Program.__call__`."""
+        flat = list(self._flatten(arguments, named)) if self._flatten is not None else list(arguments)
+        if self._flatten is None and named:
+            return self._restored(flat, self.program(*flat, **named))
+        tensors = [a for a, name in zip(flat, self._arguments) if name is not None] if self._arguments else flat
+        return self._restored(flat, self.program(*tensors))
+
+    def _restored(self, flat: Sequence[Any], results: list[Any]) -> Any:
+        outputs = [restore(o, results, flat) for o in self._outputs] if self._outputs else results
+        return outputs if self._rebuild is None else self._rebuild(outputs)
+
+
+def restore(output: Output, results: Sequence[Any], arguments: Sequence[Any]) -> Any:
+    """One output of the source from the program's results and the call's arguments."""
+    if output.argument is not None:
+        return arguments[output.argument]
+    if output.result is None:
+        return output.literal
+    tensor = results[output.result]
+    if output.permutation is not None:
+        tensor = tensor.permute(output.permutation)
+    if output.expanded is not None:
+        tensor = tensor.expand(output.expanded)
+    return tensor.to(output.device) if output.device and tensor.device.type != output.device else tensor

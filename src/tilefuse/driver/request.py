@@ -1,0 +1,34 @@
+"""What an entry point adds around a compile: the trace of the options, and the request in the notes of an error."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilefuse.base import trace
+from tilefuse.base.errors import CompilerError
+from tilefuse.base.options import Options
+from tilefuse.target.device import DeviceSpec
+
+
+@contextmanager
+def traced(options: Options) -> Iterator[trace.Trace]:
+    """A trace for one compile under `options`; inside another compile's trace, that one."""
+    outer = trace.enclosing()
+    if outer is not None:
+        yield outer
+        return
+    with trace.tracing(trace.Trace(options)) as made:
+        yield made
+
+
+@contextmanager
+def noted(what: str, device: DeviceSpec, options: Options) -> Iterator[None]:
+    """Adds the request once to an error that leaves the body: what was compiled, for which device, with which options."""
+    try:
+        yield
+    except CompilerError as error:
+        changed = ", ".join(f"{k}={v!r}" for k, v in options.changed().items())
+        note = f"while compiling {what} for {device.name}" + (f" with {changed}" if changed else "")
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
