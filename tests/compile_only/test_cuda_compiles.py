@@ -1,0 +1,55 @@
+"""Printed CUDA sources compile on their own, without a GPU: through NVRTC with no include path, and through nvcc as single files.
+
+The resource report shows that register arrays are registers: a stack frame would mean local memory.
+"""
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.codegen.sample_kernels import samples
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.target.device import H200
+
+SAMPLES = samples()
+# Kernels that use clusters or asynchronous bulk copies need compute capability 9.0.
+HOPPER = {"cluster_sum", "cluster_exchange", "bulk_reverse"}
+
+
+def _architectures() -> list[tuple[str, str]]:
+    return [(name, arch) for name in sorted(SAMPLES) for arch in ("sm_80", "sm_90a", "sm_100a") if arch != "sm_80" or name not in HOPPER]
+
+
+@functools.cache
+def _supported(arch: str) -> bool:
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    _, known = nvrtc.nvrtcGetSupportedArchs()
+    return int(re.sub(r"\D", "", arch)) in known
+
+
+@pytest.mark.parametrize(("name", "arch"), _architectures())
+def test_nvrtc_compiles_without_include_path(name: str, arch: str) -> None:
+    """The source includes nothing and needs no option but the architecture."""
+    core = pytest.importorskip("cuda.core")
+    if not _supported(arch):
+        pytest.skip(f"this NVRTC does not know {arch}")
+    source = print_cuda(SAMPLES[name].kernel, H200)
+    program = core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17"))
+    assert program.compile("cubin").code
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_nvcc_compiles_alone_and_keeps_arrays_in_registers(name: str, tmp_path: Path) -> None:
+    """No stack frame and no spills, on sm_90a."""
+    source = tmp_path / f"{name}.cu"
+    source.write_text(print_cuda(SAMPLES[name].kernel, H200))
+    done = subprocess.run(["nvcc", "-arch=sm_90a", "-Xptxas", "-v", "-c", str(source), "-o", str(tmp_path / "out.o")],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in done.stderr
