@@ -46,6 +46,7 @@ class Prepared:
     functions: Sequence[Any]
     device: torch.device
     counts: Counts
+    on_gpu: bool
 
 
 class Frame:
@@ -79,7 +80,7 @@ class Frame:
     def clear(self) -> None:
         """Forgets the call's tensors; constants stay."""
         self.values[:] = self.template
-        if self.prepared.device.type != "cpu":
+        if self.prepared.on_gpu:
             self.arena = None
 
     def _bind_constants(self) -> None:
@@ -99,7 +100,7 @@ class Frame:
         plan, spec = self.prepared.plan, self.prepared.spec
         value_by_name = {v.name: v for v in spec.values}
         if plan.memory.arena_bytes:
-            if self.prepared.device.type == "cpu":
+            if not self.prepared.on_gpu:
                 # Kept between calls: fresh pages cost more than most kernels.
                 self._take_arena()
             else:
@@ -173,7 +174,7 @@ class Frame:
     def _kernel(self, number: int, step: KernelStep, stream: int) -> Operation:
         first, _ = self.prepared.plan.step_slots[number]
         function = self.prepared.functions[step.kernel]
-        if self.prepared.device.type == "cpu":
+        if not self.prepared.on_gpu:
             return functools.partial(function, self.table.ctypes.data + 8 * first, self.report, REPORT_BYTES)
         launch = self.prepared.spec.kernels[step.kernel].launch
         call, kept = prepare_launch(function, launch, stream, self._addresses.ctypes.data + 8 * first)
