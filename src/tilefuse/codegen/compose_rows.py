@@ -14,11 +14,11 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL, DType
-from tilefuse.ir.ops import MONOIDS
+from tilefuse.ir.ops import MONOIDS, flops_of
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.choose import Rows, stages
-from tilefuse.schedule.domain import Instance
+from tilefuse.schedule.choose import KEPT_BYTES_PER_THREAD, Rows, stages
+from tilefuse.schedule.domain import Instance, Touch
 
 
 @dataclass
@@ -128,7 +128,7 @@ def _lane_env(state: RowState, vector: Affine, width: int, base: int = 0) -> dic
 
 def _needed(state: RowState, keys: list[int]) -> list[int]:
     e = state.writer.emitter
-    done = {i.key for i in state.writer.domain.instances if e.find(i.key) is not None}
+    done = {i.key for i in state.writer.domain.instances if e.find(i.key) is not None} | set(state.writer.chunk_values)
     return [i.key for i in reachable(state.writer.domain, keys, done)]
 
 
@@ -179,19 +179,19 @@ def _walk(state: RowState, bodies: list[object], bounded_rows: bool = False) -> 
                and not t.offset.axes() - reduced - set(domain.kept)]
     for instance, running in w.running:
         e.emit(Assign(running, MONOIDS[instance.node.detail].identity(running.dtype)[0]))
-    if state.vectors:
+    if state.vectors and (c.on_chip or c.batch == 1):
         with e.loop("chunk", c.chunks, unroll=w.unroll and c.on_chip) as chunk:
             vector = e.let("vector", vector_at(state, chunk), _vector_extent(state))
             rows = state.row_bounds if bounded_rows else []
             with e.when([Bound(vector, 0, state.vectors), *rows]):
                 _narrow(e, vector, state.vectors)
                 env = _lane_env(state, vector, c.vector)
-                full_env = env | state.kept_env
-                vectors = [t for t in missing if c.vector > 1 and w.runs(t, c.vector, state.lane, full_env)]
-                local = [w.held(t, 1, c.vector, True, step=True) for t in vectors]
+                local = _step_arrays(state, missing, env, 1)
                 for h in local:
-                    w.fill(h, number(0), full_env, state.lane)
+                    w.fill(h, number(0), env | state.kept_env, state.lane)
                 yield chunk, env, c.vector, [*state.held, *local]
+    elif state.vectors:
+        yield from _walk_in_batches(state, missing, state.row_bounds if bounded_rows else [])
     if state.tail:
         e.emit(Comment(f"the last {state.tail} elements of the row do not fill a vector"))
         base = state.vectors * c.vector
@@ -199,6 +199,36 @@ def _walk(state: RowState, bodies: list[object], bounded_rows: bool = False) -> 
         last = [Bound(state.part, c.split - 1, c.split)] if c.split > 1 else []
         with e.loop("rest", state.tail) as rest, e.when([*rows, *last]):
             yield number(0), _lane_env(state, rest, 1, base), 1, []
+
+
+def _step_arrays(state: RowState, missing: list[Touch], env: dict[str, Affine], batch: int) -> list[Held]:
+    w, c = state.writer, state.choice
+    vectors = [t for t in missing if c.vector > 1 and w.runs(t, c.vector, state.lane, env | state.kept_env)]
+    return [w.held(t, batch, c.vector, True, step=batch == 1) for t in vectors]
+
+
+def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -> Iterator[tuple[Affine, dict[str, Affine], int, list[Held]]]:
+    """A streamed row, `batch` vectors at a time: their loads are all in flight before the first is used."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    with e.loop("chunk", -(-c.chunks // c.batch)) as outer:
+        probe = _lane_env(state, axis("vector_probe"), c.vector)
+        local = _step_arrays(state, missing, probe, c.batch)
+        for load in (True, False):
+            with e.loop("inner", c.batch, unroll=w.unroll) as inner:
+                chunk = outer * c.batch + inner
+                vector = e.let("vector", vector_at(state, chunk), _vector_extent(state) + c.batch * c.threads)
+                bounds = [Bound(vector, 0, state.vectors)]
+                if c.chunks % c.batch and max(c.split, c.cluster) > 1:
+                    bounds.append(Bound(chunk, 0, c.chunks))
+                with e.when(bounds + ([] if load else rows)):
+                    _narrow(e, vector, state.vectors)
+                    env = _lane_env(state, vector, c.vector)
+                    if load:
+                        for h in local:
+                            w.fill(h, inner, env | state.kept_env, state.lane)
+                    else:
+                        yield inner, env, c.vector, local
 
 
 def _stage(state: RowState, group: list[Instance]) -> None:
@@ -212,7 +242,10 @@ def _stage(state: RowState, group: list[Instance]) -> None:
     parts: dict[int, list[list[Reg]]] = {}
     for i in group:
         parts[i.key] = _declare_parts(state, i, 1 if i.node.detail == "m2" else c.lanes)
-    bodies = [w.domain.instances[k].body for k in _needed(state, [u for i in group for u in i.uses])] + [i.body for i in group]
+    needed = _needed(state, [u for i in group for u in i.uses])
+    bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
+    keep = _worth_keeping(state, needed, group)
+    arrays = {k: _declare_array(state, w.domain.instances[k]) for k in keep}
     for chunk, env, width, held in _walk(state, bodies):
         chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail == "m2" and width > 1}
         _hoist_lane_free(state, bodies, env, held)
@@ -223,12 +256,45 @@ def _stage(state: RowState, group: list[Instance]) -> None:
                     e.emit(Assign(Reg(chunk_values[i.key].name, chunk_values[i.key].dtype, v), e.expression(i.body)))
                 else:
                     _accumulate(state, i, parts[i.key], v, width)
+            for k, array in arrays.items():
+                e.emit(Assign(Reg(array.name, array.dtype, chunk * c.vector + v), e.value(k)))
         for i in group:
             if i.key in chunk_values:
                 _merge_chunk(state, i, parts[i.key][0], chunk_values[i.key], width)
     for i in group:
         _combine_lanes(state, i, parts[i.key])
     _combine_threads(state, group, {k: p[0] for k, p in parts.items()})
+    w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
+
+
+# A value of at least this many operations is kept in registers rather than computed again (an exponential takes 8 instructions).
+KEEP_FLOPS = 6
+
+
+def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) -> list[int]:
+    """Costly values of every element that a later stage uses again: held in registers while the budget lasts."""
+    w, c = state.writer, state.choice
+    if not c.on_chip or state.tail or not w.unroll:
+        return []
+    instances = w.domain.instances
+    later = [i for i in instances if i.key > max(g.key for g in group)]
+    wanted: list[int] = []
+    room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
+    for k in needed:
+        i = instances[k]
+        size = i.node.type.dtype.itemsize * c.chunks * c.vector
+        used_later = any(k in i.uses for i in later)
+        if k not in w.chunk_values and used_later and _varies(w, k) and not i.serial and flops_of(i.body) >= KEEP_FLOPS and size <= room:
+            wanted.append(k)
+            room -= size
+    return wanted
+
+
+def _declare_array(state: RowState, i: Instance) -> Reg:
+    e, c = state.writer.emitter, state.choice
+    array = Reg(e.fresh(i.node.name + "_v"), i.node.type.dtype)
+    e.emit(Declare(array.name, array.dtype, c.chunks * c.vector))
+    return array
 
 
 def _hoist_lane_free(state: RowState, bodies: list[object], env: dict[str, Affine], held: list[Held]) -> None:

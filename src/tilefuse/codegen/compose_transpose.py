@@ -52,16 +52,16 @@ def _read_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pit
     width = c.read_vector
     across = c.columns // width
     steps = -(-c.rows * across // c.threads)
-    extents = e.extents
     arrays = {t: e.fresh(t.value + "_v") for t in tiles}
     for t, array in arrays.items():
         e.emit(Declare(array, t.dtype, steps * width))
 
     def place(step: Affine) -> tuple[Affine, Affine, Affine, Affine]:
         item = e.let("item", step * c.threads + axis("thread"), steps * c.threads)
-        r = e.let("r", item % across * width, c.columns)
+        # Positions stay sums with the vector width as a factor, so that alignment can be read off them.
+        r = e.let("r_vector", item % across, across) * width
         w = e.let("w", item // across, -(-steps * c.threads // across))
-        return r, w, e.let("r_at", first_r + r, extents["block"] * c.columns + reads), e.let("w_at", first_w + w, extents["block"] * c.rows + writes)
+        return r, w, first_r + r, first_w + w
 
     with e.loop("step", steps, unroll=True) as step:
         r, w, r_at, w_at = place(step)
@@ -82,15 +82,13 @@ def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pi
     width = c.write_vector
     across = c.rows // width
     steps = -(-c.columns * across // c.threads)
-    extents = e.extents
     lane = e.fresh("lane_")
     bodies = [i.body for i in domain.instances]
     with e.loop("step", steps, unroll=True) as step:
         item = e.let("item", step * c.threads + axis("thread"), steps * c.threads)
-        w = e.let("w", item % across * width, c.rows)
+        w = e.let("w_vector", item % across, across) * width
         r = e.let("r", item // across, -(-steps * c.threads // across))
-        w_at = e.let("w_at", first_w + w, extents["block"] * c.rows + writes)
-        r_at = e.let("r_at", first_r + r, extents["block"] * c.columns + reads)
+        w_at, r_at = first_w + w, first_r + r
         with e.when([Bound(r, 0, c.columns), Bound(w_at, 0, writes - width + 1), Bound(r_at, 0, reads)]):
             env = batch_env | {c.read_axis: r_at, c.write_axis: w_at + axis(lane)}
             held = []

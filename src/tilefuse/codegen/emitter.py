@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Assign, Buffer, Comment, Declare, For, If, KExpr, Let, Load, Reg, Stmt
 from tilefuse.ir.affine import Affine, axis, number, simplify, substitute
-from tilefuse.ir.dtype import BOOL, I64, DType
+from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.ops import MONOIDS, dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
-from tilefuse.schedule.domain import Domain, Instance, Resolved, Touch, Use, resolved_walk
+from tilefuse.schedule.domain import Domain, Instance, Resolved, Touch, Use, resolved_dtype, resolved_walk
 
 # Names that generated code must not use for the user's values: C++ keywords, and what the printers declare.
 RESERVED = frozenset("""alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else enum
@@ -315,29 +315,3 @@ def _under_guard(body: Resolved, leaf: Resolved) -> bool:
         elif isinstance(e, Touch):
             stack.extend(d for d, _, _ in e.dynamic)
     return True
-
-
-def resolved_dtype(body: Resolved, domain: Domain) -> DType:
-    """The dtype of a resolved body, its leaves' dtypes taken from the domain."""
-    match body:
-        case Const(_, dtype) | Touch(_, dtype, _, _):
-            return dtype
-        case Use(key):
-            return domain.instances[key].node.type.dtype
-        case Index():
-            return I64
-        case Guard(_, then, _):
-            return resolved_dtype(then, domain)  # type: ignore[arg-type]
-        case Call(fn, args):
-            from tilefuse.ir.dtype import DTYPES
-            from tilefuse.ir.ops import SCALAR_OPS
-
-            if fn in DTYPES:
-                return DTYPES[fn]
-            if fn == "select":
-                return resolved_dtype(args[1], domain)  # type: ignore[arg-type]
-            op = SCALAR_OPS[fn]
-            if op.result == "same":
-                return resolved_dtype(args[0], domain)  # type: ignore[arg-type]
-            return DTYPES.get(op.result, BOOL)
-    raise InternalError(f"not a resolved expression: {body!r}")

@@ -105,7 +105,9 @@ def softmax(b: Rewriter, node: Node) -> tuple[str, ...]:
     top = _reduced(b, "max", x, at)
     grown = b.expression(lambda v, m: call("exp", call("sub", v, m)), x, top, dtype=work, name="exp")
     total = _reduced(b, "sum", grown, at)
-    return (b.expression(lambda e, s: call("div", e, s), grown, total, dtype=node.type.dtype, name="softmax"),)
+    # One division a row: the sum lies between 1 and the row's length, so its reciprocal is safe and within one rounding.
+    inverse = b.expression(lambda s: call("reciprocal", s), total, dtype=work, name="inverse")
+    return (b.expression(lambda e, r: call("mul", e, r), grown, inverse, dtype=node.type.dtype, name="softmax"),)
 
 
 @expansion

@@ -46,7 +46,8 @@ class Transpose:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Reduced axes run along memory: `threads` lanes a row, `rows` rows a block, `cluster` blocks a row, `split` blocks a row
-    that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages.
+    that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
+    `batch` vectors are loaded at a time. `lanes`: accumulators a thread.
     """
 
     kept_order: tuple[str, ...]
@@ -59,6 +60,7 @@ class Rows:
     split: int
     on_chip: bool
     lanes: int
+    batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,7 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     if domain.has_scan:
         return Rejected(Reason.SHARED_MEMORY, f"a scanned row of {length} elements does not fit the registers of a cluster")
     threads = 1024
-    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2))
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2), 4)
 
 
 def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int) -> Rows:
@@ -272,7 +274,7 @@ def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
     wanted_blocks = device.num_multiprocessors * 8
     while domain.num_kept * split * 2 <= wanted_blocks and vectors // (split * 2) >= threads * 4:
         split *= 2
-    return Rows(kept, reduced, width, threads, 1, -(-vectors // (threads * split)), 1, split, False, min(width, 4))
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // (threads * split)), 1, split, False, min(width, 4), 4)
 
 
 def _columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:

@@ -15,8 +15,10 @@ from typing import Union
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import Affine, Extents, axis, delinearise, linearise, row_major_strides, simplify, substitute
-from tilefuse.ir.dtype import DType
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, walk
 from tilefuse.schedule.tile import Layouts
 
@@ -563,3 +565,26 @@ def _unguarded_reads(bodies: Sequence[Expr | None]) -> list[Read]:
             case Lookup(_, subscripts):
                 stack = list(subscripts) + stack
     return found
+
+
+def resolved_dtype(body: Resolved, domain: Domain) -> DType:
+    """The dtype of a resolved body, its leaves' dtypes taken from the domain."""
+    match body:
+        case Const(_, dtype) | Touch(_, dtype, _, _):
+            return dtype
+        case Use(key):
+            return domain.instances[key].node.type.dtype
+        case Index():
+            return I64
+        case Guard(_, then, _):
+            return resolved_dtype(then, domain)  # type: ignore[arg-type]
+        case Call(fn, args):
+            if fn in DTYPES:
+                return DTYPES[fn]
+            if fn == "select":
+                return resolved_dtype(args[1], domain)  # type: ignore[arg-type]
+            op = SCALAR_OPS[fn]
+            if op.result == "same":
+                return resolved_dtype(args[0], domain)  # type: ignore[arg-type]
+            return DTYPES.get(op.result, BOOL)
+    raise InternalError(f"not a resolved expression: {body!r}")

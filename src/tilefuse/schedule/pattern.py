@@ -9,6 +9,7 @@ from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
 from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose, choose
 from tilefuse.schedule.domain import Domain, find_domain
+from tilefuse.schedule.two_pass import two_pass
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -47,8 +48,8 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
     return schedule_graph(inner, layouts, device)
 
 
-def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
-    """As `schedule_pattern`, for a pattern given as a graph of its own."""
+def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | None = None) -> TileProgram | Rejected:
+    """As `schedule_pattern`, for a pattern given as a graph of its own. `wanted`: a choice made by hand or by a tuner."""
     empty = [n for n in inner.nodes if 0 in n.type.shape or any(e == 0 for _, e in n.over)]
     if empty and len(inner.nodes) > 1:
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{empty[0].name} is empty")
@@ -58,9 +59,11 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec) -> TilePr
         return domain
     if len(domain.instances) > 3 * len(inner.nodes) + 16:
         return Rejected(Reason.RECOMPUTATION, f"{len(inner.nodes)} nodes would be computed at {len(domain.instances)} places")
-    choice = choose(domain, device)
+    choice = wanted or choose(domain, device)
     if isinstance(choice, Rejected):
         return choice
+    if getattr(choice, "on_chip", False):
+        domain = two_pass(domain)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
     moved = traffic(domain, sizes)
     return TileProgram(
