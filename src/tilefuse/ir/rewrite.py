@@ -1,0 +1,98 @@
+"""Rewriting aids on whole nodes and graphs: renaming, sorting, canonical names. Scalar trees have theirs in `scalar.py`."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import axis
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.scalar import rename_reads, substitute_axes
+
+
+def rename_operands(node: Node, names: Mapping[str, str]) -> Node:
+    """`node` reading `names[v]` for every key v of `names` that it reads; `node` itself if it reads none."""
+    body = None if node.body is None else rename_reads(node.body, names)
+    target = tuple(rename_reads(t, names) for t in node.target)
+    operands = tuple(names.get(v, v) for v in node.operands)
+    if body is node.body and operands == node.operands and all(a is b for a, b in zip(target, node.target, strict=True)):
+        return node
+    return replace(node, body=body, target=target, operands=operands)
+
+
+def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """`graph` with inputs, nodes and all uses renamed; `graph` itself if no key of `names` occurs in it.
+
+    Requires: the new names clash neither with each other nor with the names kept.
+    """
+    if not any(name in names for name in graph.type_by_name):
+        return graph
+
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    return Graph(
+        graph.name,
+        tuple(replace(i, name=new(i.name)) for i in graph.inputs),
+        tuple(replace(rename_operands(n, names), name=new(n.name)) for n in graph.nodes),
+        tuple(new(r) for r in graph.results),
+        tuple((new(target), new(value)) for target, value in graph.updates),
+    )
+
+
+def rename_axes(node: Node, names: Mapping[str, str]) -> Node:
+    """`node` with its axes renamed everywhere. Requires: the new names are distinct from the axes kept."""
+    by_axis = {old: axis(new) for old, new in names.items()}
+    return replace(
+        node,
+        axes=tuple(names.get(a, a) for a in node.axes),
+        over=tuple((names.get(a, a), extent) for a, extent in node.over),
+        along=names.get(node.along, node.along),
+        body=None if node.body is None else substitute_axes(node.body, by_axis),
+        target=tuple(substitute_axes(t, by_axis) for t in node.target),
+    )
+
+
+def in_topological_order(graph: Graph) -> Graph:
+    """`graph` with every node after those it reads, the order kept where it allows; `graph` itself if it is in order.
+
+    Raises: InternalError where nodes read each other in a circle.
+    """
+    position = {node.name: n for n, node in enumerate(graph.nodes)}
+    if all(position.get(value, -1) < n for n, node in enumerate(graph.nodes) for value in node.reads()):
+        return graph
+    sorter = TopologicalSorter({node.name: [v for v in node.reads() if v in position] for node in graph.nodes})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise InternalError(f"nodes read each other in a circle: {' -> '.join(error.args[1])}", where=f"@{graph.name}") from error
+    order: list[Node] = []
+    ready: list[str] = []
+    while sorter.is_active():
+        ready = sorted([*ready, *sorter.get_ready()], key=lambda name: position[name])
+        first, ready = ready[0], ready[1:]
+        order.append(graph.node_by_name[first])
+        sorter.done(first)
+    return replace(graph, nodes=tuple(order))
+
+
+def without_nodes(graph: Graph, dropped: frozenset[str]) -> Graph:
+    """`graph` without the named nodes; `graph` itself if there are none. Requires: nothing kept uses them."""
+    if not dropped:
+        return graph
+    return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in dropped))
+
+
+def canonical(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The graph with values and axes renamed by their position, and the new name of every value.
+
+    Two graphs that are equal up to names have the same canonical graph, so it serves as a key of what is made from them.
+    """
+    names = {i.name: f"x{n}" for n, i in enumerate(graph.inputs)} | {node.name: f"v{n}" for n, node in enumerate(graph.nodes)}
+    renamed = rename_values(replace(graph, name="g"), names)
+    nodes = []
+    for node in renamed.nodes:
+        axes = {name: f"a{n}" for n, name in enumerate(node.extents)}
+        nodes.append(replace(rename_axes(node, axes), span=None) if axes else replace(node, span=None))
+    return replace(renamed, nodes=tuple(nodes)), names
