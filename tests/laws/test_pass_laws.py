@@ -94,11 +94,6 @@ def agree(before: Graph, after: Graph, seed: int, exact: bool) -> None:
             np.testing.assert_allclose(wide_c, wide_a, rtol=8 * unit, atol=8 * unit)
 
 
-def with_constants(graph: Graph, seed: int) -> tuple[Graph, PassContext]:
-    """The graph, and a context for it."""
-    return graph, PassContext(verify=2)
-
-
 @BY_NAME
 @BY_GRAPH
 def test_a_pass_keeps_the_graph_verified_and_its_meaning(name: str, graph_name: str) -> None:

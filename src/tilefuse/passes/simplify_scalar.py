@@ -38,9 +38,8 @@ class Rule:
     doc: str
 
 
-COMMUTATIVE = frozenset({
-    "add", "mul", "maximum", "minimum", "fmax", "fmin", "eq", "ne", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor",
-})
+EXTREMA = frozenset({"maximum", "minimum", "fmax", "fmin"})
+COMMUTATIVE = EXTREMA | {"add", "mul", "eq", "ne", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"}
 
 RULES: list[Rule] = []
 RuleFunction = Callable[[Expr, Types], Expr | None]
@@ -399,13 +398,18 @@ def _converted_constant(c: Const, to: DType) -> Expr | None:
     return const(bool(value) if to == BOOL else value, to)
 
 
-@rule("add(1.0:f32, %x[])", "mul(2:i32, %n[])", "maximum(0.0:f32, %x[])", "minimum(1.0:f32, %x[])", "fmax(1.0:f32, %x[])",
+@rule("add(1.0:f32, %x[])", "mul(2:i32, %n[])", "maximum(2.0:f32, %x[])", "minimum(1.0:f32, %x[])", "fmax(1.0:f32, %x[])",
       "fmin(1.0:f32, %x[])", "eq(1.0:f32, %x[])", "ne(1.0:f32, %x[])", "logical_and(true:bool, %b[])", "bit_and(3:i32, %n[])",
       "bit_or(3:i32, %n[])", "bit_xor(3:i32, %n[])")
 def constant_on_the_right(e: Expr, types: Types) -> Expr | None:
-    """c + x -> x + c for commutative functions, so that equal expressions look equal."""
+    """c + x -> x + c for commutative functions, so that equal expressions look equal.
+
+    Not for the extremum with 0.0: which of two zeros it gives is not defined, but should not change either.
+    """
     match e:
         case Call(fn, (Const() as c, x)) if fn in COMMUTATIVE and not isinstance(x, Const):
+            if fn in EXTREMA and c.dtype.is_float and c.value == 0:
+                return None
             return call(fn, x, c)
     return None
 

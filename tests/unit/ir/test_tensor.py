@@ -1,4 +1,5 @@
 """TensorBuilder: every operator's graph verifies and computes what numpy or torch computes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -18,8 +19,15 @@ from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 
 SEED = 3
-NAMES = {np.dtype(np.float32): F32, np.dtype(np.float64): F64, np.dtype(np.int64): I64, np.dtype(np.int32): I32, np.dtype(np.bool_): BOOL,
-         np.dtype(np.float16): F16, np.dtype(np.uint8): U8}
+NAMES = {
+    np.dtype(np.float32): F32,
+    np.dtype(np.float64): F64,
+    np.dtype(np.int64): I64,
+    np.dtype(np.int32): I32,
+    np.dtype(np.bool_): BOOL,
+    np.dtype(np.float16): F16,
+    np.dtype(np.uint8): U8,
+}
 Build = Callable[..., str | Sequence[str | None]]
 
 
@@ -41,7 +49,9 @@ def evaluate(build: Build, *arrays: np.ndarray) -> list[np.ndarray]:
 
 def numbers(*shape: int, dtype: type = np.float32) -> np.ndarray:
     draw = np.random.default_rng(SEED)
-    return (draw.standard_normal(shape) * 3).astype(dtype) if np.issubdtype(dtype, np.floating) else draw.integers(0, 5, shape).astype(dtype)
+    return (
+        (draw.standard_normal(shape) * 3).astype(dtype) if np.issubdtype(dtype, np.floating) else draw.integers(0, 5, shape).astype(dtype)
+    )
 
 
 X = numbers(4, 6, 5)
@@ -66,13 +76,27 @@ LAYOUTS: list[tuple[str, Build, Callable[[np.ndarray], np.ndarray], np.ndarray]]
     ("diagonal-above", lambda b, x: b.diagonal(x, 2, 0, 1), lambda x: x.diagonal(2, 0, 1), X),
     ("diagonal-below", lambda b, x: b.diagonal(x, -1, 1, 0), lambda x: x.diagonal(-1, 1, 0), X),
     ("windows", lambda b, x: b.windows(x, 1, 3, 2), lambda x: torch.tensor(x).unfold(1, 3, 2).numpy(), X),
-    ("pad", lambda b, x: b.pad(x, ((1, 2), (0, 0), (-1, 1)), value=7.5),
-     lambda x: F.pad(torch.tensor(x), (-1, 1, 0, 0, 1, 2), value=7.5).numpy(), X),
-    ("pad-reflect", lambda b, x: b.pad(x, ((0, 0), (3, 2), (1, 4)), "reflect"), lambda x: np.pad(x, ((0, 0), (3, 2), (1, 4)), "reflect"), X),
+    (
+        "pad",
+        lambda b, x: b.pad(x, ((1, 2), (0, 0), (-1, 1)), value=7.5),
+        lambda x: F.pad(torch.tensor(x), (-1, 1, 0, 0, 1, 2), value=7.5).numpy(),
+        X,
+    ),
+    (
+        "pad-reflect",
+        lambda b, x: b.pad(x, ((0, 0), (3, 2), (1, 4)), "reflect"),
+        lambda x: np.pad(x, ((0, 0), (3, 2), (1, 4)), "reflect"),
+        X,
+    ),
     ("pad-reflect-far", lambda b, x: b.pad(x, ((7, 9),), "reflect"), lambda x: np.pad(x, ((7, 9),), "reflect"), numbers(4)),
     ("pad-edge", lambda b, x: b.pad(x, ((2, 0), (0, 3), (1, 1)), "edge"), lambda x: np.pad(x, ((2, 0), (0, 3), (1, 1)), "edge"), X),
     ("pad-wrap", lambda b, x: b.pad(x, ((2, 0), (0, 3), (1, 1)), "wrap"), lambda x: np.pad(x, ((2, 0), (0, 3), (1, 1)), "wrap"), X),
-    ("concatenate", lambda b, x: b.concatenate([x, x, b.slice(x, (0,), (1,), None, (1,)), x, x], 1), lambda x: np.concatenate([x, x, x[:, :1], x, x], 1), X),
+    (
+        "concatenate",
+        lambda b, x: b.concatenate([x, x, b.slice(x, (0,), (1,), None, (1,)), x, x], 1),
+        lambda x: np.concatenate([x, x, x[:, :1], x, x], 1),
+        X,
+    ),
     ("concatenate-slice", lambda b, x: b.slice(b.concatenate([x, x], 0), (4,), (8,)), lambda x: x, X),
     ("stack", lambda b, x: b.stack([x, x, x], -1), lambda x: np.stack([x] * 3, -1), X),
     ("split", lambda b, x: b.split(x, [1, 2, 3], 1)[2], lambda x: x[:, 3:], X),
@@ -81,8 +105,12 @@ LAYOUTS: list[tuple[str, Build, Callable[[np.ndarray], np.ndarray], np.ndarray]]
     ("triu-all", lambda b, x: b.triu(x, -9), lambda x: np.triu(x, -9), X),
     ("pixel_shuffle", lambda b, x: b.pixel_shuffle(x, 2), lambda x: F.pixel_shuffle(torch.tensor(x), 2).numpy(), numbers(2, 8, 3, 5)),
     ("pixel_unshuffle", lambda b, x: b.pixel_unshuffle(x, 2), lambda x: F.pixel_unshuffle(torch.tensor(x), 2).numpy(), numbers(2, 3, 4, 6)),
-    ("unfold", lambda b, x: b.unfold(x, (2, 3), (2, 1), ((1, 1), (0, 0)), (1, 2)),
-     lambda x: F.unfold(torch.tensor(x), (2, 3), (1, 2), (1, 0), (2, 1)).numpy(), numbers(2, 3, 6, 8)),
+    (
+        "unfold",
+        lambda b, x: b.unfold(x, (2, 3), (2, 1), ((1, 1), (0, 0)), (1, 2)),
+        lambda x: F.unfold(torch.tensor(x), (2, 3), (1, 2), (1, 0), (2, 1)).numpy(),
+        numbers(2, 3, 6, 8),
+    ),
 ]
 
 
@@ -106,7 +134,9 @@ def test_select_scatter_replaces_one_position() -> None:
     np.testing.assert_array_equal(found, base)
 
 
-@pytest.mark.parametrize("values", [[3, 3, 3], [5, 3, 1], [1, 1, 7, 7, 7, 2], [0.5, -0.0, float("nan")], [True, False, False, True], list(range(100))])
+@pytest.mark.parametrize(
+    "values", [[3, 3, 3], [5, 3, 1], [1, 1, 7, 7, 7, 2], [0.5, -0.0, float("nan")], [True, False, False, True], list(range(100))]
+)
 def test_constant_arrays_hold_their_values(values: list[float]) -> None:
     data = np.asarray(values)
     (found,) = evaluate(lambda b, x: b.where(b.full(data.shape, True, BOOL), b.constant_array(data), b.constant_array(data)), X)
@@ -122,7 +152,8 @@ def test_iota_counts_along_its_axis() -> None:
 def test_arithmetic_on_bool_is_logic() -> None:
     a, c = np.array([True, True, False, False]), np.array([True, False, True, False])
     total, product, same, less = evaluate(
-        lambda b, x, y: [b.elementwise("add", x, y), b.elementwise("mul", x, y), b.elementwise("eq", x, y), b.elementwise("lt", x, y)], a, c)
+        lambda b, x, y: [b.elementwise("add", x, y), b.elementwise("mul", x, y), b.elementwise("eq", x, y), b.elementwise("lt", x, y)], a, c
+    )
     np.testing.assert_array_equal(total, a | c)
     np.testing.assert_array_equal(product, a & c)
     np.testing.assert_array_equal(same, a == c)
@@ -150,7 +181,14 @@ def test_reductions(monoid: str, function: Callable[..., np.ndarray], axes: Sequ
 
 def test_argument_reductions_give_positions_and_any_all_truth() -> None:
     flat, rows, some, every = evaluate(
-        lambda b, x: (b.reduce(x, "argmax"), b.reduce(x, "argmin", 1, True), b.reduce(b.elementwise("gt", x, 4), "any", 1), b.reduce(x, "all", 1)), X)
+        lambda b, x: (
+            b.reduce(x, "argmax"),
+            b.reduce(x, "argmin", 1, True),
+            b.reduce(b.elementwise("gt", x, 4), "any", 1),
+            b.reduce(x, "all", 1),
+        ),
+        X,
+    )
     assert flat == X.argmax()
     np.testing.assert_array_equal(rows, X.argmin(1, keepdims=True))
     np.testing.assert_array_equal(some, (X > 4).any(1))
@@ -204,7 +242,14 @@ def test_max_pooling_and_its_indices_agree_with_torch(options: dict[str, object]
     x = numbers(2, 3, 9, 8)
     found, places = evaluate(lambda b, v: b.pool(v, "max", with_indices=True, **options), x)
     wanted, indices = F.max_pool2d(
-        torch.tensor(x), options["kernel"], options.get("stride"), _begin(options), options.get("dilation", 1), bool(options.get("ceil_mode")), True)
+        torch.tensor(x),
+        options["kernel"],
+        options.get("stride"),
+        _begin(options),
+        options.get("dilation", 1),
+        bool(options.get("ceil_mode")),
+        True,
+    )
     np.testing.assert_array_equal(found, wanted.numpy())
     np.testing.assert_array_equal(places, indices.numpy())
 
@@ -214,7 +259,9 @@ def test_max_pooling_and_its_indices_agree_with_torch(options: dict[str, object]
 def test_mean_pooling_agrees_with_torch(options: dict[str, object], count_include_pad: bool) -> None:
     x = numbers(2, 3, 9, 8)
     (found,) = evaluate(lambda b, v: b.pool(v, "mean", count_include_pad=count_include_pad, **options), x)
-    wanted = F.avg_pool2d(torch.tensor(x), options["kernel"], options.get("stride"), _begin(options), bool(options.get("ceil_mode")), count_include_pad)
+    wanted = F.avg_pool2d(
+        torch.tensor(x), options["kernel"], options.get("stride"), _begin(options), bool(options.get("ceil_mode")), count_include_pad
+    )
     np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
@@ -260,10 +307,10 @@ def test_gather_elements() -> None:
 
 def test_gather_nd() -> None:
     pairs = np.array([[[0, 1], [3, -1]], [[2, 2], [1, 0]]])
-    plain, = evaluate(lambda b, x, i: b.gather_nd(x, i), X, pairs)
+    (plain,) = evaluate(lambda b, x, i: b.gather_nd(x, i), X, pairs)
     np.testing.assert_array_equal(plain, X[pairs[..., 0], pairs[..., 1]])
     single = np.array([[1], [0], [5], [2]])
-    batched, = evaluate(lambda b, x, i: b.gather_nd(x, i, 1), X, single)
+    (batched,) = evaluate(lambda b, x, i: b.gather_nd(x, i, 1), X, single)
     np.testing.assert_array_equal(batched, X[np.arange(4), single[:, 0]])
 
 
@@ -287,7 +334,9 @@ def test_scatter_elements(monoid: str, reduce: str | None) -> None:
 
 
 def test_scatter_skips_what_is_out_of_range() -> None:
-    (found,) = evaluate(lambda b, x, i, u: b.scatter(x, i, u, 0, "sum"), np.zeros(3, np.float32), np.array([-1, 1, 7]), np.ones(3, np.float32))
+    (found,) = evaluate(
+        lambda b, x, i, u: b.scatter(x, i, u, 0, "sum"), np.zeros(3, np.float32), np.array([-1, 1, 7]), np.ones(3, np.float32)
+    )
     np.testing.assert_array_equal(found, [0, 1, 0])
 
 
@@ -305,7 +354,9 @@ def test_scatter_nd_and_index_put() -> None:
 
 
 def test_half_scatter_adds_in_single() -> None:
-    (found,) = evaluate(lambda b, x, i, u: b.scatter(x, i, u, 0, "sum"), np.zeros(1, np.float16), np.zeros(4096, np.int64), np.ones(4096, np.float16))
+    (found,) = evaluate(
+        lambda b, x, i, u: b.scatter(x, i, u, 0, "sum"), np.zeros(1, np.float16), np.zeros(4096, np.int64), np.ones(4096, np.float16)
+    )
     assert found == 4096
 
 
@@ -317,7 +368,9 @@ def test_one_hot() -> None:
 def test_random_numbers_depend_on_seed_and_position_only() -> None:
     seed = np.array([12345])
     uniform, again, normal = evaluate(
-        lambda b, s: (b.random_uniform((64, 64), s), b.reshape(b.random_uniform((4096,), s), (64, 64)), b.random_normal((4096,), s, F64)), seed)
+        lambda b, s: (b.random_uniform((64, 64), s), b.reshape(b.random_uniform((4096,), s), (64, 64)), b.random_normal((4096,), s, F64)),
+        seed,
+    )
     np.testing.assert_array_equal(uniform, again)
     assert 0 <= uniform.min() < uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.02
     assert abs(normal.mean()) < 0.06 and abs(normal.std() - 1) < 0.05
@@ -347,21 +400,24 @@ def _inputs(b: TensorBuilder) -> tuple[str, str, str]:
     return b.input("x", F32, (2, 3)), b.input("y", F32, (4, 3)), b.input("h", F16, (2, 3))
 
 
-@pytest.mark.parametrize("wrong, error", [
-    (lambda b, x, y, h: b.elementwise("add", x, y), ShapeError),
-    (lambda b, x, y, h: b.elementwise("add", x, h), TypeMismatchError),
-    (lambda b, x, y, h: b.elementwise("logical_and", x, x), TypeMismatchError),
-    (lambda b, x, y, h: b.reshape(x, (4, 2)), ShapeError),
-    (lambda b, x, y, h: b.permute(x, (0, 0)), ShapeError),
-    (lambda b, x, y, h: b.broadcast_to(x, (3, 2)), ShapeError),
-    (lambda b, x, y, h: b.concatenate([x, b.reshape(x, (6,))], 0), ShapeError),
-    (lambda b, x, y, h: b.matmul(x, y), ShapeError),
-    (lambda b, x, y, h: b.reduce(x, "sum", 2), ShapeError),
-    (lambda b, x, y, h: b.reduce(x, "median"), TypeMismatchError),
-    (lambda b, x, y, h: b.slice(x, (0,), (1,), (0,)), ShapeError),
-    (lambda b, x, y, h: b.pad(x, ((-2, -1), (0, 0))), ShapeError),
-    (lambda b, x, y, h: b.pool(x, "max", (5,)), ShapeError),
-])
+@pytest.mark.parametrize(
+    "wrong, error",
+    [
+        (lambda b, x, y, h: b.elementwise("add", x, y), ShapeError),
+        (lambda b, x, y, h: b.elementwise("add", x, h), TypeMismatchError),
+        (lambda b, x, y, h: b.elementwise("logical_and", x, x), TypeMismatchError),
+        (lambda b, x, y, h: b.reshape(x, (4, 2)), ShapeError),
+        (lambda b, x, y, h: b.permute(x, (0, 0)), ShapeError),
+        (lambda b, x, y, h: b.broadcast_to(x, (3, 2)), ShapeError),
+        (lambda b, x, y, h: b.concatenate([x, b.reshape(x, (6,))], 0), ShapeError),
+        (lambda b, x, y, h: b.matmul(x, y), ShapeError),
+        (lambda b, x, y, h: b.reduce(x, "sum", 2), ShapeError),
+        (lambda b, x, y, h: b.reduce(x, "median"), TypeMismatchError),
+        (lambda b, x, y, h: b.slice(x, (0,), (1,), (0,)), ShapeError),
+        (lambda b, x, y, h: b.pad(x, ((-2, -1), (0, 0))), ShapeError),
+        (lambda b, x, y, h: b.pool(x, "max", (5,)), ShapeError),
+    ],
+)
 def test_wrong_use_is_an_error_that_names_the_types(wrong: Build, error: type[CompilerError]) -> None:
     b = TensorBuilder("wrong")
     with pytest.raises(error):
