@@ -23,22 +23,17 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 1,
         as_json: AsJson = False) -> None:
     """Compile a model and run it; print the results' shapes and ranges and the time of a call."""
-    from tilefuse.tools.inputs import array_of, random_tensor, read_inputs
-    from tilefuse.tools.programs import load_and_compile, time_calls_us, timing_summary, wanted_inputs
+    from tilefuse.tools.inputs import array_of, read_inputs
+    from tilefuse.tools.programs import device_of, inputs_of, load_and_compile, time_calls_us, timing_summary, wanted_inputs
 
     with working(f"compiling {model}", quiet=as_json):
         source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
     wanted = wanted_inputs(program)
-    where = "cuda" if program.device.type == "cuda" else "host"
-    if inputs is not None:
-        given = read_inputs(inputs, wanted)
-    elif source.inputs and len(source.inputs) == len(wanted):
-        given = list(source.inputs)
-    else:
-        given = [random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted.values())]
-    given = [t.to(program.device) for t in given]
-    outputs = program(*given)
-    tensors = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    place = device_of(program)
+    where = "cuda" if place.type == "cuda" else "host"
+    given = read_inputs(inputs, wanted) if inputs is not None else inputs_of(source, program)
+    given = [t.to(place) for t in given]
+    tensors = flat_tensors(program(*given))
     names = result_names(program, len(tensors))
     timing = timing_summary(time_calls_us(lambda: program(*given), where, repeat))
     arrays = {name: array_of(t) for name, t in zip(names, tensors)}
@@ -148,16 +143,13 @@ def view(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
 def bench(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
           repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls")] = 50, as_json: AsJson = False) -> None:
     """Time a model compiled by tilefuse against its own framework in this process."""
-    from tilefuse.tools.inputs import random_tensor
-    from tilefuse.tools.programs import load_and_compile, time_calls_us, timing_summary, wanted_inputs
+    from tilefuse.tools.programs import device_of, inputs_of, load_and_compile, time_calls_us, timing_summary
 
     with working(f"compiling {model}", quiet=as_json):
         source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
-    wanted = wanted_inputs(program)
-    where = "cuda" if program.device.type == "cuda" else "host"
-    drawn = [random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted.values())]
-    given = list(source.inputs) if len(source.inputs) == len(wanted) else drawn
-    given = [t.to(program.device) for t in given]
+    place = device_of(program)
+    where = "cuda" if place.type == "cuda" else "host"
+    given = [t.to(place) for t in inputs_of(source, program)]
     facts: dict[str, Any] = {"model": source.name, "device": where, "compile_s": compile_s,
                              "tilefuse": timing_summary(time_calls_us(lambda: program(*given), where, repeat))}
     if source.eager is not None:
@@ -199,6 +191,14 @@ def explanation_data(program: Any) -> dict[str, Any]:
     found = program.explain(json=True)
     data: dict[str, Any] = json.loads(found) if isinstance(found, str) else found
     return data
+
+
+def flat_tensors(outputs: Any) -> list[Any]:
+    """All tensors of a model's outputs, whatever structure they come in."""
+    import torch
+    from torch.utils import _pytree
+
+    return [t for t in _pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
 
 
 def result_names(program: Any, count: int) -> list[str]:

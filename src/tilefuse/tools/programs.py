@@ -110,6 +110,20 @@ def wanted_inputs(program: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {name: (value_by_name[name].dtype, value_by_name[name].shape) for name in spec.inputs}
 
 
+def device_of(program: Any) -> Any:
+    """The torch device on which a program, or the program inside a compiled torch model, runs."""
+    return getattr(program, "program", program).device
+
+
+def inputs_of(source: ModelSource, program: Any) -> list[Any]:
+    """A model's own example inputs, or drawn ones of the shapes that the program takes."""
+    from tilefuse.tools.inputs import random_tensor
+
+    if source.inputs:
+        return list(source.inputs)
+    return [random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted_inputs(program).values())]
+
+
 def time_calls_us(call: Callable[[], object], device: str, repeat: int) -> list[float]:
     """Time of single calls after one warm-up, by events on a GPU and by the wall clock elsewhere. Units: microseconds."""
     import torch
