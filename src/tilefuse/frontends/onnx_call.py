@@ -51,6 +51,9 @@ class Value:
     depends: frozenset[str] = NO_INPUTS
 
 
+# What a lowering returns to have the operator's function body from the standard taken in its place.
+FUNCTION_BODY = Value()
+
 Lowered = Union[str, np.ndarray, Value, None]
 Lowering = Callable[["Call"], Union[Lowered, Sequence[Lowered]]]
 

@@ -18,7 +18,7 @@ from onnx import defs, numpy_helper
 from tilefuse.base.errors import CompilerError, UnsupportedOpError, UserError, nearest
 from tilefuse.base.source import Span
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.onnx_call import ONNX_OPS, Call, Lowered, Value, dtype_of_array
+from tilefuse.frontends.onnx_call import FUNCTION_BODY, ONNX_OPS, Call, Lowered, Value, dtype_of_array
 from tilefuse.frontends.onnx_fold import fold
 from tilefuse.frontends.onnx_model import ELEMENT_OF_DTYPE, element_dtype, input_shapes, load_model, normal_domain, opsets_of
 from tilefuse.frontends.onnx_ops import load_all_lowerings
@@ -215,6 +215,8 @@ class ModelImporter:
             if error.where is None and not getattr(error, "__notes__", ()):
                 error.add_note(f"in {call.place}")
             raise
+        if lowered is FUNCTION_BODY:
+            return self._expand(node, schema, call)
         listed: Sequence[Lowered] = lowered if isinstance(lowered, (list, tuple)) else [cast(Lowered, lowered)]
         results = [self._value(r, depends) for r in listed]
         self._name_results(first, node.output, results)

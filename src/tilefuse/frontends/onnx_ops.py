@@ -12,6 +12,7 @@ LOWERING_MODULES = (
     "onnx_ops_neural",
     "onnx_ops_resample",
     "onnx_ops_product",
+    "onnx_ops_attention",
     "onnx_ops_recurrent",
     "onnx_ops_quantise",
     "onnx_ops_random",

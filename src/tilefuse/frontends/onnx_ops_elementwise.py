@@ -99,12 +99,21 @@ def mod(n: Call) -> str:
 @onnx_op("Pow")
 def power(n: Call) -> str:
     """The result has the base's type; mixed types are computed in the wider float, if any is a float."""
+    if n.operand(0).array is None and n.operand(1).array is not None and n.operand(1).array.size == 1:
+        factors = {1.0: 1, 2.0: 2, 3.0: 3}.get(float(n.known(1, "the exponent").reshape(-1)[0]))
+        if factors is not None and len(n.shape(1)) <= len(n.shape(0)):
+            return product_of(n, n[0], factors)
     base, exponent = operands(n)
     have, other = n.b.dtype_of(base), n.b.dtype_of(exponent)
     if have == other:
         return n.b.elementwise("pow", base, exponent)
     work = compute_dtype(have if have.is_float or not other.is_float else other)
     return n.b.cast(n.b.elementwise("pow", n.b.cast(base, work), n.b.cast(exponent, work)), have)
+
+
+def product_of(n: Call, x: str, factors: int) -> str:
+    """`x` to a small whole power. Exact for squares; a cube is rounded twice, where `pow` may be off by as much."""
+    return n.b.expression(lambda e: reduce(lambda a, b: call("mul", a, b), [e] * factors), x, dtype=n.b.dtype_of(x), name="power")
 
 
 @onnx_op("BitShift")
