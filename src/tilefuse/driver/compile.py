@@ -169,7 +169,13 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, sha
         from tilefuse.frontends.onnx_import import import_onnx
 
         return import_onnx(model, shapes)
-    return _import_exported(_export(model, example_inputs))
+    return _import_exported(_export(model, example_inputs), model_name(model))
+
+
+def model_name(model: Any) -> str:
+    """A name for the graph of a torch model: the function's or the class's."""
+    found = getattr(model, "__name__", type(model).__name__)
+    return "".join(c if c.isalnum() else "_" for c in str(found)).strip("_").lower() or "model"
 
 
 def _export(model: Any, example_inputs: Sequence[Any] | None) -> Any:
@@ -201,10 +207,11 @@ def _as_module(function: Callable[..., Any]) -> Any:
     return Function()
 
 
-def _import_exported(exported: Any) -> Imported:
+def _import_exported(exported: Any, name: str) -> Imported:
+    from tilefuse.frontends.torch_decompositions import decompositions
     from tilefuse.frontends.torch_fx import import_exported
 
-    return import_exported(exported.run_decompositions({}), exported.graph_module.__class__.__name__.lower())
+    return import_exported(exported.run_decompositions(decompositions()), name)
 
 
 def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -219,7 +226,7 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     chosen = Options.from_environment().with_overrides(**options)
     exported = None if isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto" \
         else _export(model, example_inputs)
-    imported = import_model(model, shapes=shapes) if exported is None else _import_exported(exported)
+    imported = import_model(model, shapes=shapes) if exported is None else _import_exported(exported, model_name(model))
     place = device if device is not None or exported is None else _place_of(exported)
     program = compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=place, options=chosen,
                             fallbacks=imported.fallbacks)

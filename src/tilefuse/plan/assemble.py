@@ -72,7 +72,7 @@ def kernel_name(program: TileProgram, taken: set[str]) -> str:
     told = repr((program.graph, sorted(program.layouts.items()), program.template, program.parameters, program.launch))
     digest = hashlib.sha256(told.encode()).hexdigest()
     length = 8
-    while (name := f"tf_{stem}_{digest[:length]}") in taken and length < len(digest):
+    while (name := f"k_{stem}_{digest[:length]}") in taken and length < len(digest):
         length += 1
     taken.add(name)
     return name

@@ -22,7 +22,7 @@ from tilefuse.plan.cost import AnalyticCost, CostModel
 from tilefuse.plan.light import flops_per_element, light_nodes
 from tilefuse.plan.pattern import Pattern, Plan, RejectedMerge, View, is_library
 from tilefuse.plan.price import Priced, Pricer, Scheduler
-from tilefuse.plan.units import Unit, Units
+from tilefuse.plan.units import Unit, Units, values_in_memory
 from tilefuse.plan.views import find_views
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.device import DeviceSpec
@@ -94,7 +94,7 @@ class Planner:
         self._views = views
         self._pricer = pricer
         self._options = options
-        self._light = light_nodes(graph) - views.keys() if light is None else light
+        self._light = light_nodes(graph, values_in_memory(graph, views)) - views.keys() if light is None else light
         self._units = Units(graph, self._light, views)
         self._priced: dict[int, Priced] = {}
         self._generator: dict[int, str] = {}

@@ -5,7 +5,7 @@ every user, a read at least as long as that of what it is computed from.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
@@ -23,18 +23,24 @@ def flops_per_element(node: Node) -> int:
     return sum(SCALAR_OPS[e.fn].flops for e in walk(node.body) if isinstance(e, Call) and e.fn in SCALAR_OPS)
 
 
-def light_nodes(graph: Graph) -> set[str]:
-    """Maps that cost few operations and read no more bytes than they give; inputs of light nodes count through to memory."""
+def light_nodes(graph: Graph, in_memory: Set[str]) -> set[str]:
+    """Maps that cost few operations and read no more bytes than they give; inputs of light nodes count through to memory.
+
+    in_memory: values that are written whatever is decided (library calls and the caller read them). Such a node is light only where
+    it comes from inputs of the graph alone: recomputing it from another intermediate could make that one be written as well.
+    """
     found: set[str] = set()
     flops: dict[str, int] = {}
     sources: dict[str, frozenset[str]] = {}
+    inputs = {i.name for i in graph.inputs}
     for node in graph.nodes:
         if node.kind != "map":
             continue
         reads = node.reads()
         below = frozenset(s for v in reads for s in sources.get(v, (v,)))
         total = flops_per_element(node) + sum(flops.get(v, 0) for v in reads)
-        if total <= MAX_LIGHT_FLOPS and sum(graph.type_of(v).num_bytes for v in below) <= node.type.num_bytes:
+        cheap = total <= MAX_LIGHT_FLOPS and sum(graph.type_of(v).num_bytes for v in below) <= node.type.num_bytes
+        if cheap and (node.name not in in_memory or below <= inputs):
             found.add(node.name)
             flops[node.name] = total
             sources[node.name] = below

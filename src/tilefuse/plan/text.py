@@ -1,7 +1,7 @@
 """The text form of a plan: printer and parser side by side.
 
     plan @softmax for h200 objective 2.1us unfused 8.4us {
-      kernel k0 = {%m, %e, %s, %y} -> {%y} by connect cost 2.1us from bandwidth as tf_e_s_y_12ab34cd
+      kernel k0 = {%m, %e, %s, %y} -> {%y} by connect cost 2.1us from bandwidth as k_e_s_y_12ab34cd
       edge %m -> %e in k0 register
       library matmul {%y, %w} -> {0: %z}
       view %v of %x offset 0 strides [1, 4]

@@ -22,6 +22,15 @@ class Unit:
     is_library: bool = False
 
 
+def values_in_memory(graph: Graph, views: dict[str, View]) -> set[str]:
+    """Values that must be in memory whatever is decided: library calls read them, or they go to the caller."""
+    needed = set(graph.escaping)
+    for node in graph.nodes:
+        if node.category == "library":
+            needed.update(node.reads())
+    return {views[v].base if v in views else v for v in needed}
+
+
 class Units:
     """All units of a graph. `light` nodes are recomputed in every unit that uses them; `views` have no unit."""
 
@@ -32,7 +41,8 @@ class Units:
         self.index = {n.name: i for i, n in enumerate(graph.nodes)}
         self._reads = {n.name: n.reads() for n in graph.nodes}
         self.escaping = frozenset(self.memory(v) for v in graph.escaping)
-        kept = self._nodes_in_memory()
+        needed = values_in_memory(graph, views)
+        kept = {n.name for n in graph.nodes if n.name not in views and (n.name not in light or n.name in needed)}
         self.unit_of: dict[str, int] = {}
         self.units: dict[int, Unit] = {}
         calls: dict[tuple[object, ...], int] = {}
@@ -86,14 +96,6 @@ class Units:
 
     def _sorted(self, names: Iterable[str]) -> list[str]:
         return sorted(names, key=self.index.__getitem__)
-
-    def _nodes_in_memory(self) -> set[str]:
-        """Nodes that are computed for their own sake: all but views, and but light nodes that only kernels use."""
-        kept = {n.name for n in self.graph.nodes} - self.light - self.views.keys()
-        for node in self.graph.nodes:
-            if node.category == "library":
-                kept.update(self.memory(v) for v in self._reads[node.name])
-        return {n for n in (kept | self.escaping) if n in self.index}
 
     def _users(self) -> dict[str, dict[str, None]]:
         """For every value in memory the core nodes that read it, directly or by recomputing light nodes."""

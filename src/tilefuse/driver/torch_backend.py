@@ -1,0 +1,210 @@
+"""The backend of `torch.compile(model, backend="tilefuse")`.
+
+AOTAutograd gives an inference graph, or a forward and a backward graph, of ATen operators without mutation; each becomes a
+program. Shapes are specialised: another shape is another compile, and all are kept. What tilefuse cannot compile runs in
+torch: single operators as library calls, a whole graph where a type or effect cannot be expressed.
+"""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
+from tilefuse.driver.compile import compile_imported
+from tilefuse.driver.reproducer import write_reproducer
+from tilefuse.driver.torch_log import log
+from tilefuse.driver.torch_part import CompiledPart
+from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
+from tilefuse.frontends.imported import Imported
+from tilefuse.frontends.torch_decompositions import decompositions
+from tilefuse.frontends.torch_fx import import_fx
+from tilefuse.ir.text import print_graph
+
+__all__ = ["backend", "compiled_parts", "list_mode_options", "list_options", "reset"]
+
+_PARTS: list[weakref.ref[CompiledPart]] = []
+_COUNTS = {"graphs": 0}
+_LIMIT_BEFORE: dict[str, int] = {}
+
+
+def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: dict[str, Any] | None = None,
+            **unknown: Any) -> Callable[..., Any]:
+    """A callable that runs `gm` compiled; torch.compile calls this once for every graph and shape.
+
+    Raises: OptionError for an unknown mode or option; ToolchainError when no compiler is found or one fails.
+    """
+    if unknown:
+        raise OptionError(f"torch.compile passed {', '.join(sorted(unknown))}, which this backend does not take", hint="known: mode, options")
+    settings = settings_of(mode, options)
+    _raise_recompile_limit(settings.recompile_limit)
+    _specialise(example_inputs)
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    name = f"graph{_COUNTS['graphs']}"
+    _COUNTS["graphs"] += 1
+
+    def compiler(kind: str) -> Callable[..., Any]:
+        return lambda part, inputs: compile_part(part, kind, f"{name}_{kind}", settings)
+
+    compiled = aot_autograd(
+        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
+        decompositions=decompositions(), partition_fn=min_cut_rematerialization_partition, keep_inference_input_mutations=True)
+    return compiled(gm, example_inputs)  # type: ignore[no-any-return]
+
+
+def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings) -> Callable[[list[Any]], Any]:
+    """One graph as a boxed callable: compiled, or run by torch where it cannot be.
+
+    Raises: CompilerError of every kind with `strict`; otherwise ToolchainError only.
+    """
+    graph_text = ""
+    try:
+        imported = import_fx(gm, name)
+        graph_text = print_graph(imported.graph)
+        made = _compiled(gm, kind, imported, settings)
+    except UnsupportedError as reason:
+        log.warning("tilefuse leaves %s to torch: %s", name, reason)
+        return _by_torch(gm)
+    except ToolchainError:
+        raise
+    except Exception as error:  # the boundary to the user's program: our slip must not stop it
+        if settings.strict:
+            raise
+        _report(kind, gm, graph_text, error, settings)
+        return _by_torch(gm)
+    _summarise(name, imported)
+    _report_strides(imported, gm)
+    _PARTS.append(weakref.ref(made))
+    return made
+
+
+def compiled_parts(kind: str | None = None) -> list[CompiledPart]:
+    """The parts compiled since the last `reset` that are still alive, in order; `kind` selects inference, forward or backward."""
+    alive = [part for part in (ref() for ref in _PARTS) if part is not None]
+    return [part for part in alive if kind is None or part.kind == kind]
+
+
+def reset() -> None:
+    """Forgets all compiled graphs, as `torch.compiler.reset` does, and restores torch's recompile limit."""
+    import torch._dynamo.config as config
+
+    torch._dynamo.reset()
+    _PARTS.clear()
+    _COUNTS["graphs"] = 0
+    for name, limit in _LIMIT_BEFORE.items():
+        setattr(config, name, limit)
+    _LIMIT_BEFORE.clear()
+
+
+def _compiled(gm: torch.fx.GraphModule, kind: str, imported: Imported, settings: Settings) -> CompiledPart:
+    device = _device_of(gm)
+    program = compile_imported(imported, device=device, options=settings.options)
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    here = program.device.type
+    moved = [n for n, p in enumerate(placeholders) if isinstance(p.meta.get("val"), torch.Tensor) and p.meta["val"].device.type != here]
+    capture = settings.options.cuda_graph and kind == "inference" and not moved
+    return CompiledPart(kind, program, imported, moved, _static_inputs(imported) if capture else (), capture)
+
+
+def _device_of(gm: torch.fx.GraphModule) -> str:
+    """Where the graph runs: the GPU if any tensor lies there. Raises: UnsupportedError for several GPUs or another device."""
+    found: dict[str, None] = {}
+    for node in gm.graph.nodes:
+        fakes = node.meta.get("val")
+        for fake in fakes if isinstance(fakes, (list, tuple)) else (fakes,):
+            if isinstance(fake, torch.Tensor):
+                found[str(fake.device)] = None
+    kinds = {torch.device(d).type for d in found}
+    if kinds - {"cpu", "cuda"}:
+        raise UnsupportedError(f"tensors on {', '.join(sorted(kinds))}", hint="tilefuse runs on cpu and cuda")
+    gpus = [d for d in found if torch.device(d).type == "cuda"]
+    if len({torch.device(d).index for d in gpus}) > 1:
+        raise UnsupportedError(f"one graph over several GPUs: {', '.join(gpus)}")
+    return gpus[0] if gpus else "host"
+
+
+def _static_inputs(imported: Imported) -> tuple[str, ...]:
+    """Inputs whose address stays: parameters and buffers, as torch marks them."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    places = getattr(metadata, "static_input_indices", None) or []
+    names = (imported.arguments[n] for n in places if n < len(imported.arguments))
+    return tuple(name for name in names if name is not None)
+
+
+def _by_torch(gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """The graph run operator by operator."""
+    from functorch.compile import make_boxed_func
+
+    return make_boxed_func(gm.forward)  # type: ignore[no-any-return]
+
+
+def _specialise(example_inputs: Sequence[Any]) -> None:
+    """Makes torch guard on the sizes of this call, so that another size compiles again."""
+    for given in example_inputs:
+        if isinstance(given, (torch.SymInt, torch.SymFloat)):
+            _ = int(given) if isinstance(given, torch.SymInt) else float(given)
+        elif isinstance(given, torch.Tensor):
+            for extent in (*given.shape, *(given.stride() if given.layout == torch.strided else ())):
+                int(extent)
+
+
+def _raise_recompile_limit(limit: int) -> None:
+    """Torch gives up on a function after 8 variants and runs it uncompiled from then on; every shape here is a variant."""
+    import torch._dynamo.config as config
+
+    for name, wanted in (("recompile_limit", limit), ("accumulated_recompile_limit", 16 * limit)):
+        now = getattr(config, name, None)
+        if isinstance(now, int) and now < wanted:
+            _LIMIT_BEFORE.setdefault(name, now)
+            setattr(config, name, wanted)
+
+
+def _summarise(name: str, imported: Imported) -> None:
+    if imported.fallbacks:
+        listed = ", ".join(f"{operator} ({reason})" for operator, reason in imported.fallbacks)
+        log.warning("tilefuse runs %d operators of %s in torch: %s", len(imported.fallbacks), name, listed)
+
+
+def _report_strides(imported: Imported, gm: torch.fx.GraphModule) -> None:
+    """Tells torch the strides that results really have, so that the backward graph is traced for them."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    listed = gm.graph.output_node().args[0]
+    assert isinstance(listed, (list, tuple))
+    for node in listed:
+        fake = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        context.output_strides.append(given_strides(fake) if isinstance(fake, torch.Tensor) else None)
+
+
+def given_strides(fake: torch.Tensor) -> tuple[int, ...]:
+    """Strides that a compiled part gives a result that torch expects like `fake`. Units: elements
+
+    Dense tensors keep their order of dimensions and repeated dimensions stay repeated; what has gaps becomes row-major.
+    """
+    strides = tuple(int(s) for s in fake.stride())
+    step = 1
+    compact = [(s, int(e)) for s, e in zip(strides, fake.shape) if s and int(e) > 1]
+    for stride, extent in sorted(compact):
+        if stride != step:
+            dense = torch.empty([1 if not s else int(e) for s, e in zip(strides, fake.shape)], device="meta").stride()
+            return tuple(0 if not s and int(e) > 1 else int(d) for s, d, e in zip(strides, dense, fake.shape))
+        step *= extent
+    return strides
+
+
+def _report(kind: str, gm: torch.fx.GraphModule, graph_text: str, error: Exception, settings: Settings) -> None:
+    """Says that our compiler failed on a graph, and where the reproducer lies."""
+    head = str(error).splitlines()[0] if str(error) else type(error).__name__
+    label = "error" if isinstance(error, (CompilerError, InternalError)) else f"internal {type(error).__name__}"
+    try:
+        folder = write_reproducer(kind, gm, graph_text, error, settings.options)
+    except OSError as reason:
+        log.error("tilefuse could not compile a %s graph (%s: %s); torch runs it. No reproducer was written: %s", kind, label, head, reason)
+        return
+    log.error("tilefuse could not compile a %s graph (%s: %s); torch runs it. Please report it with the folder %s", kind, label, head, folder)

@@ -1,0 +1,90 @@
+"""One compiled part of a torch program (inference, forward or backward graph): the program and how torch calls it.
+
+Torch calls a part with a list that it gives away ("boxed"), so that arguments can be freed as they are used up.
+"""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tilefuse.base.errors import UnsupportedError
+from tilefuse.driver.model import restore
+from tilefuse.driver.torch_log import log
+from tilefuse.frontends.imported import Imported
+from tilefuse.runtime.program import Program
+
+
+class CompiledPart:
+    """A boxed callable over a program. `kind` is "inference", "forward" or "backward".
+
+    moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors).
+    static: names of inputs that stay where they are from call to call (parameters).
+    """
+
+    def __init__(self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (),
+                 capture: bool = False) -> None:
+        self.kind = kind
+        self.program = program
+        self.imported = imported
+        self.calls = 0
+        self._places = tuple(n for n, name in enumerate(imported.arguments) if name is not None)
+        self._moved = frozenset(moved)
+        self._kept = tuple(sorted({o.argument for o in imported.outputs if o.argument is not None}))
+        self._outputs = imported.outputs
+        self._plain = all(o.result == n and o.permutation is None and o.expanded is None and not self._elsewhere(o.device)
+                          for n, o in enumerate(imported.outputs))
+        self._static = tuple(static)
+        self._capture = capture and program.device.type == "cuda"
+        self._captured: Callable[..., list[torch.Tensor]] | None = None
+        self._guard = threading.Lock()
+
+    # Torch looks for this attribute to learn that arguments come as one list.
+    _boxed_call = True
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        self.calls += 1
+        tensors = [arguments[n] for n in self._places]
+        if self._moved:
+            return self._call_across(arguments, tensors)
+        kept = {n: arguments[n] for n in self._kept}
+        arguments.clear()
+        results = self._run(tensors)
+        if self._plain:
+            return results
+        return [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
+
+    def _run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if not self._capture:
+            return self.program(*tensors)
+        if self._captured is None:
+            with self._guard:
+                if self._captured is None:
+                    self._captured = self._record(tensors)
+        return self._captured(*tensors)
+
+    def _record(self, tensors: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
+        """The program as a CUDA graph, or the program itself where a library call cannot be recorded."""
+        try:
+            return self.program.capture(*tensors, zero_copy=self._static, copy_results=True)
+        except UnsupportedError as reason:
+            log.warning("tilefuse runs %s without a CUDA graph: %s", self.program.spec.name, reason.message)
+            return self.program
+
+    def _call_across(self, arguments: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
+        """A call with arguments on another device: they are moved, and brought back where the program updates them."""
+        device = self.program.device
+        there = [t.to(device) if n in self._moved else t for n, t in zip(self._places, tensors)]
+        results = self._run(there)
+        updated = set(self.program.spec.updates)
+        for n, here, moved in zip(self._places, tensors, there):
+            if n in self._moved and self.imported.arguments[n] in updated:
+                here.copy_(moved)
+        made = [restore(o, results, arguments) for o in self._outputs]
+        arguments.clear()
+        return made
+
+    def _elsewhere(self, device: str) -> bool:
+        return bool(device) and device != self.program.device.type

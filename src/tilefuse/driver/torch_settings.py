@@ -1,0 +1,69 @@
+"""Settings of the torch backend: what `mode` and `options` of torch.compile mean for tilefuse."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilefuse.base.errors import OptionError, nearest
+from tilefuse.base.options import Options, option_table
+
+# What each mode of torch.compile changes. Names are torch's, so that a script needs no change but the backend's name.
+MODES: dict[str, dict[str, object]] = {
+    "default": {},
+    "reduce-overhead": {"cuda_graph": True},
+    "max-autotune": {"cuda_graph": True},
+    "max-autotune-no-cudagraphs": {},
+}
+
+# Options of the backend itself, beside those of the compiler: default and meaning.
+BACKEND_OPTIONS: dict[str, tuple[object, str]] = {
+    "strict": (False, "raise errors of the compiler itself instead of running the graph in torch and writing a reproducer"),
+    "recompile_limit": (64, "number of shapes and other variants of one function that are compiled and kept"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One torch.compile call's settings."""
+
+    options: Options
+    strict: bool
+    recompile_limit: int
+
+
+def settings_of(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
+    """The settings that `mode` and `options` name; the environment's where they name none.
+
+    Raises: OptionError for an unknown mode or option (nearest names offered), or a value of the wrong type.
+    """
+    chosen = mode or "default"
+    if chosen not in MODES:
+        raise OptionError(f"unknown mode {chosen!r}", hint=nearest(chosen, MODES) or f"known: {', '.join(MODES)}")
+    given: dict[str, Any] = {**MODES[chosen], **(options or {})}
+    known = list_options()
+    for name in given:
+        if name not in known:
+            raise OptionError(f"unknown option {name!r}", hint=nearest(name, known) or f"known: {', '.join(known)}")
+    own = {name: _own(name, given.pop(name, default), default) for name, (default, _) in BACKEND_OPTIONS.items()}
+    return Settings(Options.from_environment().with_overrides(**given), bool(own["strict"]), int(own["recompile_limit"]))
+
+
+def _own(name: str, value: Any, default: Any) -> Any:
+    if type(value) is not type(default):
+        raise OptionError(f"option {name} is {type(default).__name__}, not {value!r}", hint=BACKEND_OPTIONS[name][1])
+    return value
+
+
+def list_options() -> dict[str, object]:
+    """Every name that `torch.compile(..., options={...})` may give, with its default."""
+    return {o.name: o.default for o in option_table()} | {name: default for name, (default, _) in BACKEND_OPTIONS.items()}
+
+
+def list_mode_options(mode: str | None = None) -> dict[str, Any]:
+    """What each mode sets, or what one mode sets. Raises: OptionError for an unknown mode."""
+    if mode is None:
+        return {name: dict(changes) for name, changes in MODES.items()}
+    if mode not in MODES:
+        raise OptionError(f"unknown mode {mode!r}", hint=nearest(mode, MODES) or f"known: {', '.join(MODES)}")
+    return dict(MODES[mode])
