@@ -1,4 +1,5 @@
 """A folder that reproduces a failed compile: graph, FX code, shapes, error. It holds no tensor data."""
+
 from __future__ import annotations
 
 import tempfile
@@ -31,7 +32,9 @@ def write_reproducer(kind: str, gm: Any, graph_text: str, error: BaseException, 
     lines = []
     for node in gm.graph.find_nodes(op="placeholder"):
         fake = node.meta.get("val")
-        described = f"{fake.dtype} {tuple(fake.shape)} strides {tuple(fake.stride())} on {fake.device}" if hasattr(fake, "stride") else repr(fake)
+        described = (
+            f"{fake.dtype} {tuple(fake.shape)} strides {tuple(fake.stride())} on {fake.device}" if hasattr(fake, "stride") else repr(fake)
+        )
         lines.append(f"{node.name}: {described}")
     (folder / "inputs.txt").write_text("\n".join(lines) + "\n")
     changed = "".join(f"{name} = {value!r}\n" for name, value in options.changed().items())

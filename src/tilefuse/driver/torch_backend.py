@@ -4,6 +4,7 @@ AOTAutograd gives an inference graph, or a forward and a backward graph, of ATen
 program. Shapes are specialised: another shape is another compile, and all are kept. What tilefuse cannot compile runs in
 torch: single operators as library calls, a whole graph where a type or effect cannot be expressed.
 """
+
 from __future__ import annotations
 
 import weakref
@@ -30,14 +31,22 @@ _COUNTS = {"graphs": 0}
 _LIMIT_BEFORE: dict[str, int] = {}
 
 
-def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None, options: dict[str, Any] | None = None,
-            **unknown: Any) -> Callable[..., Any]:
+def backend(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    **unknown: Any,
+) -> Callable[..., Any]:
     """A callable that runs `gm` compiled; torch.compile calls this once for every graph and shape.
 
     Raises: OptionError for an unknown mode or option; ToolchainError when no compiler is found or one fails.
     """
     if unknown:
-        raise OptionError(f"torch.compile passed {', '.join(sorted(unknown))}, which this backend does not take", hint="known: mode, options")
+        raise OptionError(
+            f"torch.compile passed {', '.join(sorted(unknown))}, which this backend does not take", hint="known: mode, options"
+        )
     settings = settings_of(mode, options)
     _raise_recompile_limit(settings.recompile_limit)
     _specialise(example_inputs)
@@ -51,8 +60,13 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: st
         return lambda part, inputs: compile_part(part, kind, f"{name}_{kind}", settings)
 
     compiled = aot_autograd(
-        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
-        decompositions=decompositions(), partition_fn=min_cut_rematerialization_partition, keep_inference_input_mutations=True)
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
     return compiled(gm, example_inputs)  # type: ignore[no-any-return]
 
 
@@ -207,4 +221,6 @@ def _report(kind: str, gm: torch.fx.GraphModule, graph_text: str, error: Excepti
     except OSError as reason:
         log.error("tilefuse could not compile a %s graph (%s: %s); torch runs it. No reproducer was written: %s", kind, label, head, reason)
         return
-    log.error("tilefuse could not compile a %s graph (%s: %s); torch runs it. Please report it with the folder %s", kind, label, head, folder)
+    log.error(
+        "tilefuse could not compile a %s graph (%s: %s); torch runs it. Please report it with the folder %s", kind, label, head, folder
+    )

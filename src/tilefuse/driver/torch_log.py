@@ -1,4 +1,5 @@
 """The logger of the torch backend."""
+
 from __future__ import annotations
 
 import logging

@@ -2,6 +2,7 @@
 
 Torch calls a part with a list that it gives away ("boxed"), so that arguments can be freed as they are used up.
 """
+
 from __future__ import annotations
 
 import threading
@@ -24,8 +25,9 @@ class CompiledPart:
     static: names of inputs that stay where they are from call to call (parameters).
     """
 
-    def __init__(self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (),
-                 capture: bool = False) -> None:
+    def __init__(
+        self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (), capture: bool = False
+    ) -> None:
         self.kind = kind
         self.program = program
         self.imported = imported
@@ -34,8 +36,10 @@ class CompiledPart:
         self._moved = frozenset(moved)
         self._kept = tuple(sorted({o.argument for o in imported.outputs if o.argument is not None}))
         self._outputs = imported.outputs
-        self._plain = all(o.result == n and o.permutation is None and o.expanded is None and not self._elsewhere(o.device)
-                          for n, o in enumerate(imported.outputs))
+        self._plain = all(
+            o.result == n and o.permutation is None and o.expanded is None and not self._elsewhere(o.device)
+            for n, o in enumerate(imported.outputs)
+        )
         self._static = tuple(static)
         self._capture = capture and program.device.type == "cuda"
         self._captured: Callable[..., list[torch.Tensor]] | None = None

@@ -1,4 +1,5 @@
 """Settings of the torch backend: what `mode` and `options` of torch.compile mean for tilefuse."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

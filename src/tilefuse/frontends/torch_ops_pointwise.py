@@ -222,7 +222,12 @@ def lerp(b: TorchBuilder, start: Value, end: Value, weight: Operand) -> str:
 
 @lowers("aten.sign.default", "aten.sgn.default")
 def sign(b: TorchBuilder, x: Value) -> str:
-    return b.pointwise(lambda e: call("sign", e), x, name="sign")
+    """-1, 0 or 1; of NaN 0, as torch has it."""
+
+    def body(e: Expr, one: Expr, zero: Expr, minus: Expr) -> Expr:
+        return call("select", call("gt", e, zero), one, call("select", call("lt", e, zero), minus, zero))
+
+    return b.pointwise(body, x, 1, 0, -1, name="sign")
 
 
 @lowers("aten.round.default")
@@ -426,8 +431,13 @@ def copy(b: TorchBuilder, target: Value, source: Value, non_blocking: bool = Fal
     return b.broadcast_to(b.cast(source, b.result_dtype), b.result_shape)
 
 
-@lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default", "aten.fill.Scalar")
+@lowers("aten.full.default", "aten.full_like.default", "aten.fill.Scalar")
 def full(b: TorchBuilder, like: Any, value: Scalar, *ignored: Any, **also_ignored: Any) -> str:
+    return b.full(b.result_shape, value, b.result_dtype)
+
+
+@lowers("aten.new_full.default")
+def new_full(b: TorchBuilder, like: Value, size: Sequence[int], value: Scalar, **ignored: Any) -> str:
     return b.full(b.result_shape, value, b.result_dtype)
 
 

@@ -186,9 +186,10 @@ class Frame:
         operands = [index_by_name[n] for n in step.operands]
         results = [(i, index_by_name[n], value_by_name[n], slots_by_root.get(n, ())) for i, n in enumerate(step.results) if n]
         attributes, operator, values, counts = dict(step.attributes), step.operator, self.values, self.prepared.counts
+        device = self.prepared.device
 
         def call() -> None:
-            found = call_library(operator, [values[i] for i in operands], attributes)
+            found = call_library(operator, [values[i] for i in operands], attributes, device)
             for position, index, value, slots in results:
                 tensor = found[position]
                 if tensor is None:
