@@ -85,10 +85,18 @@ def test_printing_and_verifying_never_raise(graph: Graph, data: st.DataObject) -
     n = data.draw(st.integers(0, len(graph.nodes) - 1))
     node = graph.nodes[n]
     broken = data.draw(st.sampled_from([
-        replace(node, kind="mystery.sum"), replace(node, axes=(*node.axes, "z")), replace(node, body=None),
-        replace(node, type=Type(F32, (9, 9))), replace(node, body=Read("nothing", (number(3),))), replace(node, body=Call("nothing", ())), replace(node, along="q"),
-        replace(node, body=Guard((), const(1, F32), const(2, DTYPES["i8"]))), replace(node, over=(("i", 3), ("i", -2))),
-        replace(node, target=(const(1, F32),)), replace(node, name=""), replace(node, operands=("a", "b")),
+        replace(node, kind="mystery.sum"),
+        replace(node, axes=(*node.axes, "z")),
+        replace(node, body=None),
+        replace(node, type=Type(F32, (9, 9))),
+        replace(node, body=Read("nothing", (number(3),))),
+        replace(node, body=Call("nothing", ())),
+        replace(node, body=Guard((), const(1, F32), const(2, DTYPES["i8"]))),
+        replace(node, along="q"),
+        replace(node, over=(("i", 3), ("i", -2))),
+        replace(node, target=(const(1, F32),)),
+        replace(node, operands=("a", "b")),
+        replace(node, name=""),
     ]))
     damaged = replace(graph, nodes=(*graph.nodes[:n], broken, *graph.nodes[n + 1:]), results=("missing", *graph.results))
     assert print_graph(damaged)

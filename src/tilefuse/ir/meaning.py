@@ -150,12 +150,8 @@ def fmod(a: Array, b: Array) -> Array:
     """a - b * trunc(a / b): the sign of the dividend. Integers: 0 where b is 0."""
     if np.asarray(a).dtype.kind == "f":
         return np.asarray(np.fmod(a, b))
-    return (a - truncdiv(a, b) * b).astype(np.asarray(a).dtype) if np.asarray(a).dtype.kind == "u" else _fmod_int(a, b)
-
-
-def _fmod_int(a: Array, b: Array) -> Array:
     kept = np.asarray(a).dtype
-    safe = np.where((b == 0) | (b == -1), 1, b).astype(kept)
+    safe = np.where((b == 0) | (b == -1), 1, b).astype(kept)  # a multiple of -1 is one of 1, and numpy overflows on the former
     return np.where(b == 0, 0, np.fmod(a, safe)).astype(kept)
 
 

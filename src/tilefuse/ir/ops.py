@@ -15,7 +15,7 @@ import numpy as np
 from tilefuse.base.errors import InternalError, NameLookupError, TypeMismatchError, nearest
 from tilefuse.ir import meaning as m
 from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
-from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, Guard, Index, Lookup, Read, call, const
+from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, Guard, Index, Lookup, Read, call, const, saturated
 
 # Which dtypes a function accepts. "any" also takes storage types: it moves values and computes nothing.
 OPERAND_CLASSES: dict[str, tuple[str, ...]] = {
@@ -245,7 +245,7 @@ SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_float": "float tf_float(N): exact value of a narrow float (tf_f16, tf_bf16, tf_f8e4m3, tf_f8e5m2)",
     "tf_f16": "class, 2 bytes: explicit tf_f16(float), nearest even, overflow to infinity, NaN kept; trivially copyable",
     "tf_bf16": "class, 2 bytes: explicit tf_bf16(float), nearest even, overflow to infinity, NaN kept; trivially copyable",
-    "tf_f8e4m3": "class, 1 byte: explicit tf_f8e4m3(float), nearest even, beyond 448 after rounding and infinities to NaN (0x7f with sign)",
+    "tf_f8e4m3": "class, 1 byte: explicit tf_f8e4m3(float), nearest even, saturates: beyond 448 and infinities to 448, NaN kept",
     "tf_f8e5m2": "class, 1 byte: explicit tf_f8e5m2(float), nearest even, overflow to infinity, NaN kept",
     "tf_abs": "T tf_abs(T a): |a|; clears the sign bit of floats; the smallest integer stays itself; unsigned unchanged",
     "tf_sign": "T tf_sign(T a): -1, 0, 1; +0 for either zero; NaN for NaN",
@@ -300,7 +300,7 @@ def conversion_text(source: DType, to: DType) -> str:
 
 
 def convert(x: m.Array, source: DType, to: DType) -> m.Array:
-    """numpy meaning of a conversion. A narrow float is reached by way of f32."""
+    """numpy meaning of a conversion. A narrow float is reached by way of f32; f8e4m3, which has no infinity, saturates."""
     target = NUMPY_DTYPES[to.name]
     if source == to:
         return x
@@ -308,7 +308,7 @@ def convert(x: m.Array, source: DType, to: DType) -> m.Array:
         if to.name == "bool":
             return np.asarray(x != np.asarray(0, dtype=x.dtype)) if source.bits >= 32 or not source.is_float else x.astype(np.float32) != 0
         if to.is_float and to.bits < 32:
-            return x.astype(np.float32).astype(target)
+            return np.asarray(saturated(x.astype(np.float32), to), dtype=target)
         if source.is_float and to.is_integer:
             wide = x.astype(np.float64)
             if to.name == "u64":

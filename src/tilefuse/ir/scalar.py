@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 import ml_dtypes
 import numpy as np
@@ -102,8 +102,12 @@ def const(value: int | float | bool | np.generic, dtype: DType) -> Const:
         if dtype.kind == "int" and wrapped >= 1 << (dtype.bits - 1):
             wrapped -= 1 << dtype.bits
         return Const(str(wrapped), dtype)
+    try:
+        wide = float(value)
+    except OverflowError:  # an integer beyond the range of f64
+        wide = float("inf") if int(value) > 0 else float("-inf")
     with np.errstate(all="ignore"):
-        rounded = NUMPY_DTYPES[dtype.name].type(value)
+        rounded = NUMPY_DTYPES[dtype.name].type(saturated(np.float64(wide), dtype))
     number = float(rounded)
     if number != number:
         return Const("nan", dtype)
@@ -111,6 +115,11 @@ def const(value: int | float | bool | np.generic, dtype: DType) -> Const:
         return Const("inf" if number > 0 else "-inf", dtype)
     text = repr(float(rounded)) if dtype.name == "f64" or dtype.bits < 32 else str(np.float32(rounded))
     return Const(repr(float(text)), dtype)
+
+
+def saturated(x: Any, dtype: DType) -> Any:
+    """`x` kept within 448 where `dtype` is f8e4m3, which has no infinity: devices and torch convert to it so. NaN stays."""
+    return np.clip(x, -448, 448) if dtype.name == "f8e4m3" else x
 
 
 def cast(x: Expr, to: DType) -> Expr:

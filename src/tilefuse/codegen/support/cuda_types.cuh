@@ -57,7 +57,7 @@ TF_INLINE float tf_float(tf_bf16 a) { return __uint_as_float((unsigned int)a.bit
 struct tf_f8e4m3 {
   unsigned char bits;
   tf_f8e4m3() = default;
-  TF_INLINE explicit tf_f8e4m3(float a) : bits(tf_narrow_f8<3, 7, 0x7e, 0x7f, 0x7f>(a)) {}
+  TF_INLINE explicit tf_f8e4m3(float a) : bits(tf_narrow_f8<3, 7, 0x7e, 0x7e, 0x7f>(a)) {}
   static TF_INLINE tf_f8e4m3 of_bits(unsigned char bits) { tf_f8e4m3 a; a.bits = bits; return a; }
 };
 TF_INLINE float tf_float(tf_f8e4m3 a) { return tf_widen_f8<3, 7, 0x7f, 0x7f>(a.bits); }
