@@ -20,6 +20,7 @@ import torch
 from tilefuse.base.errors import UnsupportedDeviceError, UserError
 from tilefuse.base.options import Options
 from tilefuse.runtime.cache import CacheEntry
+from tilefuse.runtime.call_plan import storage_span
 from tilefuse.runtime.cuda_api import describe_device
 from tilefuse.runtime.host import host_identity
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
@@ -83,13 +84,8 @@ def _write_constants(program: Program, archive: zipfile.ZipFile) -> None:
     archive.writestr("constants.json", json.dumps(rows, indent=1), zipfile.ZIP_DEFLATED)
 
 
-def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last."""
-    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides))
-
-
 def _storage(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().as_strided((_span(tuple(tensor.shape), tensor.stride()),), (1,)).cpu()
+    flat = tensor.detach().as_strided((storage_span(tensor.shape, tensor.stride()),), (1,)).cpu()
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
@@ -138,7 +134,7 @@ def _read_constants(archive: zipfile.ZipFile) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for name, row in rows.items():
         dtype, shape, strides = TORCH_DTYPES[row["dtype"]], tuple(row["shape"]), tuple(row["strides"])
-        num_bytes = _span(shape, strides) * dtype.itemsize
+        num_bytes = storage_span(shape, strides) * dtype.itemsize
         found[name] = storage[row["offset"]:row["offset"] + num_bytes].view(dtype).as_strided(shape, strides)
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tilefuse.base.errors import InternalError, ShapeError, TypeMismatchError, UserError
-from tilefuse.runtime.call_plan import Slot, storage_bytes
+from tilefuse.runtime.call_plan import Slot, storage_bytes, storage_span
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.spec import Value
 
@@ -31,8 +31,15 @@ class Argument:
     slots: tuple[Slot, ...]
     updated: bool
 
-    def describe(self) -> str:
-        return f"{DTYPE_NAMES[self.dtype]}[{', '.join(map(str, self.shape))}]"
+    @property
+    def may_be_negated(self) -> bool:
+        """Whether a tensor of these strides may carry torch's lazy negation: the imaginary part of a conjugate has gaps, or is a scalar."""
+        return not self.shape or storage_span(self.shape, self.strides) != self.shape.numel()
+
+    @property
+    def slot_pairs(self) -> tuple[tuple[int, int], ...]:
+        """The slots as plain (number, bytes of offset) pairs."""
+        return tuple((s.number, s.offset_bytes) for s in self.slots)
 
 
 def make_argument(value: Value, position: int, index: int, slots: tuple[Slot, ...], updated: bool) -> Argument:
@@ -55,7 +62,7 @@ def relaid(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...
     copy = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
     # Expanded layouts (stride 0) have several elements in one place, all equal: one write suffices, and torch refuses more.
     squeezed = [slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides)]
-    copy[tuple(squeezed)].copy_(tensor[tuple(squeezed)])
+    copy[tuple(squeezed)].copy_(tensor.detach()[tuple(squeezed)])
     return copy
 
 

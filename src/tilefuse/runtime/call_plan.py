@@ -82,9 +82,12 @@ class _Use:
 
 def storage_bytes(value: Value) -> int:
     """Bytes from the first to the last element of a value. Units: bytes."""
-    if 0 in value.shape:
-        return 0
-    return (1 + sum((n - 1) * s for n, s in zip(value.shape, value.strides))) * ITEMSIZE[value.dtype]
+    return storage_span(value.shape, value.strides) * ITEMSIZE[value.dtype]
+
+
+def storage_span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last, gaps included. Units: elements."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides))
 
 
 def root_of(value: Value, values: Mapping[str, Value]) -> tuple[str, int]:
@@ -236,6 +239,10 @@ def _assemble(draft: _Draft, arena: Sequence[str]) -> CallPlan:
         if not use.library_result:
             allocate[use.first].append(name)
         if use.last < num_steps:
+            release[use.last].append(name)
+    for name, use in draft.uses.items():
+        # A boxed call holds arguments alone; after the last step all are let go anyway.
+        if draft.values[name].role == "input" and use.last < num_steps - 1 and storage_bytes(draft.values[name]) >= LARGE_BYTES:
             release[use.last].append(name)
     own = _own_memory(draft)
     sizes = {v.name: aligned(storage_bytes(v)) for v in spec.values if v.role != "view"}

@@ -5,7 +5,7 @@ runs the prepared operations on torch's current stream. Calls may come from seve
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,10 @@ class Program:
         self.arguments: tuple[Argument, ...] = tuple(
             make_argument(value_by_name[name], i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates)
             for i, name in enumerate(spec.inputs))
+        # What the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
+        self._expected = tuple((a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a) for a in self.arguments)
+        # Kernels are invisible to autograd; only what torch itself runs would be recorded.
+        self._torch_runs = any(not isinstance(s, KernelStep) for s in spec.steps) or any(plan.views_before) or bool(spec.updates)
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
         self._idle: dict[int, list[Frame]] = {}
         self._on_gpu = self.device.type == "cuda"
@@ -99,17 +103,28 @@ class Program:
         """
         if named:
             tensors = self._in_order(tensors, named)
-        arguments = self.arguments
-        if len(tensors) != len(arguments):
-            raise UserError(f"program {self.spec.name} takes {len(arguments)} tensors ({', '.join(self.spec.inputs)}), got {len(tensors)}")
-        if self._on_gpu:
-            if torch.cuda.current_device() != self.device.index:
-                with torch.cuda.device(self.device):
-                    return self._call(tensors, _current_stream(self.device.index))
-            return self._call(tensors, _current_stream(self.device.index))
-        return self._call(tensors, 0)
+        return self._enter(tensors, False)
 
-    def _call(self, tensors: tuple[Any, ...], stream: int) -> list[torch.Tensor]:
+    def call_boxed(self, tensors: list[Any]) -> list[torch.Tensor]:
+        """A call that empties `tensors`: an argument that only this list holds is freed after its last use (saved activations).
+
+        Raises: as a call.
+        """
+        return self._enter(tensors, True)
+
+    def _enter(self, tensors: Sequence[Any], consume: bool) -> list[torch.Tensor]:
+        """The call on torch's current stream of the program's device."""
+        if len(tensors) != len(self.arguments):
+            names = ", ".join(self.spec.inputs)
+            raise UserError(f"program {self.spec.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
+        if self._on_gpu:
+            if torch._C._cuda_getDevice() != self.device.index:
+                with torch.cuda.device(self.device):
+                    return self._call(tensors, _current_stream(self.device.index), consume)
+            return self._call(tensors, _current_stream(self.device.index), consume)
+        return self._call(tensors, 0, consume)
+
+    def _call(self, tensors: Sequence[Any], stream: int, consume: bool) -> list[torch.Tensor]:
         idle = self._idle.get(stream)
         if idle is None:
             idle = self._idle.setdefault(stream, [])
@@ -117,11 +132,11 @@ class Program:
             frame = idle.pop()
         except IndexError:
             frame = self._new_frame(stream)
-        graded = torch.is_grad_enabled()
+        graded = self._torch_runs and torch.is_grad_enabled()
         if graded:
             torch._C._set_grad_enabled(False)
         try:
-            results = self.run_frame(frame, tensors)
+            results = self.run_frame(frame, tensors, None, consume)
         finally:
             if graded:
                 torch._C._set_grad_enabled(True)
@@ -129,27 +144,32 @@ class Program:
         idle.append(frame)
         return results
 
-    def run_frame(self, frame: Frame, tensors: tuple[Any, ...], around: Around | None = None) -> list[torch.Tensor]:
-        """One call on a frame of the current stream. `around(step, operation)` runs an operation of a step, where given.
+    def run_frame(self, frame: Frame, tensors: Sequence[Any], around: Around | None = None, consume: bool = False) -> list[torch.Tensor]:
+        """One call on a frame of the current stream. `around(step, operation)` runs an operation of a step, where given;
+        `consume` empties the list `tensors` before the first step.
 
         Requires: as many tensors as the program has inputs; gradients off.
         """
         device, values, table = self.device, frame.values, frame.slots
         write_back: list[tuple[Any, torch.Tensor]] | None = None
         self.counts.calls += 1
-        for tensor, want in zip(tensors, self.arguments):
-            if (isinstance(tensor, torch.Tensor) and tensor.dtype is want.dtype and tensor.shape == want.shape
-                    and tensor.stride() == want.strides and tensor.device == device and not tensor.is_neg()
-                    and not (address := tensor.data_ptr()) & _MASK):
-                values[want.index] = tensor
+        for tensor, (dtype, shape, strides, may_be_negated, index, slots, want) in zip(tensors, self._expected):
+            if (isinstance(tensor, torch.Tensor) and tensor.dtype is dtype and tensor.shape == shape and tensor.stride() == strides
+                    and tensor.device == device and not (address := tensor.data_ptr()) & _MASK
+                    and not (may_be_negated and tensor.is_neg())):
+                values[index] = tensor
             else:
                 given, tensor = tensor, self._adapt(tensor, want)
-                values[want.index] = tensor
+                values[index] = tensor
                 address = tensor.data_ptr()
                 if want.updated and tensor is not given:
                     write_back = [*(write_back or ()), (given, tensor)]
-            for slot in want.slots:
-                table[slot.number] = address + slot.offset_bytes
+            for number, offset in slots:
+                table[number] = address + offset
+        if consume:
+            assert isinstance(tensors, list)
+            tensors.clear()
+            tensor = None
         try:
             if around is None:
                 for operation in frame.operations:
@@ -159,13 +179,15 @@ class Program:
                 for operation, step in zip(frame.operations, frame.labels):
                     if code := (operation() if step < 0 else around(step, operation)):
                         self._retry(frame, operation, code)
+            results = [values[i] for i in self._result_indices]
+            if write_back is not None:
+                for given, tensor in write_back:
+                    _write_back(given, tensor)
         except torch.OutOfMemoryError as error:
             raise self._out_of_memory(error) from error
-        results = [values[i] for i in self._result_indices]
-        if write_back is not None:
-            for given, tensor in write_back:
-                _write_back(given, tensor)
-        frame.clear()
+        finally:
+            # Also after an error: whoever keeps the error must not keep the memory.
+            frame.clear()
         return results
 
     def new_frame(self, stream: int) -> Frame:

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -89,11 +91,21 @@ def test_wrong_number_and_names(double: Program) -> None:
 
 
 @pytest.mark.parametrize("given", [
-    ramp(32, 4).T, ramp(4, 64)[:, ::2], ramp(1, 32).expand(4, 32), ramp(129)[1:].view(4, 32), torch._neg_view(ramp(4, 32)),
+    ramp(32, 4).T, ramp(4, 64)[:, ::2], ramp(1, 32).expand(4, 32), ramp(129)[1:].view(4, 32),
+    torch.complex(ramp(4, 32), ramp(4, 32)).conj().imag,
 ], ids=["transposed", "strided", "expanded", "misaligned", "negated"])
 def test_other_layouts_are_copied_and_counted(double: Program, given: torch.Tensor) -> None:
     assert torch.equal(double(given)[0], 2 * given)
     assert double.counts.argument_copies == 1
+
+
+@pytest.mark.parametrize("shape", [(), (64,)])
+def test_lazy_negation_is_carried_out(cache: KernelCache, shape: tuple[int, ...]) -> None:
+    """The imaginary part of a conjugate is negated lazily; neither a scalar nor a matching stride may hide it."""
+    given = torch.complex(torch.ones(shape), torch.full(shape, 3.0)).conj().imag
+    values = (value("x", "input", shape, (2,) * len(shape)), value("v", "view", shape, (2,) * len(shape), base="x"))
+    spec = ProgramSpec("p", "host", ("x",), ("v",), values, (), ())
+    assert given.is_neg() and torch.equal(Program(spec, {}, cache=cache)(given)[0], torch.full(shape, -3.0))
 
 
 def test_strides_of_single_elements_do_not_matter(cache: KernelCache) -> None:
@@ -202,6 +214,30 @@ def test_storage_types_that_numpy_lacks(cache: KernelCache) -> None:
         Program(spec, {"w": bits[:4]}, cache=cache)
     with pytest.raises(InternalError, match="no data for constant w"):
         Program(spec, {}, cache=cache)
+
+
+def test_boxed_call_lets_arguments_go(cache: KernelCache) -> None:
+    """The list is emptied, and a large argument is freed after its last use: a library call behind it finds it gone."""
+    count = 1 << 18
+    values = (value("x", "input", (count,)), value("t", "intermediate", (count,)), value("u", "intermediate", (count,)),
+              value("y", "result", (count,)))
+    spec = ProgramSpec("p", "host", ("x",), ("y",), values, (host_kernel("twice_many", "tf_twice(a[i])", count),),
+                       (KernelStep(0, ("x", "t")), KernelStep(0, ("t", "u")), KernelStep(0, ("u", "y"))))
+    program = Program(spec, {}, cache=cache)
+    x = ramp(count)
+    alive = weakref.ref(x)
+    expected, boxed = 8 * x, [x]
+    del x
+    seen: list[bool] = []
+    frame = program.new_frame(0)
+
+    def around(step: int, operation: Callable[[], int | None]) -> int | None:
+        seen.append(alive() is not None)
+        return operation()
+
+    y, = program.run_frame(frame, boxed, around, consume=True)
+    assert torch.equal(y, expected) and boxed == [] and seen[0] and not seen[-1]
+    assert torch.equal(program.call_boxed([expected])[0], 8 * expected)
 
 
 def test_kernel_report_becomes_an_error(cache: KernelCache) -> None:
