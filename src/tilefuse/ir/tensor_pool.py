@@ -155,12 +155,12 @@ class PoolBuilder(GatherBuilder):
         if prod(out_shape) == 0:
             empty = self.full(out_shape, 0, have)
             return empty, self.full(out_shape, 0, I64) if with_indices else None
-        made = self._reduce_node(plain, work, out_shape, axes, over, body)
+        made = self.reduce_node(plain, work, out_shape, axes, over, body)
         if monoid == "mean":
             made = self._divided(made, work, have, windows, divisor)
         indices = None
         if with_indices:
-            tap = self._reduce_node(f"arg{plain}", I64, out_shape, axes, over, body)
+            tap = self.reduce_node(f"arg{plain}", I64, out_shape, axes, over, body)
             indices = self._flat_indices(tap, windows, shape if index_space == "tensor" else shape[len(lead) :])
         return self.cast(made, have), indices
 

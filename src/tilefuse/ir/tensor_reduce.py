@@ -49,16 +49,24 @@ class ReduceBuilder(LayoutBuilder):
         element = converted(self.read(x, shape, names), have, work)
         kept = [d for d in range(len(shape)) if d not in over_axes]
         result_dtype = I64 if monoid in ("argmax", "argmin") else work
-        made = self._reduce_node(
+        made = self.reduce_node(
             monoid, result_dtype, [shape[d] for d in kept], [names[d] for d in kept], [(names[d], shape[d]) for d in over_axes], element
         )
         made = self.cast(made, wanted)
         return self.expand_dims(made, over_axes) if keepdims and over_axes else made
 
-    def _reduce_node(
-        self, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str], over: Sequence[tuple[str, int]], body: Expr
+    def reduce_node(
+        self,
+        monoid: str,
+        dtype: DType,
+        shape: Sequence[int],
+        axes: Sequence[str],
+        over: Sequence[tuple[str, int]],
+        body: Expr,
+        name: str = "",
     ) -> str:
-        return super().reduce(self.hint or f"reduce_{monoid}", monoid, dtype, shape, axes, over, body)
+        """The plain reduction node of the graph, with a body written by hand."""
+        return super().reduce(self.hint or name or f"reduce_{monoid}", monoid, dtype, shape, axes, over, body)
 
     def scan(self, x: str, monoid: str, axis_at: int, exclusive: bool = False, reverse: bool = False, dtype: DType | None = None) -> str:  # type: ignore[override]
         """Running combination of `x` along one axis; `exclusive` leaves the own element out, `reverse` runs from the end.

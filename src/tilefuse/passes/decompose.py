@@ -23,20 +23,25 @@ from tilefuse.passes.manager import Pass, PassContext, Properties, Property, reg
 
 
 class Rewriter(TensorBuilder):
-    """A TensorBuilder that re-emits a graph node by node; new names keep clear of all names of the graph."""
+    """A TensorBuilder that re-emits a graph node by node; new names keep clear of all names of the graph.
+
+    prefix: what new names begin with: the node that is being rewritten.
+    """
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.name)
         self.inputs = list(graph.inputs)
         self.types = {i.name: i.type for i in graph.inputs}
         self.reserved = set(graph.type_by_name)
+        self.prefix = ""
 
     def fresh(self, wanted: str) -> str:
         """A name that neither the old graph nor the new one has."""
-        name = super().fresh(wanted)
+        base = self.prefix + wanted
+        name = super().fresh(base)
         while name in self.reserved:
-            self._counts[wanted] = self._counts.get(wanted, 0) + 1
-            name = super().fresh(f"{wanted}_{self._counts[wanted]}")
+            self._counts[base] = self._counts.get(base, 0) + 1
+            name = super().fresh(f"{base}_{self._counts[base]}")
         return name
 
     def rename_last(self, value: str, name: str) -> str:
@@ -77,23 +82,33 @@ def _work(b: Rewriter, x: str) -> DType:
 
 
 def _reduced(b: Rewriter, monoid: str, x: str, axes: Sequence[int], fn: Callable[[Expr], Expr] | None = None) -> str:
-    """Reduction of fn(x) in the compute dtype, with extents 1 on `axes`."""
+    """Reduction of fn(x) over `axes` in the compute dtype, without these dimensions."""
     work, shape = _work(b, x), b.shape_of(x)
     names = axis_names(len(shape))
     element = b.read_as(x, work, shape, names)
     kept = [d for d in range(len(shape)) if d not in axes]
     over = [(names[d], shape[d]) for d in sorted(axes)]
     body = fn(element) if fn else element
-    made = b._reduce_node(monoid, work, [shape[d] for d in kept], [names[d] for d in kept], over, body)
-    return b.expand_dims(made, sorted(axes)) if axes else made
+    return b.reduce_node(monoid, work, [shape[d] for d in kept], [names[d] for d in kept], over, body, name=monoid)
+
+
+def _spread_out(b: Rewriter, value: str, axes: Sequence[int]) -> str:
+    """A reduced value with extents 1 on `axes`, as it broadcasts against what was reduced."""
+    return b.expand_dims(value, sorted(axes)) if axes else value
+
+
+def _kept(b: Rewriter, node: Node, value: str) -> tuple[str, ...]:
+    """The only result of a composite with `axes` and `keepdims`."""
+    return (_spread_out(b, value, _numbers(node, "axes")) if node.attribute("keepdims") else value,)
 
 
 def _count(b: Rewriter, x: str, axes: Sequence[int]) -> int:
     return prod(b.shape_of(x)[d] for d in axes)
 
 
-def _without(b: Rewriter, x: str, axes: Sequence[int], keepdims: bool) -> str:
-    return x if keepdims else b.squeeze(x, list(axes))
+def _grown(b: Rewriter, x: str, shift: str, axes: Sequence[int]) -> str:
+    """exp(x - shift) in the compute dtype."""
+    return b.expression(lambda v, m: call("exp", call("sub", v, m)), x, _spread_out(b, shift, axes), dtype=_work(b, x), name="exp")
 
 
 @expansion
@@ -101,13 +116,10 @@ def softmax(b: Rewriter, node: Node) -> tuple[str, ...]:
     """exp(x - max) / sum(exp(x - max)): no overflow, and the largest term is 1. A row of -inf gives NaN, as frameworks do."""
     (x,) = node.operands
     at = [int(_number(node, "axis"))]
-    work = _work(b, x)
-    top = _reduced(b, "max", x, at)
-    grown = b.expression(lambda v, m: call("exp", call("sub", v, m)), x, top, dtype=work, name="exp")
-    total = _reduced(b, "sum", grown, at)
+    grown = _grown(b, x, _reduced(b, "max", x, at), at)
     # One division a row: the sum lies between 1 and the row's length, so its reciprocal is safe and within one rounding.
-    inverse = b.expression(lambda s: call("reciprocal", s), total, dtype=work, name="inverse")
-    return (b.expression(lambda e, r: call("mul", e, r), grown, inverse, dtype=node.type.dtype, name="softmax"),)
+    inverse = b.expression(lambda s: call("reciprocal", s), _reduced(b, "sum", grown, at), dtype=_work(b, x), name="inverse")
+    return (b.expression(lambda e, r: call("mul", e, r), grown, _spread_out(b, inverse, at), dtype=node.type.dtype, name="softmax"),)
 
 
 @expansion
@@ -115,16 +127,14 @@ def log_softmax(b: Rewriter, node: Node) -> tuple[str, ...]:
     """(x - max) - log(sum(exp(x - max))): the logarithm's argument lies between 1 and the row's length."""
     (x,) = node.operands
     at = [int(_number(node, "axis"))]
-    work = _work(b, x)
     top = _reduced(b, "max", x, at)
-    grown = b.expression(lambda v, m: call("exp", call("sub", v, m)), x, top, dtype=work, name="exp")
-    total = _reduced(b, "sum", grown, at)
-
+    total = _reduced(b, "sum", _grown(b, x, top, at), at)
+    log_total = b.expression(lambda s: call("log", s), total, dtype=_work(b, x), name="log")
 
     def body(v: Expr, m: Expr, s: Expr) -> Expr:
-        return call("sub", call("sub", v, m), call("log", s))
+        return call("sub", call("sub", v, m), s)
 
-    return (b.expression(body, x, top, total, dtype=node.type.dtype, name="log_softmax"),)
+    return (b.expression(body, x, _spread_out(b, top, at), _spread_out(b, log_total, at), dtype=node.type.dtype, name="log_softmax"),)
 
 
 @expansion
@@ -135,10 +145,9 @@ def logsumexp(b: Rewriter, node: Node) -> tuple[str, ...]:
     work = _work(b, x)
     top = _reduced(b, "max", x, axes)
     shift = b.expression(lambda m: call("select", call("isfinite", m), m, const(0, work)), top, dtype=work, name="shift")
-    grown = b.expression(lambda v, m: call("exp", call("sub", v, m)), x, shift, dtype=work, name="exp")
-    total = _reduced(b, "sum", grown, axes)
+    total = _reduced(b, "sum", _grown(b, x, shift, axes), axes)
     made = b.expression(lambda s, m: call("add", call("log", s), m), total, shift, dtype=node.type.dtype, name="logsumexp")
-    return (_without(b, made, axes, bool(node.attribute("keepdims"))),)
+    return _kept(b, node, made)
 
 
 @expansion
@@ -146,9 +155,7 @@ def mean(b: Rewriter, node: Node) -> tuple[str, ...]:
     """sum(x) / n, summed in the compute dtype and rounded once; NaN where there is nothing to average."""
     (x,) = node.operands
     axes = _numbers(node, "axes")
-    total = _reduced(b, "sum", x, axes)
-    made = _scaled(b, total, _count(b, x, axes), node.type.dtype, "mean")
-    return (_without(b, made, axes, bool(node.attribute("keepdims"))),)
+    return _kept(b, node, _scaled(b, _reduced(b, "sum", x, axes), _count(b, x, axes), node.type.dtype, "mean"))
 
 
 def _scaled(b: Rewriter, total: str, count: float, dtype: DType, name: str) -> str:
@@ -158,6 +165,7 @@ def _scaled(b: Rewriter, total: str, count: float, dtype: DType, name: str) -> s
 
 
 def _spread(b: Rewriter, node: Node, dtype: DType) -> str:
+    """Squared deviations over degrees of freedom."""
     (x,) = node.operands
     axes = _numbers(node, "axes")
     freedom = max(_count(b, x, axes) - _number(node, "correction", 1.0), 0.0)
@@ -166,17 +174,15 @@ def _spread(b: Rewriter, node: Node, dtype: DType) -> str:
 
 @expansion
 def variance(b: Rewriter, node: Node) -> tuple[str, ...]:
-    """Squared deviations from the mean in one pass (Welford, Chan) over n - correction; no cancellation of large squares."""
-    made = _spread(b, node, node.type.dtype)
-    return (_without(b, made, _numbers(node, "axes"), bool(node.attribute("keepdims"))),)
+    """Squared deviations from the mean (Welford, Chan) over n - correction; no cancellation of large squares."""
+    return _kept(b, node, _spread(b, node, node.type.dtype))
 
 
 @expansion
 def standard_deviation(b: Rewriter, node: Node) -> tuple[str, ...]:
     """Square root of the variance."""
     work = _work(b, node.operands[0])
-    made = b.expression(lambda v: call("sqrt", v), _spread(b, node, work), dtype=node.type.dtype, name="deviation")
-    return (_without(b, made, _numbers(node, "axes"), bool(node.attribute("keepdims"))),)
+    return _kept(b, node, b.expression(lambda v: call("sqrt", v), _spread(b, node, work), dtype=node.type.dtype, name="deviation"))
 
 
 def _affine_operands(node: Node) -> tuple[str | None, str | None]:
@@ -187,13 +193,20 @@ def _affine_operands(node: Node) -> tuple[str | None, str | None]:
 
 
 def _statistics(b: Rewriter, x: str, axes: Sequence[int], eps: float) -> tuple[str, str]:
-    """Mean and 1 / sqrt(variance + eps) over `axes`, with extents 1 there."""
+    """Mean and 1 / sqrt(variance + eps) over `axes`, without these dimensions."""
     work, count = _work(b, x), _count(b, x, axes)
     mid = _scaled(b, _reduced(b, "sum", x, axes), count, work, "mean")
     spread = _reduced(b, "m2", x, axes)
-    rstd = b.expression(
-        lambda s: call("rsqrt", call("add", call("div", s, const(count, work)), const(eps, work))), spread, dtype=work, name="rstd")
-    return mid, rstd
+    return mid, _inverse_root(b, spread, count, eps, work)
+
+
+def _inverse_root(b: Rewriter, total: str, count: int, eps: float, work: DType) -> str:
+    """1 / sqrt(total / count + eps)."""
+
+    def body(s: Expr) -> Expr:
+        return call("rsqrt", call("add", call("div", s, const(count, work)), const(eps, work)))
+
+    return b.expression(body, total, dtype=work, name="rstd")
 
 
 def _normalised(b: Rewriter, x: str, mid: str | None, rstd: str, weight: str | None, bias: str | None, dtype: DType, name: str) -> str:
@@ -228,7 +241,7 @@ def layer_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
     """(x - mean) / sqrt(variance + eps) * weight + bias with the variance by Welford and Chan; also mean and 1 / sqrt(...)."""
     x, axes = node.operands[0], _numbers(node, "axes")
     weight, bias = _affine_operands(node)
-    mid, rstd = _statistics(b, x, axes, _number(node, "eps"))
+    mid, rstd = (_spread_out(b, v, axes) for v in _statistics(b, x, axes, _number(node, "eps")))
     rank = b.rank_of(x)
     y = _normalised(b, x, mid, rstd, _placed(b, weight, rank, axes), _placed(b, bias, rank, axes), b.dtype_of(x), "layer_norm")
     return y, mid, rstd
@@ -241,8 +254,7 @@ def rms_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
     weight, _ = _affine_operands(node)
     work, count, eps = _work(b, x), _count(b, x, axes), _number(node, "eps")
     squares = _reduced(b, "sum", x, axes, lambda v: call("mul", v, v))
-    rstd = b.expression(
-        lambda s: call("rsqrt", call("add", call("div", s, const(count, work)), const(eps, work))), squares, dtype=work, name="rstd")
+    rstd = _spread_out(b, _inverse_root(b, squares, count, eps, work), axes)
     return _normalised(b, x, None, rstd, _placed(b, weight, b.rank_of(x), axes), None, b.dtype_of(x), "rms_norm"), rstd
 
 
@@ -253,8 +265,7 @@ def group_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
     shape = b.shape_of(x)
     rank = len(shape)
     split = b.reshape(x, [shape[0], groups, shape[1] // groups, *shape[2:]])
-    inner = list(range(2, rank + 1))
-    mid, rstd = (b.squeeze(v, inner) for v in _statistics(b, split, inner, _number(node, "eps")))
+    mid, rstd = _statistics(b, split, list(range(2, rank + 1)), _number(node, "eps"))
     names = axis_names(rank)
     extents = dict(zip(names, shape, strict=True))
 
@@ -318,7 +329,7 @@ def _expand(b: Rewriter, node: Node, wanted: dict[int, str], renamed: dict[str, 
     """Emits the expansion of a composite; its results get the names of the library nodes that stood for them."""
     if node.detail not in EXPANSIONS:
         raise InternalError(f"library.{node.detail} is listed as a composite but has no expansion")
-    b.hint, b.span = "", node.span
+    b.prefix, b.span = f"{node.name}_", node.span
     made = len(b.nodes)
     values = list(EXPANSIONS[node.detail](b, node))
     new = {n.name for n in b.nodes[made:]}
@@ -326,4 +337,5 @@ def _expand(b: Rewriter, node: Node, wanted: dict[int, str], renamed: dict[str, 
         if position in wanted and value in new:
             name = b.rename_last(value, wanted[position])
             values = [name if v == value else v for v in values]
+    b.prefix = ""
     return tuple(values)

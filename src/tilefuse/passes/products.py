@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 from tilefuse.ir.affine import axis, number
@@ -36,8 +35,9 @@ class ExpandProducts(Pass):
         b = Rewriter(graph)
         for node in graph.nodes:
             if self._small(node, graph):
-                b.hint, b.span = "", node.span
+                b.prefix, b.span = f"{node.name}_", node.span
                 b.rename_last(_product(b, node), node.name)
+                b.prefix = ""
                 ctx.count("expanded")
             else:
                 b.add(node)
@@ -66,6 +66,5 @@ def _product(b: Rewriter, node: Node) -> str:
 
     a = element(left, (inner, row) if node.attribute("transpose_a") else (row, inner))
     c = element(right, (column, inner) if node.attribute("transpose_b") else (inner, column))
-    assert prod(node.type.shape) >= 0
-    made = b._reduce_node("sum", work, node.type.shape, (*lead, row, column), [(inner, extent)], call("mul", a, c))
+    made = b.reduce_node("sum", work, node.type.shape, (*lead, row, column), [(inner, extent)], call("mul", a, c), name="sum")
     return b.cast(made, node.type.dtype)

@@ -43,8 +43,8 @@ def _guard(e: Guard, extents: Extents, facts: Facts) -> Expr:
         bound = bound if simple == bound.index else Bound(simple, bound.low, bound.high)
         if never(bound, extents, facts):
             return simplify_indices(e.otherwise, extents, facts)
-        if bound not in kept and not always(bound, extents, facts):
-            kept.append(bound)
+        if not always(bound, extents, facts):
+            _intersect(kept, bound)
     if not kept:
         return simplify_indices(e.then, extents, facts)
     then = simplify_indices(e.then, extents, assume(kept, facts))
@@ -53,11 +53,22 @@ def _guard(e: Guard, extents: Extents, facts: Facts) -> Expr:
         return then
     if isinstance(then, Guard) and then.otherwise == otherwise:
         # Nested guards with one alternative are one guard with all bounds.
-        kept += [b for b in then.bounds if b not in kept]
+        for bound in then.bounds:
+            _intersect(kept, bound)
         then = then.then
     if tuple(kept) == e.bounds and then is e.then and otherwise is e.otherwise:
         return e
     return Guard(tuple(kept), then, otherwise)
+
+
+def _intersect(kept: list[Bound], bound: Bound) -> None:
+    """Adds a bound; one on the same index expression up to a constant is narrowed instead."""
+    for n, other in enumerate(kept):
+        if other.index.terms == bound.index.terms:
+            shift = other.index.const - bound.index.const
+            kept[n] = Bound(other.index, max(other.low, bound.low + shift), min(other.high, bound.high + shift))
+            return
+    kept.append(bound)
 
 
 def simplify_node(node: Node) -> Node:
