@@ -24,7 +24,7 @@ class CostModel(Protocol):
         ...
 
     def limit_us(self, program: TileProgram) -> float:
-        """Lower bound on the kernel's time: its boundary bytes at full bandwidth. Units: microseconds."""
+        """Lower bound on the kernel's time. Units: microseconds. Source: the device's record, or a measurement; the model says which."""
         ...
 
 
@@ -58,6 +58,7 @@ class AnalyticCost:
         self._saturating = max(device.num_multiprocessors * SATURATING_FRACTION, 1.0) if device.kind == "cuda" else 1.0
 
     def cost(self, program: TileProgram) -> Cost:
+        """Time of the kernel. Units: microseconds. Source: the class's text."""
         device = self.device
         num_bytes = program.bytes_read + program.bytes_written
         blocks = max(program.launch.num_blocks, 1)
@@ -72,4 +73,8 @@ class AnalyticCost:
         return Cost(us, "bandwidth" if transfer_us >= arithmetic_us else "flops")
 
     def limit_us(self, program: TileProgram) -> float:
+        """The kernel's boundary bytes at full bandwidth, without launch.
+
+        Units: microseconds. Source: DeviceSpec.global_bytes_per_s, a device copy of 1 GiB.
+        """
         return (program.bytes_read + program.bytes_written) / self.device.global_bytes_per_s * 1e6
