@@ -1,8 +1,288 @@
-"""The checking mode of the host executor."""
+"""The checking mode of the host executor: the same fission, but every access goes through a shadow (`support/checked.h`).
+
+Found: accesses out of bounds (global, shared, register arrays), reads of memory or registers that nothing has written, races
+between barriers in shared memory (also of a cluster) and in global memory, misaligned vectors, outputs not written whole. Blocks
+run one after the other; races are found from the order that barriers give, not from luck.
+"""
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 from tilefuse.codegen.fission import HostPrinter
+from tilefuse.codegen.kernel import (
+    Assign,
+    Atomic,
+    BulkCopy,
+    BulkWait,
+    ClusterLoad,
+    ClusterStore,
+    Comment,
+    Declare,
+    IfValue,
+    Kernel,
+    KExpr,
+    LastBlock,
+    Load,
+    Reg,
+    Shuffle,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.codegen.walk import statements
+from tilefuse.codegen.writer import Writer, identifier
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.ops import C_TYPES
 
 
 class CheckedPrinter(HostPrinter):
-    """Every access is checked."""
+    """Replaces the hooks by checked accesses; `site` is the number of the statement being printed, named in findings."""
+
+    includes = ("algorithm", "cmath", "cstdio", "cstdlib", "cstring", "map", "utility", "vector")
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.site = 0
+        self.sites: list[str] = ["end of the kernel"]
+        self.section = ""
+        self.sizes = {s.name: s.size for s in statements(kernel.body) if isinstance(s, Declare)}
+        self.granule = min((b.dtype.itemsize for b in kernel.buffers if b.space == "shared"), default=4)
+
+    # -- frame -----------------------------------------------------------------------------------------------------------
+
+    def function(self) -> None:
+        """The entry point, behind the table of its statements."""
+        inner = Writer()
+        outer, self.out = self.out, inner
+        super().function()
+        self.out = outer
+        with outer.block(f"static const char* const {self.kernel.name}_sites[] =", ";"):
+            for text in self.sites:
+                outer.line(_quoted(text) + ",")
+        outer.lines += inner.lines
+
+    def parameters(self) -> None:
+        """The checker and the shadowed buffers."""
+        launch, out = self.kernel.launch, self.out
+        out.line(f"tf_checker check({_quoted(self.kernel.name)}, {self.kernel.name}_sites, report, report_size, {self.threads}, "
+                 f"{self.cluster}, {max(launch.num_blocks, 1)});")
+        for n, b in enumerate(self.kernel.parameters):
+            writes = "true" if b.name in self.written else "false"
+            initial = "true" if b.role in ("in", "inout", "counter") else "false"
+            out.line(f"tf_global<{C_TYPES[b.dtype.name]}> {identifier(b.name)}(check, {_quoted(b.name)}, arguments[{n}], {b.num_elements}, "
+                     f"{writes}, {initial});")
+
+    def epilogue(self) -> None:
+        """Outputs must be whole; the number of findings is the result."""
+        for b in self.kernel.parameters:
+            if b.role == "out":
+                self.out.line(f"{identifier(b.name)}.finish();")
+            if b.role == "counter":
+                self.out.line(f"tf_counters_at_zero(check, {identifier(b.name)});")
+        self.out.line("return check.result();")
+
+    def blocks(self) -> None:
+        """Blocks one after the other."""
+        groups = self.kernel.launch.num_blocks // self.cluster
+        body = self._captured()
+        shared_bytes = self.kernel.launch.shared_bytes
+        self.out.line(f"const tf_scratch scratch({self.scratch_bytes or 128});")
+        with self.out.block("tf_shared_memory homes[] =", ";"):
+            for rank in range(self.cluster):
+                place = f"scratch.memory + {rank * shared_bytes}, {shared_bytes}"
+                self.out.line(f"{{check, {place}, {self.granule}, {self.kernel.num_barriers}}},")
+        self._block_loop(groups, body)
+
+    def begin_group(self) -> None:
+        """A new cluster: nothing of its shared memory is written."""
+        self.out.line("for (tf_shared_memory& home : homes) home.begin();")
+        self.out.line("check.begin_cluster();")
+        if self.cluster == 1:
+            self.out.line("check.block = block;")
+
+    def end_group(self) -> None:
+        """The end of a cluster."""
+        if self.cluster > 1:
+            self.out.line("check.end_cluster();")
+
+    def shared_pointers(self, base: str) -> None:
+        """Shadowed shared buffers of the block."""
+        rank = "rank" if self.cluster > 1 else "0"
+        if self.cluster > 1:
+            self.out.line(f"check.rank = rank, check.block = group * {self.cluster} + rank;")
+        for n, b in enumerate(self.kernel.buffers):
+            if b.space == "shared":
+                fields = f"homes[{rank}], {_quoted(b.name)}, {n}, {b.offset_bytes}, {b.num_elements}"
+                self.out.line(f"tf_shared<{C_TYPES[b.dtype.name]}> {identifier(b.name)}{{{fields}}};")
+
+    def cluster_memory(self) -> None:
+        """Each block of the cluster has its own home."""
+
+    # -- statements and meeting points -----------------------------------------------------------------------------------
+
+    def statement(self, s: Stmt) -> None:
+        """One statement, with a site of its own."""
+        self._enter(s)
+        super().statement(s)
+
+    def _meet(self, s: Stmt, recurse: Callable[[tuple[Stmt, ...]], None]) -> None:
+        self._enter(s)
+        if isinstance(s, BulkWait):
+            home = "homes[rank]" if self.cluster > 1 else "homes[0]"
+            self.out.line(f"{home}.wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
+        super()._meet(s, recurse)
+
+    def _alone(self, s: Stmt) -> None:
+        if isinstance(s, BulkWait):
+            self.out.line(f"homes[0].wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
+        super()._alone(s)
+
+    def _enter(self, s: Stmt) -> None:
+        if isinstance(s, Comment):
+            self.section = s.text
+            return
+        text = self._site_text(s)
+        if text:
+            self.site = len(self.sites)
+            self.sites.append(text + (f" // {self.section}" if self.section else ""))
+
+    def _site_text(self, s: Stmt) -> str:
+        """A few words that let the reader find a statement."""
+        match s:
+            case Assign(Reg(name)):
+                return f"{name} = ..."
+            case Declare(name, _, _, init) if init is not None:
+                return f"{name} = ..."
+            case Store(buffer, index) | Atomic(_, buffer, index) | ClusterStore(buffer, index):
+                return f"{type(s).__name__} to {buffer}[{index}]"
+            case VectorLoad(array, _, buffer, index, width):
+                return f"VectorLoad of {width} from {buffer}[{index}] to {array}"
+            case VectorStore(buffer, index, array, _, width):
+                return f"VectorStore of {width} from {array} to {buffer}[{index}]"
+            case ClusterLoad(_, buffer, index, rank):
+                return f"ClusterLoad from {buffer}[{index}] of rank {rank}"
+            case Shuffle(_, source, mode, amount):
+                return f"Shuffle {mode} {amount} of {source.name}"
+            case LastBlock(_, counter):
+                return f"LastBlock on {counter}"
+            case BulkCopy(shared, _, buffer, index):
+                return f"BulkCopy from {buffer}[{index}] to {shared}"
+            case BulkWait(barrier):
+                return f"BulkWait on {barrier}"
+            case IfValue():
+                return "condition of a branch"
+        return ""
+
+    def _uniform_value(self, condition: KExpr, s: IfValue) -> None:
+        super()._uniform_value(condition, s)
+        rule = _quoted("condition differs between the threads of a block")
+        with self._every_thread((Assign(Reg("holds", BOOL), condition),)):
+            self.out.line(f"if ({self.expressions.text(condition)} != holds) check.finding({rule}, {self.site}, \"thread\", thread);")
+
+    @contextlib.contextmanager
+    def _every_thread(self, used: tuple[Stmt, ...]) -> Iterator[None]:
+        with super()._every_thread(used):
+            self.enter_thread()
+            yield
+
+    def enter_thread(self) -> None:
+        """At the start of each thread's turn."""
+        self.out.line("check.thread = thread;")
+
+    def barrier(self, scope: str) -> None:
+        """A new epoch."""
+        self.out.line("check.cluster_barrier();" if scope == "cluster" and self.cluster > 1 else "check.block_barrier();")
+
+    def simd(self, s: object) -> None:
+        """Checked loops run in order."""
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------------
+
+    def _who(self) -> str:
+        return f"rank * {self.threads} + thread" if self.cluster > 1 else "0" if self.direct else "thread"
+
+    def _at(self, name: str, index: Affine | None) -> str:
+        who = self._who() if name in self.spread else "0"
+        return f"{who}, {'0' if index is None else self.scope.text(index)}"
+
+    def _register_name(self, name: str) -> str:
+        return identifier(name) + ("_of" if name in self.spread else "")
+
+    def spread_pointer(self, s: Declare, text: str) -> None:
+        """A spread register with its shadow, unset."""
+        self.out.line(f"tf_spread_registers<{C_TYPES[s.dtype.name]}> {identifier(s.name)}_of(check, {_quoted(s.name)}, {s.size or 1}, "
+                      f"{self.threads * self.cluster});")
+
+    def declare(self, s: Declare) -> None:
+        """A register with its shadow, unset."""
+        if s.name not in self.spread:
+            self.out.line(f"tf_registers<{C_TYPES[s.dtype.name]}, {s.size or 1}> {identifier(s.name)}(check, {_quoted(s.name)});")
+        if s.init is not None:
+            self.out.line(self.assign(Reg(s.name, s.dtype), self.expressions.text(s.init)))
+
+    def register(self, r: Reg) -> str:
+        """The checked value of a register."""
+        return f"{self._register_name(r.name)}.get({self._at(r.name, r.index)}, {self.site})"
+
+    def assign(self, r: Reg, value: str) -> str:
+        """A checked assignment."""
+        return f"{self._register_name(r.name)}.set({self._at(r.name, r.index)}, {value}, {self.site});"
+
+    def load(self, e: Load) -> str:
+        """The checked value of an element."""
+        return f"{identifier(e.buffer)}.load({self.expressions.address(e.index, e.dynamic)}, {self.site})"
+
+    def store(self, buffer: str, address: str, value: str) -> str:
+        """A checked store."""
+        return f"{identifier(buffer)}.store({address}, {value}, {self.site});"
+
+    def atomic(self, op: str, buffer: str, address: str, value: str) -> str:
+        """A checked atomic update."""
+        return f"tf_atomic_{op}({identifier(buffer)}.target({address}, {self.site}, true), {value});"
+
+    def vector(self, s: VectorLoad | VectorStore) -> str:
+        """A checked vector access. Vectors of a block with several threads are aligned as the GPU wants them."""
+        itemsize = self.buffers[s.buffer].dtype.itemsize
+        num_bytes = s.width * itemsize
+        alignment = 1 if self.threads == 1 else max(min(num_bytes, 16) // itemsize, 1)
+        array = f"{self._register_name(s.array)}, {self._at(s.array, s.array_index)}"
+        memory = f"{identifier(s.buffer)}, {self.scope.text(s.index)}"
+        if isinstance(s, VectorLoad):
+            return f"tf_vector_load_checked({array}, {memory}, {s.width}, {alignment}, {self.site});"
+        return f"tf_vector_store_checked({memory}, {array}, {s.width}, {alignment}, {self.site});"
+
+    def _remote_buffer(self, buffer: str, rank: Affine) -> str:
+        b = self.buffers[buffer]
+        if self.cluster == 1:
+            return identifier(buffer)
+        home = f"homes[{self.scope.text(rank)}]"
+        ctype, number = C_TYPES[b.dtype.name], [x.name for x in self.kernel.buffers].index(buffer)
+        own = f"{self.scope.operand(rank)} == rank"
+        fields = f"{home}, {_quoted(b.name)}, {number}, {b.offset_bytes}, {b.num_elements}"
+        return f"tf_remote<{ctype}>{{tf_shared<{ctype}>{{{fields}}}, {own}}}"
+
+    def cluster_load(self, buffer: str, index: Affine, rank: Affine) -> str:
+        """A checked element of another block's shared memory."""
+        return f"{self._remote_buffer(buffer, rank)}.load({self.scope.text(index)}, {self.site})"
+
+    def cluster_store(self, buffer: str, index: Affine, rank: Affine, value: str) -> str:
+        """A checked store to another block's shared memory."""
+        return f"{self._remote_buffer(buffer, rank)}.store({self.scope.text(index)}, {value}, {self.site});"
+
+    def last_block(self, counter: str, index: Affine, count: int) -> str:
+        """A checked arrival."""
+        return f"{identifier(counter)}.last_block({self.scope.text(index)}, {count}, {self.site})"
+
+    def bulk_copy(self, s: BulkCopy) -> str:
+        """A checked copy, in flight until its barrier is waited for."""
+        arrive = "true" if s.arrive else "false"
+        return (f"tf_bulk_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
+                f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {self.site});")
+
+
+def _quoted(text: str) -> str:
+    """A C string literal."""
+    return '"' + text.replace("\\", "/").replace('"', "'").replace("\n", " ").replace("?", "\\?") + '"'

@@ -120,9 +120,14 @@ class HostPrinter(ThreadPrinter):
             if self.cluster == 1:
                 self.shared_pointers("scratch.memory")
             else:
-                self.out.line("unsigned char* const cluster_memory = scratch.memory;")
+                self.cluster_memory()
             self.begin_group()
             self.out.lines += ["  " * self.out.depth + text if text else "" for text in body]
+            self.end_group()
+
+    def cluster_memory(self) -> None:
+        """The shared memory of the blocks of a cluster, one after the other."""
+        self.out.line("unsigned char* const cluster_memory = scratch.memory;")
 
     def shared_pointers(self, base: str) -> None:
         """Typed pointers of the block's shared buffers."""
@@ -226,6 +231,7 @@ class HostPrinter(ThreadPrinter):
             return
         index = self.scope.index_type
         with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; ++thread)"), self._names():
+            self.enter_thread()
             self._reprint_lets(stretch)
             self.body(stretch)
 

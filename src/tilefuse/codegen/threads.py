@@ -252,6 +252,12 @@ class ThreadPrinter:
     def begin_group(self) -> None:
         """At the start of each block (each cluster)."""
 
+    def end_group(self) -> None:
+        """At the end of each block (each cluster)."""
+
+    def enter_thread(self) -> None:
+        """At the start of each thread's turn in a stretch."""
+
 
 def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
     """Scalars from outside that a loop only adds to or multiplies into: name -> (operator, dtype); None if it assigns others."""

@@ -70,7 +70,8 @@ def add_narrow(dtype: DType = F16, n: int = 10007, threads: int = 64, width: int
     lane = u * width + v
     return Kernel(
         f"add_{dtype.name}",
-        (Buffer("x", dtype, n, "global", "in", "x"), Buffer("w", dtype, n, "global", "in", "w"), Buffer("y", dtype, n, "global", "out", "y")),
+        (Buffer("x", dtype, n, "global", "in", "x"), Buffer("w", dtype, n, "global", "in", "w"),
+         Buffer("y", dtype, n, "global", "out", "y")),
         Launch(blocks, threads),
         (
             Comment("%x, %w: global memory -> registers"),
@@ -288,7 +289,8 @@ def histogram(n: int = 3000, bins: int = 10, threads: int = 128) -> Kernel:
     clamped: Call = call("minimum", call("maximum", which, const(0, I64)), const(bins - 1, I64))  # type: ignore[arg-type]
     return Kernel(
         "histogram",
-        (Buffer("ids", I64, n, "global", "in", "ids"), Buffer("w", F32, n, "global", "in", "w"), Buffer("table", BF16, bins, "global", "in"),
+        (Buffer("ids", I64, n, "global", "in", "ids"), Buffer("w", F32, n, "global", "in", "w"),
+         Buffer("table", BF16, bins, "global", "in"),
          Buffer("count", F32, bins, "global", "inout"), Buffer("top", F32, bins, "global", "inout"),
          Buffer("small", BF16, bins, "global", "inout"), Buffer("y", F32, n, "global", "out")),
         Launch(blocks, threads),
@@ -373,6 +375,7 @@ def samples() -> dict[str, Sample]:
         Sample(warp_scan(), integers["draw"], lambda a: {"y": a["x"].reshape(6, 96).cumsum(1).ravel()}),
         Sample(bulk_reverse(), _normal(("x", 768, np.float32)), lambda a: {"y": a["x"].reshape(3, 256)[:, ::-1].ravel()}),
         Sample(histogram(), _histogram_inputs, _histogram_result),
-        Sample(one_thread_rows(), _normal(("x", 9 * 257, np.float32)), lambda a: {"y": a["x"].reshape(9, -1).astype(np.float64).sum(1)}, 3e-4),
+        Sample(one_thread_rows(), _normal(("x", 9 * 257, np.float32)),
+               lambda a: {"y": a["x"].reshape(9, -1).astype(np.float64).sum(1)}, 3e-4),
     ]
     return {s.kernel.name: s for s in found}

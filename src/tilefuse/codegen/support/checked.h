@@ -1,0 +1,357 @@
+// The checking mode of the host executor: every access goes through a shadow that knows who touched an element last, and when.
+// Time is counted in epochs: a block's epoch ends at its barriers, a cluster's at cluster barriers.
+
+//@ tf_checker
+struct tf_touch {            // one access; `kind` is 0 for none, 1 plain, 2 atomic
+  long long block;
+  int thread, rank, site;
+  unsigned epoch, cluster_epoch, arrivals;
+  unsigned char kind;
+};
+
+struct tf_cell {             // what is known of an element (of a granule of shared memory)
+  tf_touch write, read, other_read;  // the last write, the last read, the last read by another thread than that
+  int buffer;                // shared memory: which buffer wrote it
+  int pending;               // shared memory: number of the transaction barrier an unfinished copy completes on, plus 1
+  bool written;
+};
+
+struct tf_checker {
+  const char* kernel;
+  const char* const* sites;
+  char* report;
+  long report_size, used = 0;
+  long long found = 0;
+  long long block = 0;
+  int thread = 0, rank = 0, threads, cluster;
+  std::vector<unsigned> epochs, arrivals;
+  unsigned cluster_epoch = 0;
+  std::map<std::pair<long long, long long>, std::vector<long long>> arrived;   // counter cell -> blocks, in order of arrival
+  std::map<long long, std::map<long long, unsigned>> acquired;                 // last block -> block -> its arrivals seen
+  std::map<std::pair<int, const char*>, long long> repeated;
+  tf_touch last_remote = {};
+
+  tf_checker(const char* name, const char* const* texts, char* text, long size, int num_threads, int num_ranks, long long num_blocks)
+      : kernel(name), sites(texts), report(text), report_size(size), threads(num_threads), cluster(num_ranks), epochs(num_ranks, 1u),
+        arrivals(num_blocks, 0u) {
+    if (report && report_size > 0) report[0] = 0;
+  }
+
+  // One finding: reported the first time at a site, counted afterwards; 40 lines at most.
+  void finding(const char* rule, int site, const char* buffer, long long index, const tf_touch* before = nullptr) {
+    ++found;
+    if (repeated[{site, rule}]++ || repeated.size() > 40 || !report) return;
+    char line[768];
+    int length = std::snprintf(line, sizeof line, "%s: %s: %s[%lld], thread %d of block %lld", kernel, rule, buffer, index, thread, block);
+    if (before && length < (int)sizeof line)
+      length += std::snprintf(line + length, sizeof line - length, ", against thread %d of block %lld at <%s>", before->thread, before->block,
+                              sites[before->site]);
+    if (length < (int)sizeof line) length += std::snprintf(line + length, sizeof line - length, ", at <%s>\n", sites[site]);
+    if (length >= (int)sizeof line) length = (int)sizeof line - 1;
+    if (used + length >= report_size) return;
+    std::memcpy(report + used, line, length + 1);
+    used += length;
+  }
+
+  tf_touch touch(int site, bool atomic = false) const {
+    return {block, thread, rank, site, epochs[rank], cluster_epoch, arrivals[block], (unsigned char)(atomic ? 2 : 1)};
+  }
+
+  // Whether an earlier access by another thread may happen at the same time as one now.
+  bool concurrent(const tf_touch& before) const {
+    if (!before.kind || (before.block == block && before.thread == thread)) return false;
+    if (before.block == block) return before.epoch == epochs[rank];
+    if (cluster > 1 && before.block / cluster == block / cluster) return before.cluster_epoch == cluster_epoch;
+    const auto mine = acquired.find(block);
+    if (mine == acquired.end()) return true;
+    const auto theirs = mine->second.find(before.block);
+    return theirs == mine->second.end() || theirs->second <= before.arrivals;
+  }
+
+  void reads(tf_cell& cell, int site, const char* buffer, long long index) {
+    if (cell.pending) finding("read before the asynchronous copy has arrived", site, buffer, index);
+    if (!cell.written) finding("read of unwritten memory", site, buffer, index);
+    else if (concurrent(cell.write)) finding("race, read and write", site, buffer, index, &cell.write);
+    const tf_touch now = touch(site);
+    if (cell.read.kind && (cell.read.block != now.block || cell.read.thread != now.thread)) cell.other_read = cell.read;
+    cell.read = now;
+  }
+
+  void writes(tf_cell& cell, int site, const char* buffer, long long index, bool atomic = false) {
+    const tf_touch now = touch(site, atomic);
+    if (cell.pending) finding("write before the asynchronous copy has arrived", site, buffer, index);
+    if (concurrent(cell.write) && !(atomic && cell.write.kind == 2)) finding("race, two writes", site, buffer, index, &cell.write);
+    if (concurrent(cell.read)) finding("race, read and write", site, buffer, index, &cell.read);
+    else if (concurrent(cell.other_read)) finding("race, read and write", site, buffer, index, &cell.other_read);
+    cell.write = now;
+    cell.written = true;
+  }
+
+  void block_barrier() { ++epochs[rank]; }
+
+  void cluster_barrier() {
+    for (unsigned& epoch : epochs) ++epoch;
+    ++cluster_epoch;
+    last_remote.kind = 0;
+  }
+
+  void begin_cluster() { cluster_epoch = 0; last_remote.kind = 0; }
+
+  void end_cluster() {
+    if (last_remote.kind) finding("shared memory of another block used after the last cluster barrier", last_remote.site, "rank", rank);
+  }
+
+  bool arrives(const void* counter, long long index, long long count) {
+    std::vector<long long>& blocks = arrived[{(long long)counter, index}];
+    blocks.push_back(block);
+    ++arrivals[block];
+    ++epochs[rank];
+    if ((long long)blocks.size() < count) return false;
+    for (long long other : blocks) acquired[block][other] = arrivals[other];
+    blocks.clear();
+    return true;
+  }
+
+  int result() const { return found > 1000000 ? 1000000 : (int)found; }
+};
+
+//@ tf_global
+// A global buffer. `cells` stays empty for one that the kernel only reads.
+template <class T> struct tf_global {
+  tf_checker& check;
+  const char* name;
+  T* data;
+  long long size;
+  bool writable;
+  std::vector<tf_cell> cells;
+
+  tf_global(tf_checker& owner, const char* text, void* memory, long long elements, bool is_written, bool is_initial)
+      : check(owner), name(text), data(static_cast<T*>(memory)), size(elements), writable(is_written) {
+    tf_cell fresh = {};
+    fresh.written = is_initial;
+    if (is_written || !is_initial) cells.assign(elements, fresh);
+  }
+  bool inside(long long index, int site) {
+    if (index >= 0 && index < size) return true;
+    check.finding("out of bounds", site, name, index);
+    return false;
+  }
+  T load(long long index, int site) {
+    if (!inside(index, site)) return T();
+    if (!cells.empty()) check.reads(cells[index], site, name, index);
+    return data[index];
+  }
+  T* target(long long index, int site, bool atomic) {
+    static T nowhere;
+    if (!inside(index, site)) return &nowhere;
+    if (!writable) {
+      check.finding("write to a read-only buffer", site, name, index);
+      return &nowhere;
+    }
+    if (atomic && !cells[index].written) check.finding("atomic update of unwritten memory", site, name, index);
+    check.writes(cells[index], site, name, index, atomic);
+    return data + index;
+  }
+  void store(long long index, T value, int site) { *target(index, site, false) = value; }
+  bool last_block(long long index, long long count, int site) {
+    return inside(index, site) && check.arrives(this, index, count);
+  }
+  // An output must have been written whole.
+  void finish() {
+    for (long long index = 0; index < size; ++index)
+      if (!cells[index].written) return check.finding("output element never written", 0, name, index);
+  }
+};
+
+//@ tf_counters_at_zero
+// Counters must be left as they were found: no arrival may be missing.
+template <class T> void tf_counters_at_zero(tf_checker& check, tf_global<T>& counter) {
+  for (const auto& [cell, blocks] : check.arrived)
+    if (cell.first == (long long)&counter && !blocks.empty()) check.finding("counter left unfinished", 0, counter.name, cell.second);
+}
+
+//@ tf_shared tf_shared_memory
+// One block's shared memory with its shadow, in granules of `granule` bytes.
+struct tf_shared_memory {
+  tf_checker& check;
+  unsigned char* memory;
+  long long bytes;
+  int granule;
+  std::vector<tf_cell> cells;
+  std::vector<unsigned> arrived;  // phases completed, by transaction barrier
+
+  tf_shared_memory(tf_checker& owner, unsigned char* place, long long num_bytes, int granule_bytes, int barriers)
+      : check(owner), memory(place), bytes(num_bytes), granule(granule_bytes), cells(num_bytes / granule_bytes + 1), arrived(barriers, 0u) {}
+  void begin() {
+    std::fill(cells.begin(), cells.end(), tf_cell{});
+    std::fill(arrived.begin(), arrived.end(), 0u);
+    std::memset(memory, 0xee, bytes);
+  }
+  void wait(int barrier, unsigned phase, int site) {
+    if (barrier < 0 || barrier >= (int)arrived.size()) return check.finding("no such transaction barrier", site, "barrier", barrier);
+    if (!arrived[barrier] || ((arrived[barrier] - 1u) & 1u) != phase)
+      check.finding("wait for a phase that no copy completes", site, "barrier", barrier);
+    for (tf_cell& cell : cells)
+      if (cell.pending == barrier + 1) {
+        cell.pending = 0;
+        cell.write.kind = 0;  // complete for all threads
+      }
+  }
+};
+
+// A shared buffer within it.
+template <class T> struct tf_shared {
+  tf_shared_memory& home;
+  const char* name;
+  int number;
+  long long offset, size;
+
+  bool inside(long long index, int site) {
+    if (index >= 0 && index < size && offset + (index + 1) * (long long)sizeof(T) <= home.bytes) return true;
+    home.check.finding("out of bounds", site, name, index);
+    return false;
+  }
+  T* place(long long index) { return reinterpret_cast<T*>(home.memory + offset) + index; }
+  tf_cell* cells(long long index) { return home.cells.data() + (offset + index * (long long)sizeof(T)) / home.granule; }
+  static constexpr int least(int a, int b) { return a < b ? a : b; }
+  T load(long long index, int site) {
+    if (!inside(index, site)) return T();
+    tf_cell* const cell = cells(index);
+    for (int n = 0; n < (int)sizeof(T) / home.granule; ++n) {
+      home.check.reads(cell[n], site, name, index);
+      if (cell[n].written && cell[n].buffer != number) home.check.finding("read of memory that another buffer overwrote", site, name, index, &cell[n].write);
+    }
+    return *place(index);
+  }
+  void mark(long long index, int site, bool atomic) {
+    tf_cell* const cell = cells(index);
+    for (int n = 0; n < (int)sizeof(T) / home.granule; ++n) {
+      home.check.writes(cell[n], site, name, index, atomic);
+      cell[n].buffer = number;
+    }
+  }
+  void store(long long index, T value, int site) {
+    if (!inside(index, site)) return;
+    mark(index, site, false);
+    *place(index) = value;
+  }
+  T* target(long long index, int site, bool atomic) {
+    static T nowhere;
+    if (!inside(index, site)) return &nowhere;
+    if (!cells(index)->written) home.check.finding("atomic update of unwritten memory", site, name, index);
+    mark(index, site, atomic);
+    return place(index);
+  }
+};
+
+//@ tf_remote
+// The same buffer in another block of the cluster; barriers of the whole cluster must stand before the first and after the last use.
+template <class T> struct tf_remote {
+  tf_shared<T> buffer;
+  bool own;
+
+  void used(int site) {
+    tf_checker& check = buffer.home.check;
+    if (own) return;
+    if (!check.cluster_epoch) check.finding("shared memory of another block used before the first cluster barrier", site, buffer.name, 0);
+    check.last_remote = check.touch(site);
+  }
+  T load(long long index, int site) {
+    used(site);
+    return buffer.load(index, site);
+  }
+  void store(long long index, T value, int site) {
+    used(site);
+    buffer.store(index, value, site);
+  }
+};
+
+//@ tf_bulk_copy_checked
+template <class T, class Source> void tf_bulk_copy_checked(tf_shared<T>& shared, long long at, Source& buffer, long long index,
+                                                           long long elements, int barrier, bool arrive, int site) {
+  tf_checker& check = shared.home.check;
+  if ((shared.offset + at * (long long)sizeof(T)) % 16 || index * (long long)sizeof(T) % 16 || elements * (long long)sizeof(T) % 16)
+    check.finding("bulk copy that is not aligned to 16 bytes", site, shared.name, at);
+  if (barrier < 0 || barrier >= (int)shared.home.arrived.size()) return check.finding("no such transaction barrier", site, "barrier", barrier);
+  check.thread = 0;
+  for (long long n = 0; n < elements; ++n) {
+    shared.store(at + n, buffer.load(index + n, site), site);
+    if (at + n >= 0 && at + n < shared.size)
+      for (int part = 0; part < (int)sizeof(T) / shared.home.granule; ++part) shared.cells(at + n)[part].pending = barrier + 1;
+  }
+  if (arrive) ++shared.home.arrived[barrier];
+}
+
+//@ tf_registers
+// Registers of one thread: a scalar (SIZE 1) or an array.
+template <class T, int SIZE> struct tf_registers {
+  tf_checker& check;
+  const char* name;
+  T values[SIZE];
+  bool known[SIZE] = {};
+
+  tf_registers(tf_checker& owner, const char* text) : check(owner), name(text) {}
+  bool inside(long long index, int site) {
+    if (index >= 0 && index < SIZE) return true;
+    check.finding("register array out of bounds", site, name, index);
+    return false;
+  }
+  T get(long long, long long index, int site) {
+    if (!inside(index, site)) return T();
+    if (!known[index]) {
+      check.finding("read of an unset register", site, name, index);
+      return T();
+    }
+    return values[index];
+  }
+  void set(long long, long long index, T value, int site) {
+    if (!inside(index, site)) return;
+    values[index] = value;
+    known[index] = true;
+  }
+};
+
+//@ tf_spread_registers
+// Registers that live across meeting points: `size` for each thread of the block (of the cluster).
+template <class T> struct tf_spread_registers {
+  tf_checker& check;
+  const char* name;
+  long long size;
+  std::vector<T> values;
+  std::vector<unsigned char> known;
+
+  tf_spread_registers(tf_checker& owner, const char* text, long long each, long long threads)
+      : check(owner), name(text), size(each), values(each * threads), known(each * threads, 0) {}
+  bool inside(long long index, int site) {
+    if (index >= 0 && index < size) return true;
+    check.finding("register array out of bounds", site, name, index);
+    return false;
+  }
+  T get(long long who, long long index, int site) {
+    if (!inside(index, site)) return T();
+    if (!known[who * size + index]) {
+      check.finding("read of an unset register", site, name, index);
+      return T();
+    }
+    return values[who * size + index];
+  }
+  void set(long long who, long long index, T value, int site) {
+    if (!inside(index, site)) return;
+    values[who * size + index] = value;
+    known[who * size + index] = 1;
+  }
+};
+
+//@ tf_vector_load_checked
+template <class Registers, class Source> void tf_vector_load_checked(Registers& registers, long long who, long long at, Source& buffer,
+                                                                     long long index, int width, int alignment, int site) {
+  if (index % alignment) registers.check.finding("vector access that is not aligned", site, buffer.name, index);
+  for (int lane = 0; lane < width; ++lane) registers.set(who, at + lane, buffer.load(index + lane, site), site);
+}
+
+//@ tf_vector_store_checked
+template <class Registers, class Target> void tf_vector_store_checked(Target& buffer, long long index, Registers& registers, long long who,
+                                                                      long long at, int width, int alignment, int site) {
+  if (index % alignment) registers.check.finding("vector access that is not aligned", site, buffer.name, index);
+  for (int lane = 0; lane < width; ++lane) buffer.store(index + lane, registers.get(who, at + lane, site), site);
+}

@@ -1,0 +1,83 @@
+// Scratch memory, atomic combinations and lane numbers for host C++.
+
+//@ tf_scratch
+// Memory of one executor: shared memory of its block, registers that live across meeting points.
+struct tf_scratch {
+  unsigned char* memory;
+  explicit tf_scratch(unsigned long bytes) : memory(static_cast<unsigned char*>(std::aligned_alloc(128, bytes))) {}
+  ~tf_scratch() { std::free(memory); }
+  tf_scratch(const tf_scratch&) = delete;
+  tf_scratch& operator=(const tf_scratch&) = delete;
+};
+
+//@ tf_lane_xor
+// The thread whose register a shuffle reads: lanes form groups of `width`; outside the group a lane keeps its own.
+TF_INLINE int tf_lane_xor(int thread, int amount, int width, int threads) {
+  const int other = thread ^ amount;
+  return other / width == thread / width && other < threads ? other : thread;
+}
+
+//@ tf_lane_up
+TF_INLINE int tf_lane_up(int thread, int amount, int width, int) { return thread % width >= amount ? thread - amount : thread; }
+
+//@ tf_lane_down
+TF_INLINE int tf_lane_down(int thread, int amount, int width, int threads) {
+  return thread % width + amount < width && thread + amount < threads ? thread + amount : thread;
+}
+
+//@ tf_lane_lane
+TF_INLINE int tf_lane_lane(int thread, int lane, int width, int threads) {
+  const int other = thread / width * width + lane % width;
+  return other < threads ? other : thread;
+}
+
+//@ tf_last_block
+// Counts arrivals; the last one finds all earlier writes of the others and sets the counter back to 0.
+TF_INLINE bool tf_last_block(void* counter, unsigned int count) {
+  unsigned int* const arrivals = static_cast<unsigned int*>(counter);
+  const bool last = __atomic_fetch_add(arrivals, 1u, __ATOMIC_ACQ_REL) == count - 1u;
+  if (last) __atomic_store_n(arrivals, 0u, __ATOMIC_RELAXED);
+  return last;
+}
+
+//@ tf_atomic_update
+template <int BYTES> struct tf_word { using type = unsigned long long; };
+template <> struct tf_word<4> { using type = unsigned int; };
+template <> struct tf_word<2> { using type = unsigned short; };
+template <> struct tf_word<1> { using type = unsigned char; };
+template <class T, class Combine> TF_INLINE void tf_atomic_update(T* memory, T value, Combine combine) {
+  using Word = typename tf_word<sizeof(T)>::type;
+  Word* const word = reinterpret_cast<Word*>(memory);
+  Word seen = __atomic_load_n(word, __ATOMIC_RELAXED), desired;
+  do {
+    T old;
+    std::memcpy(&old, &seen, sizeof(T));
+    const T fresh = combine(old, value);
+    std::memcpy(&desired, &fresh, sizeof(T));
+  } while (!__atomic_compare_exchange_n(word, &seen, desired, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+}
+
+//@ tf_wide
+// The arithmetic value of an element: narrow floats through f32.
+template <class T> TF_INLINE T tf_wide(T a, long) { return a; }
+template <class T> TF_INLINE auto tf_wide(T a, int) -> decltype(tf_float(a)) { return tf_float(a); }
+
+//@ tf_atomic_sum
+template <class T> TF_INLINE void tf_atomic_sum(T* memory, T value) {
+  tf_atomic_update(memory, value, [](T a, T b) { return T(tf_wide(a, 0) + tf_wide(b, 0)); });
+}
+
+//@ tf_atomic_prod
+template <class T> TF_INLINE void tf_atomic_prod(T* memory, T value) {
+  tf_atomic_update(memory, value, [](T a, T b) { return T(tf_wide(a, 0) * tf_wide(b, 0)); });
+}
+
+//@ tf_atomic_max
+template <class T> TF_INLINE void tf_atomic_max(T* memory, T value) {
+  tf_atomic_update(memory, value, [](T a, T b) { return T(tf_maximum(tf_wide(a, 0), tf_wide(b, 0))); });
+}
+
+//@ tf_atomic_min
+template <class T> TF_INLINE void tf_atomic_min(T* memory, T value) {
+  tf_atomic_update(memory, value, [](T a, T b) { return T(tf_minimum(tf_wide(a, 0), tf_wide(b, 0))); });
+}
