@@ -23,6 +23,7 @@ from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use
 from tilefuse.runtime.explanation import explanation_text
 from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared
 from tilefuse.runtime.host import load_host
+from tilefuse.runtime.nvrtc import Resources, parse_resources
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.step_times import StepTime, profile_program
 
@@ -79,6 +80,12 @@ class Program:
     def constants(self) -> Mapping[str, torch.Tensor]:
         """The constants' data, on the program's device."""
         return self._prepared.constants
+
+    @property
+    def resources(self) -> dict[str, Resources]:
+        """Registers, spills and shared memory of each CUDA kernel, as the assembler reported them."""
+        found = {k.name: parse_resources(b.log) for k, b in zip(self.spec.kernels, self.binaries) if k.target == "cuda"}
+        return {name: row for name, row in found.items() if row is not None}
 
     def source(self, kernel: str | None = None) -> str:
         """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
