@@ -286,6 +286,13 @@ def test_capture_with_updates_and_counters(cache: KernelCache) -> None:
     assert all(torch.equal(counted(ramp() + i)[0], ramp() + i) for i in range(5))
 
 
+def test_capture_gives_an_input_back_as_it_is(cache: KernelCache) -> None:
+    spec = dataclasses.replace(chain(1), results=("y", "x"))
+    x = ramp()
+    y, same = Program(spec, {}, "cuda", cache=cache).capture(x)(x)
+    assert same is x and torch.equal(y, 2 * x)
+
+
 def test_capture_on_two_streams(cache: KernelCache) -> None:
     captured = Program(chain(3), {}, "cuda", cache=cache).capture(ramp(), copy_results=True)
     found = []

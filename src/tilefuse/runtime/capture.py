@@ -24,11 +24,15 @@ MAX_RECORDINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """One graph: what it reads, what it gives, and all it needs kept alive (the frame owns table and counters)."""
+    """One graph: what it reads, what it gives, and all it needs kept alive (the frame owns table and counters).
+
+    places: the input that each result is, or -1.
+    """
 
     graph: torch.cuda.CUDAGraph
     inputs: tuple[torch.Tensor, ...]
     results: list[torch.Tensor]
+    places: tuple[int, ...]
     frame: object
 
 
@@ -53,8 +57,7 @@ class CapturedProgram:
         self._recordings: OrderedDict[tuple[int, ...], _Recording] = OrderedDict()
         self._guard = threading.Lock()
         self._stream = torch.cuda.Stream(program.device)
-        self._last_stream = -1
-        self._finished = torch.cuda.Event()
+        self._last_stream: torch.cuda.Stream | None = None
         tensors = self._checked(examples)
         self._buffers = {i: _buffer(program.arguments[i], program.device) for i in self._copied}
         self._recording(tensors)
@@ -69,22 +72,32 @@ class CapturedProgram:
 
         Raises: as the program; UnsupportedError when a new recording (changed addresses) fails.
         """
-        program = self.program
-        with self._guard, torch.cuda.device(program.device), torch.no_grad():
+        if torch._C._cuda_getDevice() != self.program.device.index:
+            with torch.cuda.device(self.program.device):
+                return self(*tensors)
+        with self._guard, torch.no_grad():
             given = self._checked(tensors)
             recording = self._recording(given)
-            stream = torch.cuda.current_stream()
-            if stream.cuda_stream != self._last_stream and self._last_stream != -1:
-                stream.wait_event(self._finished)
-            self._last_stream = stream.cuda_stream
+            self._follow()
             self._fill(recording, given)
             recording.graph.replay()
             for i in self._updated:
                 if given[i] is not recording.inputs[i]:
                     given[i].copy_(recording.inputs[i])
-            results = [r.clone() for r in recording.results] if self.copy_results else list(recording.results)
-            self._finished.record(stream)
-        return results
+            return [self._result(tensor, place, given) for tensor, place in zip(recording.results, recording.places)]
+
+    def _follow(self) -> None:
+        """Lets the current stream wait for the previous call's, where it is another one: both use the same buffers."""
+        stream = torch.cuda.current_stream()
+        if self._last_stream is not None and stream != self._last_stream:
+            stream.wait_stream(self._last_stream)
+        self._last_stream = stream
+
+    def _result(self, tensor: torch.Tensor, place: int, given: Sequence[torch.Tensor]) -> torch.Tensor:
+        """What the caller gets: its own argument where the program gives an input back."""
+        if place >= 0:
+            return given[place]
+        return tensor.clone() if self.copy_results else tensor
 
     def _checked(self, tensors: Sequence[Any]) -> list[torch.Tensor]:
         arguments = self.program.arguments
@@ -146,7 +159,8 @@ class CapturedProgram:
             library = ", ".join(program.library_operators)
             raise UnsupportedError(f"program {program.spec.name} cannot be captured: {str(error).splitlines()[0]}",
                                    hint=f"one of its library calls may wait for the GPU: {library}" if library else None) from error
-        return _Recording(graph, inputs, results, frame)
+        places = tuple(next((i for i, t in enumerate(inputs) if t is r), -1) for r in results)
+        return _Recording(graph, inputs, results, places, frame)
 
     def _warm_up(self, frame: Any, inputs: tuple[torch.Tensor, ...]) -> None:
         """One run outside the graph, since libraries set themselves up on first use; inputs that it updates are restored."""
