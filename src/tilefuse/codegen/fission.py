@@ -183,18 +183,18 @@ class HostPrinter(ThreadPrinter):
             if isinstance(s, Declare) and sum(s.name in used for used in names) > 1:
                 self._spread(s)
         for piece, level in pieces:
-            kept = tuple(s for s in piece if not (isinstance(s, Let) and self._place_let(s, wide)))
+            varying = set(self.lets)
+            kept = tuple(s for s in piece if not (isinstance(s, Let) and self._place_let(s, wide, varying)))
             if kept and not all(isinstance(s, Let) for s in kept):
                 yield kept, level
             for s in kept:
                 if isinstance(s, Let):
                     self.lets[s.name] = s
 
-    def _place_let(self, s: Let, wide: int) -> bool:
-        """Prints a name that is the same for all; others are kept to be printed where they are used."""
-        varying = {"thread", "rank", "block"} if wide == CLUSTER else {"thread"}
-        names = s.value.axes()
-        if names & varying or names & self.lets.keys():
+    def _place_let(self, s: Let, wide: int, varying: set[str]) -> bool:
+        """Prints a name that is the same for all; others join `varying` and are printed where they are used."""
+        if s.value.axes() & (varying | ({"thread", "rank", "block"} if wide == CLUSTER else {"thread"})):
+            varying.add(s.name)
             return False
         self.out.line(f"const {self.scope.index_type} {identifier(s.name)} = {self.scope.text(s.value)};")
         self.scope.extents[s.name] = s.extent
