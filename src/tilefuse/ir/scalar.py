@@ -21,6 +21,7 @@ NUMPY_DTYPES: dict[str, np.dtype] = {
     "u64": np.dtype(np.uint64), "u32": np.dtype(np.uint32), "u16": np.dtype(np.uint16), "u8": np.dtype(np.uint8),
     "bool": np.dtype(np.bool_),
 }
+LARGEST_F32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,13 @@ def const(value: int | float | bool | np.generic, dtype: DType) -> Const:
         wide = float(value)
     except OverflowError:  # an integer beyond the range of f64
         wide = float("inf") if int(value) > 0 else float("-inf")
-    with np.errstate(all="ignore"):
-        rounded = NUMPY_DTYPES[dtype.name].type(saturated(np.float64(wide), dtype))
+    if dtype.name == "f64":
+        rounded: Any = wide
+    elif dtype.name == "f32" and abs(wide) < LARGEST_F32:
+        rounded = np.float32(wide)
+    else:
+        with np.errstate(all="ignore"):  # overflow to infinity is meant; the context is slow, hence the cases before
+            rounded = NUMPY_DTYPES[dtype.name].type(saturated(np.float64(wide), dtype))
     number = float(rounded)
     if number != number:
         return Const("nan", dtype)

@@ -109,16 +109,16 @@ def print_graph(graph: Graph) -> str:
 
 # ---------------------------------------------------------------- parser
 
-_TOKEN = re.compile(r"""
-    (?P<space>\s+)            # `%` directly before a name is a value; a remainder has a space before its divisor
-  | (?P<comment>//[^\n]*)
-  | (?P<value>%(?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*"))
+_TOKEN = re.compile(r"""(?:
+    (?P<comment>//[^\n]*)
+  | (?P<value>%             # directly before a name; a remainder has a space before its divisor
+    (?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*"))
   | (?P<string>"(?:[^"\\]|\\.)*")
   | (?P<number>-?(?:inf\b|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?))
   | (?P<word>[A-Za-z_](?:[A-Za-z0-9_]|\.(?=[A-Za-z0-9_]))*)
   | (?P<symbol>->|<=|[-+*/%@()\[\]{}<>=:,?])
-""", re.VERBOSE)
-_DIVISION = re.compile(r"//(?=\s*\d)")
+)\s*""", re.VERBOSE)
+_DIVISION = re.compile(r"(//)\s*(?=\d)")
 
 
 class _Tokens:
@@ -133,25 +133,30 @@ class _Tokens:
         self._cut()
 
     def _cut(self) -> None:
-        at = depth = 0
         text = self.text
+        depth = 0
+        at = len(text) - len(text.lstrip())
         while at < len(text):
-            division = _DIVISION.match(text, at) if depth else None
+            division = _DIVISION.match(text, at) if depth and text[at] == "/" else None
             found = division or _TOKEN.match(text, at)
             if found is None:
                 self.fail(f"unexpected character {text[at]!r}", at)
-            kind = "symbol" if division else found.lastgroup or ""
-            piece = found.group()
-            if kind not in ("space", "comment"):
-                self.tokens.append((kind, piece, at))
-                depth += (piece == "(") - (piece == ")")
+            kind = "symbol" if division else found.lastgroup
+            if kind != "comment":
+                piece = found.group(found.lastindex or 0)
+                self.tokens.append((kind or "", piece, at))
+                if piece == "(":
+                    depth += 1
+                elif piece == ")":
+                    depth -= 1
             at = found.end()
         self.tokens.append(("end", "end of the text", len(text)))
 
     def span(self, at: int) -> Span:
         line = bisect_right(self.line_starts, at)
         start = self.line_starts[line - 1]
-        return Span(self.source, line, at - start + 1, self.text[start:].partition("\n")[0])
+        end = self.text.find("\n", start)
+        return Span(self.source, line, at - start + 1, self.text[start:end] if end >= 0 else self.text[start:])
 
     def fail(self, message: str, at: int | None = None, hint: str | None = None) -> NoReturn:
         raise ParseError(message, where=self.span(self.tokens[self.position][2] if at is None else at), hint=hint)

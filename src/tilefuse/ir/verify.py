@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilefuse.base.errors import CompilerError, VerifyError
-from tilefuse.ir.affine import Affine
+from tilefuse.ir.affine import Affine, bounds
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, SCATTER_MONOIDS, Graph, Node, Type
 from tilefuse.ir.ops import dtype_of, monoid_result
@@ -103,11 +103,12 @@ def verify_node(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
     if type_findings:
         return
     extents = node.extents
-    places = (node.body, *node.target)
-    if any(extent == 0 for extent in extents.values()):
-        places = ()  # nothing is evaluated, so nothing is read
-    for e in places:
-        yield from _Subscripts(node, types, extents).walk(e, ())
+    if 0 in extents.values():
+        return  # nothing is evaluated, so nothing is read
+    subscripts = _Subscripts(node, types, extents)
+    for e in (node.body, *node.target):
+        subscripts.walk(e, ())
+    yield from subscripts.found
 
 
 def _check_form(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
@@ -187,66 +188,71 @@ def _check_types(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
 
 
 class _Subscripts:
-    """Walks one body and checks every subscript under the guards around it."""
+    """Walks the bodies of one node and collects what is wrong with its subscripts, under the guards around them."""
 
     def __init__(self, node: Node, types: dict[str, Type], extents: dict[str, int]) -> None:
         self.node = node
         self.types = types
         self.extents = extents
+        self.found: list[Finding] = []
 
-    def broken(self, rule: str, message: str) -> Finding:
-        return Finding(rule, self.node.name, message)
+    def broken(self, rule: str, message: str) -> None:
+        self.found.append(Finding(rule, self.node.name, message))
 
-    def axes_known(self, e: Affine) -> Iterator[Finding]:
-        for name in sorted(e.axes() - self.extents.keys()):
-            yield self.broken("axes-match", f"{e} uses the axis {name}, which is not in the iteration domain")
+    def axes_known(self, e: Affine) -> bool:
+        unknown = sorted(e.axes() - self.extents.keys())
+        for name in unknown:
+            self.broken("axes-match", f"{e} uses the axis {name}, which is not in the iteration domain")
+        return not unknown
 
-    def walk(self, e: Expr, facts: Facts) -> Iterator[Finding]:
+    def walk(self, e: Expr, facts: Facts) -> None:
         match e:
-            case Const():
-                return
-            case Read(value, index):
-                yield from self.read(value, index, facts)
-            case Index(affine):
-                yield from self.axes_known(affine)
-            case Lookup(value, subscripts):
-                yield from self.lookup(value, subscripts)
-                for s in subscripts:
-                    yield from self.walk(s, facts)
             case Call(_, args):
                 for a in args:
-                    yield from self.walk(a, facts)
-            case Guard(bounds, then, otherwise):
-                unknown = [finding for b in bounds for finding in self.axes_known(b.index)]
-                yield from unknown
-                if unknown:
+                    self.walk(a, facts)
+            case Read(value, index):
+                self.read(value, index, facts)
+            case Const():
+                return
+            case Index(affine):
+                self.axes_known(affine)
+            case Lookup(value, subscripts):
+                self.lookup(value, subscripts)
+                for s in subscripts:
+                    self.walk(s, facts)
+            case Guard(tests, then, otherwise):
+                known = [self.axes_known(b.index) for b in tests]  # all of them, so that each unknown axis is found
+                if not all(known):
                     return
-                if not any(never(b, self.extents, facts) for b in bounds):
-                    yield from self.walk(then, assume(bounds, facts))
-                if not all(always(b, self.extents, facts) for b in bounds):
-                    yield from self.walk(otherwise, deny(bounds, self.extents, facts))
+                if not any(never(b, self.extents, facts) for b in tests):
+                    self.walk(then, assume(tests, facts))
+                if not all(always(b, self.extents, facts) for b in tests):
+                    self.walk(otherwise, deny(tests, self.extents, facts))
 
-    def lookup(self, value: str, subscripts: tuple[Expr, ...]) -> Iterator[Finding]:
+    def lookup(self, value: str, subscripts: tuple[Expr, ...]) -> None:
         if self.node.category not in ("gather", "scatter"):
-            yield self.broken("lookups-placed", f"lookup of %{value} in a {self.node.kind}; only gather and scatter nodes have lookups")
+            self.broken("lookups-placed", f"lookup of %{value} in a {self.node.kind}; only gather and scatter nodes have lookups")
         shape = self.types[value].shape
         if len(subscripts) != len(shape):
-            yield self.broken("subscripts-match", f"%{value} has {len(shape)} dimensions, lookup gives {len(subscripts)} subscripts")
+            self.broken("subscripts-match", f"%{value} has {len(shape)} dimensions, lookup gives {len(subscripts)} subscripts")
         elif any(extent == 0 for extent in shape):
-            yield self.broken("reads-in-range", f"lookup of %{value}: {self.types[value]}, which has no elements")
+            self.broken("reads-in-range", f"lookup of %{value}: {self.types[value]}, which has no elements")
 
-    def read(self, value: str, index: tuple[Affine, ...], facts: Facts) -> Iterator[Finding]:
+    def read(self, value: str, index: tuple[Affine, ...], facts: Facts) -> None:
         shape = self.types[value].shape
         if len(index) != len(shape):
-            yield self.broken("subscripts-match", f"%{value} has {len(shape)} dimensions, read with {len(index)} subscripts")
+            self.broken("subscripts-match", f"%{value} has {len(shape)} dimensions, read with {len(index)} subscripts")
             return
-        for dimension, (e, extent) in enumerate(zip(index, shape, strict=True)):
-            unknown = list(self.axes_known(e))
-            if unknown:
-                yield from unknown
+        for dimension, e in enumerate(index):
+            extent = shape[dimension]
+            span = bounds(e, self.extents)
+            # A remainder is bounded even if its axes are unknown, so only sums of plain axes are done here.
+            if span is not None and span[0] >= 0 and span[1] < extent and e.is_linear:
+                continue
+            if not self.axes_known(e):
                 continue
             span = bounds_given(e, self.extents, facts)
             assert span is not None
             if span[0] <= span[1] and (span[0] < 0 or span[1] >= extent):
-                yield self.broken("reads-in-range", f"%{value}[{', '.join(map(str, index))}]: dimension {dimension} runs over"
-                                  f" {span[0]} .. {span[1]}, but the extent is {extent}")
+                self.broken("reads-in-range", f"%{value}[{', '.join(map(str, index))}]: dimension {dimension} runs over"
+                                              f" {span[0]} .. {span[1]}, but the extent is {extent}")
