@@ -143,6 +143,12 @@ def widened(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model in double precision."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
+    for node in wide.graph.node:
+        # The evaluator takes a momentum for a wish to train: it would normalise by the image's own statistics.
+        if node.op_type == "BatchNormalization":
+            kept = [a for a in node.attribute if a.name != "momentum"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
     for tensor in wide.graph.initializer:
         data = numpy_helper.to_array(tensor)
         if data.dtype == np.float32:

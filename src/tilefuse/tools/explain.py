@@ -26,6 +26,11 @@ def bytes_text(num_bytes: float) -> str:
     return f"{num_bytes:.1f} GiB"
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: "1 kernel", "2 kernels"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def names_text(names: Sequence[str], most: int = SHOWN_NAMES) -> str:
     """A list of names, cut after a few with the count of the rest."""
     shown = ", ".join(names[:most])
@@ -59,10 +64,10 @@ def summary_line(explanation: Mapping[str, Any]) -> Text:
     """One paragraph: how many kernels of how many, bytes moved of how many, predicted time."""
     kernels = explanation.get("kernels", ())
     fused_bytes = sum(k.get("bytes_read", 0) + k.get("bytes_written", 0) for k in kernels)
-    parts = [f"{explanation.get('name', 'program')} on {explanation.get('device', '?')}: {len(kernels)} kernels"]
+    parts = [f"{explanation.get('name', 'program')} on {explanation.get('device', '?')}: {counted(len(kernels), 'kernel')}"]
     if explanation.get("unfused_kernels"):
         parts[0] += f" (unfused {explanation['unfused_kernels']})"
-    parts.append(f"{len(explanation.get('library', ()))} library calls")
+    parts.append(counted(len(explanation.get("library", ())), "library call"))
     moved = f"{bytes_text(fused_bytes)} moved by kernels"
     if explanation.get("unfused_bytes"):
         moved += f" (unfused {bytes_text(explanation['unfused_bytes'])})"

@@ -28,7 +28,7 @@ def printed(full: bool = False) -> str:
 
 def test_every_section_is_printed() -> None:
     text = printed()
-    for piece in ("1 kernels (unfused 4)", "4.0 KiB moved by kernels (unfused 4.0 KiB)", "predicted 2.5 us", "2 register, 1 warp", "1.25",
+    for piece in ("1 kernel (unfused 4)", "4.0 KiB moved by kernels (unfused 4.0 KiB)", "predicted 2.5 us", "2 register, 1 warp", "1.25",
                   "matmul", "library-call", "12 candidates, 1 kept", "aten.foo", "no rule", "a[bold] + c"):
         assert piece in text, piece
 
