@@ -210,7 +210,8 @@ def return_sources(graph: Graph) -> Graph:
             continue
         assert isinstance(node.body, Read)
         source = node.body.value
-        if source in nodes and source not in graph.escaping and source not in renamed.values():
+        # A slice from the start reads at the same subscripts, but is not the whole value.
+        if source in nodes and nodes[source].type == node.type and source not in graph.escaping and source not in renamed.values():
             renamed[name] = source
     if not renamed:
         return graph
