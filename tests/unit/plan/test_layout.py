@@ -1,0 +1,85 @@
+"""Layouts: convolutions run channels last on CUDA, what is around them follows, and what is fixed stays."""
+from __future__ import annotations
+
+from tilefuse.base.options import Options
+from tilefuse.ir.affine import row_major_strides
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.layout import channels_last_strides, is_channels_last, plan_layouts
+from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200
+
+ATTRIBUTES = ('{dilation = (1, 1), groups = 1, has_bias = false, output_padding = (0, 0), padding = ((1, 1), (1, 1)), '
+              'stride = (1, 1), transposed = false}')
+
+
+def chain(result: str = "%s") -> Graph:
+    shape = "f32[2, 16]" if result == "%s" else "f16[2, 16, 8, 8]"
+    return parse_graph(f"""graph @g(%x: f16[2, 4, 8, 8], const %w: f16[16, 4, 3, 3], const %v: f16[16, 16, 3, 3]) -> ({shape}) {{
+      %a: f16[2, 16, 8, 8] = library.convolution (%x, %w) {ATTRIBUTES}
+      %b: f16[2, 16, 8, 8] = map [n, c, h, q] {{ f16(maximum(f32(%a[n, c, h, q]), 0.0:f32)) }}
+      %d: f16[2, 16, 8, 8] = library.convolution (%b, %v) {ATTRIBUTES}
+      %e: f16[2, 16, 8, 8] = map [n, c, h, q] {{ f16(add(f32(%d[n, c, h, q]), f32(%b[n, c, h, q]))) }}
+      %s: f32[2, 16] = reduce.sum [n, c] over [h < 8, q < 8] {{ f32(%e[n, c, h, q]) }}
+      return {result}
+    }}""")
+
+
+def test_everything_behind_the_first_convolution_is_channels_last() -> None:
+    graph = chain()
+    layouts = plan_layouts(graph, {}, {}, H200, Options())
+    assert set(layouts) == {"w", "v", "a", "b", "d", "e"}
+    assert all(is_channels_last(s, graph.type_of(v).shape) for v, s in layouts.items())
+
+
+def test_a_result_keeps_the_layout_that_the_caller_wants() -> None:
+    graph = chain("%e")
+    assert "e" not in plan_layouts(graph, {}, {}, H200, Options())
+    wanted = channels_last_strides((2, 16, 8, 8))
+    assert plan_layouts(graph, {}, {"e": wanted}, H200, Options())["e"] == wanted
+
+
+def test_an_argument_that_is_channels_last_is_followed_without_constant_weights() -> None:
+    graph = parse_graph("""graph @g(%x: f32[2, 4, 8, 8]) -> (f32[2]) {
+      %a: f32[2, 4, 4, 8] = reduce.max [n, c, h, q] over [k < 2] { %x[n, c, 2*h + k, q] }
+      %s: f32[2] = reduce.sum [n] over [c < 4, h < 4, q < 8] { %a[n, c, h, q] }
+      return %s
+    }""")
+    given = {"x": channels_last_strides((2, 4, 8, 8))}
+    assert plan_layouts(graph, given, {}, H200, Options())["a"] == channels_last_strides((2, 4, 4, 8))
+
+
+def test_the_host_and_the_option_leave_all_row_major() -> None:
+    assert plan_layouts(chain(), {}, {}, host_device(), Options()) == {}
+    assert plan_layouts(chain(), {}, {}, H200, Options(channels_last="never")) == {}
+    assert "a" in plan_layouts(chain(), {}, {}, host_device(), Options(channels_last="always"))
+
+
+def test_an_update_is_planned_in_the_layout_of_its_input() -> None:
+    graph = parse_graph("""graph @g(%x: f32[4, 8], %g: f32[4, 8]) -> () {
+      %y: f32[4, 8] = map [i, j] { add(%x[i, j], %g[i, j]) }
+      update %x = %y return }""")
+    assert plan_layouts(graph, {"x": (1, 4)}, {}, H200, Options())["y"] == (1, 4)
+
+
+def test_library_results_lie_as_the_library_says() -> None:
+    graph = parse_graph("""graph @g(%x: f32[4, 8]) -> (f32[8]) {
+      %v: f32[8, 4] = map [i, j] { %x[j, i] }
+      %y: f32[8, 4] = library.aten.foo.default (%v)
+      %s: f32[8] = reduce.sum [i] over [k < 4] { %y[i, k] }
+      return %s
+    }""")
+    asked = []
+
+    def says_as_given(node, types, strides):  # type: ignore[no-untyped-def]
+        asked.append((node.name, strides))
+        return strides[0]
+
+    assert plan_layouts(graph, {}, {}, H200, Options(), says_as_given)["y"] == (1, 8)
+    assert asked == [("y", ((1, 8),))]
+
+
+def test_channels_last_strides() -> None:
+    assert channels_last_strides((2, 3, 4, 5)) == (60, 1, 15, 3)
+    assert channels_last_strides((2, 3, 4, 5, 6)) == (360, 1, 90, 18, 3)
+    assert not is_channels_last(row_major_strides((2, 3, 1, 1)), (2, 3, 1, 1))
