@@ -339,8 +339,10 @@ def _hoist_without_lane(writer: KernelWriter, bodies: list[object], lane_env: di
     loaded = {h.touch for h in held}
     saved = dict(e.env)
     e.env = saved | lane_env
+    # What depends on the loop of a reduction by one thread has no value out here.
+    loops = {loop for i in writer.domain.instances for loop, _ in i.serial}
     for touch in writer.touches(bodies):
-        if touch not in loaded and lane not in e.index(touch.offset).axes():
+        if touch not in loaded and lane not in e.index(touch.offset).axes() and not touch.offset.axes() & loops:
             e.touch(touch, False)
     e.env = saved
 
