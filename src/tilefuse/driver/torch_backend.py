@@ -93,7 +93,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     _summarise(name, imported)
     _report_strides(imported, gm)
     _PARTS.append(weakref.ref(made))
-    return made
+    return made.boxed()
 
 
 def compiled_parts(kind: str | None = None) -> list[CompiledPart]:

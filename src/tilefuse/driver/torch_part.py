@@ -45,10 +45,17 @@ class CompiledPart:
         self._captured: Callable[..., list[torch.Tensor]] | None = None
         self._guard = threading.Lock()
 
-    # Torch looks for this attribute to learn that arguments come as one list.
-    _boxed_call = True
+    def boxed(self) -> Callable[[list[Any]], list[Any]]:
+        """The function that torch calls. Torch wraps functions and reads the mark from their own attributes, so it is a plain one."""
+
+        def run(arguments: list[Any]) -> list[Any]:
+            return self(arguments)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
+        """Runs the part; empties the list."""
         self.calls += 1
         tensors = [arguments[n] for n in self._places]
         if self._moved:
@@ -60,9 +67,9 @@ class CompiledPart:
             return results
         return [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
 
-    def _run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _run(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         if not self._capture:
-            return self.program(*tensors)
+            return self.program.call_boxed(tensors)
         if self._captured is None:
             with self._guard:
                 if self._captured is None:
@@ -80,11 +87,12 @@ class CompiledPart:
     def _call_across(self, arguments: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
         """A call with arguments on another device: they are moved, and brought back where the program updates them."""
         device = self.program.device
+        names = [self.imported.arguments[n] for n in self._places]
         there = [t.to(device) if n in self._moved else t for n, t in zip(self._places, tensors)]
-        results = self._run(there)
+        results = self._run(list(there))
         updated = set(self.program.spec.updates)
-        for n, here, moved in zip(self._places, tensors, there):
-            if n in self._moved and self.imported.arguments[n] in updated:
+        for n, name, here, moved in zip(self._places, names, tensors, there):
+            if n in self._moved and name in updated:
                 here.copy_(moved)
         made = [restore(o, results, arguments) for o in self._outputs]
         arguments.clear()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from tilefuse.frontends.torch_fast_paths import DECOMPOSITIONS
 from tilefuse.frontends.torch_fx import THEMES
 from tilefuse.frontends.torch_ops import TORCH_OPS
 from tilefuse.frontends.torch_ops_library import BY_DESIGN
@@ -64,6 +65,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     extra = [getattr(torch.ops.aten, name) for name in ALSO_DECOMPOSED if hasattr(torch.ops.aten, name)]
     table.update(get_decompositions(extra))
+    table.update(DECOMPOSITIONS)
     return {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
 
 

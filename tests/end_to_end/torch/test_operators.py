@@ -4,6 +4,7 @@ One table of cases; each draws fresh inputs of odd sizes, in several types, non-
 operator has a meaning for them.
 """
 
+# ruff: noqa: B008 -- a loop binds its function in the default of a lambda
 from __future__ import annotations
 
 import zlib
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+
 from tests.end_to_end.torch.reference import assert_same, flat, run_imported, trace
 
 A = torch.ops.aten
