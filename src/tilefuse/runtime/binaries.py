@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from tilefuse.base import trace
 from tilefuse.base.errors import InternalError
 from tilefuse.runtime.cache import CacheEntry, CacheKey, KernelCache
 from tilefuse.runtime.host import compile_host, compiler_command, host_key
@@ -45,8 +46,13 @@ def build_kernels(kernels: Sequence[KernelCode], cache: KernelCache, *, jobs: in
             missing[key.digest] = (key, kernel)
         else:
             found[key.digest] = entry
+    now = trace.current()
+    now.event("kernel cache", "cache", kernels=len(kernels), missing=[key.label for key, _ in missing.values()])
     if missing:
-        with cache.locked(key for key, _ in missing.values()):
+        if now.shows("cache"):
+            for key, _ in missing.values():
+                now.line("cache", cache.why(key))
+        with now.span("compile kernels", "cache", kernels=len(missing)), cache.locked(key for key, _ in missing.values()):
             # Another process may have compiled some while this one waited.
             waited = {digest: cache.get(key) for digest, (key, _) in missing.items()}
             found.update({digest: entry for digest, entry in waited.items() if entry is not None})

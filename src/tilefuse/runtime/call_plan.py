@@ -203,12 +203,12 @@ def _scratch_extents(draft: _Draft) -> list[Extent]:
 
 
 def _in_arena(draft: _Draft) -> list[str]:
-    """Storages that only kernels touch; without the large ones where holding the arena for the whole call would cost peak memory."""
+    """Storages that only kernels touch; without the large ones where holding the arena for the whole call would raise the peak."""
     candidates = [n for n in _own_memory(draft) if not draft.uses[n].foreign]
     if not candidates:
         return candidates
     everything = live_peak_bytes(_extents(draft, _own_memory(draft)) + _scratch_extents(draft))
-    if _peak(draft, candidates) <= everything:
+    if _peak(draft, candidates) <= everything + LARGE_BYTES:
         return candidates
     return [n for n in candidates if storage_bytes(draft.values[n]) < LARGE_BYTES]
 

@@ -14,6 +14,7 @@ import torch
 
 from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, UserError, nearest
 from tilefuse.base.options import Options
+from tilefuse.base.trace import Trace
 from tilefuse.runtime.arguments import POINTER_ALIGNMENT_BYTES, Argument, adapt, bind_constant, make_argument
 from tilefuse.runtime.binaries import Progress, build_kernels
 from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
@@ -63,6 +64,8 @@ class Program:
         self._torch_runs = any(not isinstance(s, KernelStep) for s in spec.steps) or any(plan.views_before) or bool(spec.updates)
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
         self._idle: dict[int, list[Frame]] = {}
+        told = Trace(self.options)
+        self._untold: Trace | None = told if told.shows("kernels") else None
         self._on_gpu = self.device.type == "cuda"
         self._inputs_by_name = {name: i for i, name in enumerate(spec.inputs)}
 
@@ -124,6 +127,8 @@ class Program:
         if len(tensors) != len(self.arguments):
             names = ", ".join(self.spec.inputs)
             raise UserError(f"program {self.spec.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
+        if self._untold is not None:
+            self._tell_times(tensors)
         if self._on_gpu:
             if torch._C._cuda_getDevice() != self.device.index:
                 with torch.cuda.device(self.device):
@@ -227,6 +232,13 @@ class Program:
         if missing:
             raise UserError(f"program {self.spec.name} needs {', '.join(missing)} as well")
         return tuple(given[name] for name in self.spec.inputs)
+
+    def _tell_times(self, tensors: Sequence[Any]) -> None:
+        """Before the first call: one line a step with its time, bytes and bandwidth, where the options ask for it."""
+        told, self._untold = self._untold, None
+        assert told is not None
+        for row in self.profile(*tensors, repeats=3):
+            told.line("kernels", str(row))
 
     def _retry(self, frame: Frame, operation: Any, code: int) -> None:
         """What a nonzero code means. A thread that never used the GPU has no context yet: it gets one, and the launch its second try."""

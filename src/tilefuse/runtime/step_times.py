@@ -39,6 +39,14 @@ class StepTime:
         """Bandwidth reached. Units: 1e9 bytes per second."""
         return self.num_bytes / self.us / 1e3 if self.us else 0.0
 
+    def __str__(self) -> str:
+        text = f"{self.kind:7s} {self.us:10.2f} us"
+        if self.num_bytes:
+            text += f"  {self.num_bytes / 2**20:9.2f} MiB  {self.gb_per_s:8.1f} GB/s"
+        if self.limit_us:
+            text += f"  limit {self.limit_us:8.2f} us"
+        return f"{text}  {self.name}"
+
 
 def profile_program(program: Program, tensors: Sequence[Any], repeats: int = 10) -> list[StepTime]:
     """Median time of each step over `repeats` runs (after two more), in step order. Inputs are not changed.

@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.runtime.handmade import cuda_kernel, host_kernel
 from tilefuse.base.errors import ToolchainError
+from tilefuse.base.options import Options
+from tilefuse.base.trace import Trace, tracing
 from tilefuse.runtime import binaries
 from tilefuse.runtime.binaries import build_kernels
 from tilefuse.runtime.cache import CacheEntry, KernelCache
@@ -77,6 +79,8 @@ def test_finished_kernels_survive_an_interrupt(tmp_path: Path, monkeypatch: pyte
 PROCESS = """
 import sys
 from tests.unit.runtime.handmade import host_kernel
+from tilefuse.base.options import Options
+from tilefuse.base.trace import Trace, tracing
 from tilefuse.runtime import binaries
 from tilefuse.runtime.cache import KernelCache
 real = binaries.compile_host
@@ -102,6 +106,15 @@ def _environment(root: Path) -> dict[str, str]:
     import os
 
     return {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+
+
+def test_misses_are_told_with_their_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tracing(Trace(Options(debug=2))) as told:
+        build_kernels([host_kernel("k", "a[i]")], KernelCache(tmp_path))
+        build_kernels([host_kernel("k", "a[i] + 1")], KernelCache(tmp_path))
+    text = capsys.readouterr().err
+    assert "k: the cache is empty" in text and "differs in source, line" in text
+    assert "compile kernels" in told.seconds_by_name()
 
 
 def test_cuda_and_host_kernels_together(tmp_path: Path) -> None:

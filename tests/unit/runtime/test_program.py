@@ -12,6 +12,7 @@ import torch
 
 from tests.unit.runtime.handmade import HOST, host_kernel, value
 from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, ShapeError, TypeMismatchError, UserError
+from tilefuse.base.options import Options
 from tilefuse.runtime.cache import KernelCache
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
@@ -290,6 +291,14 @@ def test_profile_names_every_step(cache: KernelCache) -> None:
     kernel, copy = program.profile(x, torch.ones(4, 32), repeats=3)
     assert (kernel.name, kernel.kind, kernel.num_bytes) == ("plus", "kernel", 1536) and kernel.us > 0 and kernel.gb_per_s > 0
     assert copy.kind == "copy" and torch.equal(x, ramp(4, 32))
+
+
+def test_first_call_tells_times_where_asked(cache: KernelCache, capsys: pytest.CaptureFixture[str]) -> None:
+    program = Program(TWICE_SPEC, {}, options=Options(debug=2), cache=cache)
+    for _ in range(2):
+        program(ramp(4, 32))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "[tilefuse kernels]" in line]
+    assert len(lines) == 1 and "twice" in lines[0] and "GB/s" in lines[0]
 
 
 def test_devices_that_are_not_there(cache: KernelCache) -> None:
