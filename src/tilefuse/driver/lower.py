@@ -48,6 +48,7 @@ class _Lowering:
         for step in self.plan.steps:
             match step:
                 case PlannedKernel():
+                    steps.extend(self._initial_contents(step))
                     steps.append(self._kernel_step(step))
                 case LibraryCall():
                     steps.append(self._library_step(step))
@@ -57,6 +58,11 @@ class _Lowering:
         values = tuple(self._values(steps).values())
         return ProgramSpec(graph.name, self.device.kind, inputs, results, values, tuple(self.codes), tuple(steps),
                            updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
+
+    def _initial_contents(self, kernel: PlannedKernel) -> list[CopyStep]:
+        """A scatter kernel writes some elements of its result only: the others are copied from its operand first."""
+        scatters = [n for n in map(self.plan.graph.node_by_name.__getitem__, kernel.pattern.nodes) if n.category == "scatter"]
+        return [CopyStep(self.in_place.get(n.operands[0], n.operands[0]), n.name) for n in scatters]
 
     def _kernel_step(self, kernel: PlannedKernel) -> KernelStep:
         binding = dict(kernel.binding)
@@ -124,10 +130,11 @@ class _Lowering:
                 case LibraryStep(results=names):
                     written = names
                 case CopyStep():
-                    written = ()
+                    written = (step.target,)
             for name in written:
                 add(name, "result" if name in results else "intermediate")
         needed = {v for s in steps if isinstance(s, LibraryStep) for v in s.operands} | set(graph.results)
+        needed |= {s.source for s in steps if isinstance(s, CopyStep)}
         for view in self.plan.views:
             if view.value in needed:
                 base = self.in_place.get(view.base, view.base)
