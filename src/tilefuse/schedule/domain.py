@@ -184,6 +184,9 @@ class _Builder:
         if scatters:
             if len(scatters) > 1 or shared or self.graph.results != (scatters[0].name,):
                 raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{scatters[0].name} scatters; its kernel can write nothing else"))
+            base = scatters[0].operands[0]
+            if base in self.inside:
+                raise _Conflict(Rejected(Reason.NEEDS_GRID_SYNC, f"%{base} must be whole in memory before %{scatters[0].name} writes over a copy of it"))
             self._root_of_scatter(scatters[0])
             self._place_all(scatters[0])
             self._resolve_scatter(scatters[0])
