@@ -124,6 +124,10 @@ def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
             done = subprocess.run([*arguments, "-o", str(output), str(text), "-lm"], capture_output=True, text=True, errors="replace")
         except OSError as error:
             raise ToolchainError(f"the C++ compiler {arguments[0]} does not run: {error}", hint=INSTALL_HINT) from error
+        if done.returncode < 0:
+            # Killed, by an interrupt or for want of memory: that says nothing of the source, and trying again would not help.
+            raise ToolchainError(f"the C++ compiler {arguments[0]} was ended by signal {-done.returncode}",
+                                 hint="if it ran out of memory, set TILEFUSE_JOBS to a smaller number")
         if done.returncode:
             return f"{done.stdout}{done.stderr}" or f"{arguments[0]} ended with status {done.returncode}"
         return output.read_bytes()

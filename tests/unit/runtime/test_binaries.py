@@ -1,8 +1,12 @@
 """Kernels compiled once: within a program, between threads and between processes."""
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from tilefuse.base.errors import ToolchainError
 from tilefuse.base.options import Options
 from tilefuse.base.trace import Trace, tracing
 from tilefuse.runtime import binaries
-from tilefuse.runtime.binaries import build_kernels
+from tilefuse.runtime.binaries import build_kernels, kernel_key
 from tilefuse.runtime.cache import CacheEntry, KernelCache
 from tilefuse.runtime.host import load_host
 from tilefuse.runtime.spec import KernelCode
@@ -79,8 +83,6 @@ def test_finished_kernels_survive_an_interrupt(tmp_path: Path, monkeypatch: pyte
 PROCESS = """
 import sys
 from tests.unit.runtime.handmade import host_kernel
-from tilefuse.base.options import Options
-from tilefuse.base.trace import Trace, tracing
 from tilefuse.runtime import binaries
 from tilefuse.runtime.cache import KernelCache
 real = binaries.compile_host
@@ -103,9 +105,47 @@ def test_processes_compile_each_kernel_once(tmp_path: Path) -> None:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    import os
-
     return {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+
+
+def test_threads_compile_each_kernel_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads with caches of their own on one folder."""
+    seen: list[str] = []
+    real = binaries.compile_host
+
+    def counting(kernels: list[KernelCode], command: tuple[str, ...]) -> list[CacheEntry]:
+        seen.extend(k.name for k in kernels)
+        return real(kernels, command)
+
+    monkeypatch.setattr(binaries, "compile_host", counting)
+    kernels = [host_kernel(f"k{i}", f"a[i] + {i}") for i in range(3)]
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: build_kernels(kernels, KernelCache(tmp_path)), range(2)))
+    assert sorted(seen) == ["k0", "k1", "k2"] and both[0] == both[1]
+
+
+@pytest.mark.parametrize("num_kernels", [1, 3])
+def test_interrupt_while_the_compiler_runs(tmp_path: Path, num_kernels: int) -> None:
+    """Control-C in a terminal reaches Python and the compilers: no temporary file, no entry and no lock is left behind."""
+    root = Path(__file__).resolve().parents[3]
+    compiler, scratch = tmp_path / "slow-compiler", tmp_path / "scratch"
+    compiler.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo slow 1; exit; fi\ntouch {tmp_path}/started\nsleep 60\n')
+    compiler.chmod(0o755)
+    scratch.mkdir()
+    text = PROCESS.replace("range(3)", f"range({num_kernels})")
+    environment = {**_environment(root), "CXX": str(compiler), "TMPDIR": str(scratch)}
+    process = subprocess.Popen([sys.executable, "-c", text, str(tmp_path / "cache")], cwd=root, stderr=subprocess.PIPE,
+                               start_new_session=True, env=environment)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0 and b"KeyboardInterrupt" in errors
+    assert list(scratch.iterdir()) == []
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.suffix != ".lock"] == []
+    with KernelCache(tmp_path / "cache").locked([kernel_key(host_kernel("k0", "a[i] + 0"), str(compiler))]):
+        pass
 
 
 def test_misses_are_told_with_their_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
