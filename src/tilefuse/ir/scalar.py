@@ -92,6 +92,7 @@ class Guard:
 
 
 Expr = Union[Const, Read, Lookup, Index, Call, Guard]
+LEAVES = (Const, Read, Index)
 
 
 def const(value: int | float | bool | np.generic, dtype: DType) -> Const:
@@ -163,7 +164,10 @@ def walk(e: Expr) -> Iterator[Expr]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(children(top)))
+        if isinstance(top, Call):
+            stack.extend(top.args[::-1])
+        elif not isinstance(top, LEAVES):
+            stack.extend(children(top)[::-1])
 
 
 def reads(e: Expr) -> list[str]:
@@ -188,7 +192,15 @@ def rebuild(e: Expr, new: tuple[Expr, ...]) -> Expr:
 
 def transform(e: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     """`e` rewritten bottom-up by `fn`; `e` itself if nothing changed."""
-    return fn(rebuild(e, tuple(transform(x, fn) for x in children(e))))
+    if isinstance(e, LEAVES):
+        return fn(e)
+    if isinstance(e, Call):  # most nodes are calls, and every pass comes through here
+        new = [transform(x, fn) for x in e.args]
+        for old, x in zip(e.args, new):
+            if x is not old:
+                return fn(Call(e.fn, tuple(new)))
+        return fn(e)
+    return fn(rebuild(e, tuple([transform(x, fn) for x in children(e)])))
 
 
 def rename_reads(e: Expr, names: Mapping[str, str]) -> Expr:
