@@ -33,10 +33,20 @@ def norms() -> Graph:
     y, _, rstd = b.layer_norm(x, (2,), w)
     z, _ = b.rms_norm(x, (1, 2))
     n, m, _ = b.group_norm(h, 3)
-    return b.finish([
-        b.softmax(y, 1), b.log_softmax(x, -1), b.logsumexp(h, (2, 3)), b.mean(x), rstd, z, n, m,
-        b.variance(h, (0, 2, 3), 0, True), b.standard_deviation(h, -1),
-    ])
+    return b.finish(
+        [
+            b.softmax(y, 1),
+            b.log_softmax(x, -1),
+            b.logsumexp(h, (2, 3)),
+            b.mean(x),
+            rstd,
+            z,
+            n,
+            m,
+            b.variance(h, (0, 2, 3), 0, True),
+            b.standard_deviation(h, -1),
+        ]
+    )
 
 
 def layouts() -> Graph:

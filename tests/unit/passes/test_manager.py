@@ -125,7 +125,10 @@ def test_records_and_trace_tell_what_happened() -> None:
     trace = Trace(Options())
     with tracing(trace):
         Pipeline.parse("merge-equal-nodes,simplify-index").run(parse_graph(TEXT), PassContext(on_pass=records.append))
-    assert [(r.name, len(r.after.nodes), r.after is r.before) for r in records] == [("merge-equal-nodes", 2, False), ("simplify-index", 2, True)]
+    assert [(r.name, len(r.after.nodes), r.after is r.before) for r in records] == [
+        ("merge-equal-nodes", 2, False),
+        ("simplify-index", 2, True),
+    ]
     assert records[0].rule_counts == {"merged": 1}
     assert {e["name"] for e in trace.events} == {"pass merge-equal-nodes", "pass simplify-index"}
 
