@@ -258,7 +258,7 @@ class CheckedPrinter(HostPrinter):
         b = self.buffers[buffer]
         if self.cluster == 1:
             return identifier(buffer)
-        home = f"homes[{self.scope.text(rank)}]"
+        home = f"tf_home_of(homes, {self.scope.text(rank)}, {self.site})"
         ctype, number = C_TYPES[b.dtype.name], [x.name for x in self.kernel.buffers].index(buffer)
         own = f"{self.scope.operand(rank)} == rank"
         fields = f"{home}, {_quoted(b.name)}, {number}, {b.offset_bytes}, {b.num_elements}"

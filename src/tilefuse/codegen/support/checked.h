@@ -170,7 +170,7 @@ template <class T> void tf_counters_at_zero(tf_checker& check, tf_global<T>& cou
     if (cell.first == (long long)&counter && !blocks.empty()) check.finding("counter left unfinished", 0, counter.name, cell.second);
 }
 
-//@ tf_shared tf_shared_memory
+//@ tf_shared tf_shared_memory tf_home_of
 // One block's shared memory with its shadow, in granules of `granule` bytes.
 struct tf_shared_memory {
   tf_checker& check;
@@ -198,6 +198,13 @@ struct tf_shared_memory {
       }
   }
 };
+
+// The shared memory of the block with this rank.
+inline tf_shared_memory& tf_home_of(tf_shared_memory* homes, long long rank, int site) {
+  if (rank >= 0 && rank < homes->check.cluster) return homes[rank];
+  homes->check.finding("no such rank in the cluster", site, "rank", rank);
+  return homes[0];
+}
 
 // A shared buffer within it.
 template <class T> struct tf_shared {
