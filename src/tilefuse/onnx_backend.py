@@ -121,9 +121,9 @@ def prepare_program(imported: Imported, executor: str) -> Any:
     """A compiled program for the executor "host"; None for "interpret"."""
     if executor == "interpret":
         return None
-    from tilefuse.driver.compile import compile_graph
+    from tilefuse.driver.compile import compile_imported
 
-    return compile_graph(imported.graph, constants=imported.constants)
+    return compile_imported(imported, device="host")
 
 
 def execute(imported: Imported, program: Any, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:

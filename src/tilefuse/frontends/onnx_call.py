@@ -43,12 +43,14 @@ class Value:
     name     the value's name in the builder, where it is computed
     items    the elements, where it is a sequence (then array and name are None)
     depends  graph inputs whose data reaches this value
+    title    the model's name for it, for constants that it becomes
     """
 
     array: np.ndarray | None = None
     name: str | None = None
     items: tuple[Value, ...] | None = None
     depends: frozenset[str] = NO_INPUTS
+    title: str = ""
 
 
 # What a lowering returns to have the operator's function body from the standard taken in its place.

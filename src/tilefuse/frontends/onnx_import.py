@@ -123,9 +123,9 @@ class ModelImporter:
     def _bind_initializers(self, proto: onnx.GraphProto) -> None:
         for tensor in proto.initializer:
             element_dtype_or_object(tensor)
-            self.scope.values[tensor.name] = Value(array=numpy_helper.to_array(tensor))
+            self.scope.values[tensor.name] = Value(array=numpy_helper.to_array(tensor), title=tensor.name)
         for sparse in proto.sparse_initializer:
-            self.scope.values[sparse.values.name] = Value(array=dense_array(sparse))
+            self.scope.values[sparse.values.name] = Value(array=dense_array(sparse), title=sparse.values.name)
 
     def materialise(self, value: Value, wanted: str) -> str:
         """The builder's name for `value`; known data becomes a constant, the same array always the same one."""
@@ -139,7 +139,7 @@ class ModelImporter:
             if array.size <= INLINE_LIMIT_ELEMENTS or (array.size and array.strides == (0,) * array.ndim and array.size <= 64):
                 name = self.builder.constant_array(np.ascontiguousarray(array).reshape(array.shape))
             else:
-                name = self.builder.input(wanted, dtype, array.shape, constant=True)
+                name = self.builder.input(value.title or wanted, dtype, array.shape, constant=True)
                 self.constants[name] = array
             self.constant_names[id(array)] = (array, name)  # the array is kept, so that its id stays its own
         return self.constant_names[id(array)][1]
@@ -179,7 +179,7 @@ class ModelImporter:
             results = self._node(node)
             for name, value in zip(node.output, results):
                 if name and value is not None:
-                    self.scope.values[name] = value
+                    self.scope.values[name] = value if value.title or value.array is None else replace(value, title=name)
 
     def _node(self, node: onnx.NodeProto) -> list[Value | None]:
         operands = [self.scope.find(name) if name else None for name in node.input]

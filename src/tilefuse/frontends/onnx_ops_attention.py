@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilefuse.frontends.onnx_call import FUNCTION_BODY, Call, Value, onnx_op
 
-
 # With any other attribute (windows, precisions, later additions) the function body says what is meant.
 PLAIN_ATTRIBUTES = frozenset({"is_causal", "scale", "q_num_heads", "kv_num_heads", "softcap", "qk_matmul_output_mode"})
 
@@ -38,7 +37,7 @@ def attention(n: Call) -> list[str] | Value:
 
 
 def split_heads(n: Call, i: int, heads: int | None) -> tuple[str, int]:
-    """Operand `i` as [batch, heads, length, width], and its number of heads. Shapes: 4 dimensions already, or [batch, length, heads * width]"""
+    """Operand `i` by heads, and their number. Shapes: [B, heads, L, width] or [B, L, heads * width] -> [B, heads, L, width]"""
     have = n.shape(i)
     if len(have) == 4:
         return n[i], have[1]
