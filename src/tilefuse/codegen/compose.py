@@ -13,18 +13,26 @@ from math import prod
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.emitter import Emitter
 from tilefuse.codegen.kernel import (
-    Assign, Atomic, Buffer, Comment, Declare, Kernel, Let, Reg, Store, VectorLoad, VectorStore,
+    Assign,
+    Atomic,
+    Buffer,
+    Comment,
+    Declare,
+    Kernel,
+    Reg,
+    Store,
+    VectorLoad,
+    VectorStore,
 )
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import I32, DType
 from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes, is_vector
 from tilefuse.schedule.choose import Columns, Pointwise, Rows, Transpose
-from tilefuse.schedule.domain import Domain, Instance, Touch, resolved_walk
+from tilefuse.schedule.domain import Domain, Instance, Touch, direct_touches, resolved_walk
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-
 
 # The scalar function of each scan monoid.
 SCAN_FUNCTION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
@@ -76,6 +84,7 @@ class KernelWriter:
         self.domain: Domain = program.internal
         self.emitter = Emitter(self.domain)
         self.shared_bytes = 0
+        self.num_barriers = 0
         self.scratch: list[Buffer] = []
         self.unroll = device.kind == "cuda"
         self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
@@ -120,7 +129,7 @@ class KernelWriter:
     def shared(self, wanted: str, dtype: DType, num_elements: int) -> str:
         """Reserves shared memory, 16-byte aligned; returns the buffer's name."""
         name = self.emitter.fresh(wanted)
-        offset = -(-self.shared_bytes // 16) * 16
+        offset = -(-self.shared_bytes // 128) * 128 if num_elements * dtype.itemsize >= 1024 else -(-self.shared_bytes // 16) * 16
         self.scratch.append(Buffer(name, dtype, num_elements, "shared", "", "", offset))
         self.shared_bytes = offset + num_elements * dtype.itemsize
         return name
@@ -141,10 +150,7 @@ class KernelWriter:
 
     def touches(self, bodies: Iterable[object]) -> list[Touch]:
         """Distinct unguarded direct touches of bodies, in order."""
-        found: dict[Touch, None] = {}
-        for body in bodies:
-            _collect(body, found)
-        return list(found)
+        return list(dict.fromkeys(t for body in bodies for t in direct_touches(body)))  # type: ignore[arg-type]
 
     def runs(self, touch: Touch, width: int, lane: str, env: dict[str, Affine]) -> bool:
         """Whether a touch is one aligned vector. `env` maps root axes with `lane` as the vector's variable."""
@@ -231,16 +237,7 @@ class KernelWriter:
         launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes)
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
-        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, 0)
-
-
-def _collect(body: object, found: dict[Touch, None]) -> None:
-    match body:
-        case Touch(_, _, _, ()):
-            found.setdefault(body)
-        case Call(_, args):
-            for a in args:
-                _collect(a, found)
+        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, 0, self.num_barriers)
 
 
 def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Instance]:
@@ -288,6 +285,9 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
         probe = "vector_index_"
         probe_env = env_at(axis(probe), extents | {probe: max(count, 1)})
         full = [t for t in writer.touches(bodies) if substitute(t.offset, probe_env, extents | {probe: max(count, 1)}).axes() & {lane, probe}]
+        # A load inside the loop of a reduction by one thread stays there.
+        loops = {loop for i in domain.instances for loop, _ in i.serial}
+        full = [t for t in full if not t.offset.axes() & loops]
         vectorised = [t for t in full if lane_count > 1 and is_vector(substitute(t.offset, probe_env, extents | {probe: max(count, 1)}), lane, lane_count)]
         steps = step_extent
         if unrolled:

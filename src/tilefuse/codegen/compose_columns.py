@@ -216,10 +216,11 @@ def _welford(state: ColumnState, i: Instance, parts: list[Reg], count: Reg, inve
 def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:
     w, c = state.writer, state.choice
     e = w.emitter
-    dtype = e.dtype(i.body)
-    monoid = MONOIDS[i.node.detail]
+    e.dtype(i.body)
+    MONOIDS[i.node.detail]
     parts = []
-    for n, (t, start) in enumerate(zip(monoid.components(dtype), monoid.identity(dtype), strict=True)):
+    for n, start in enumerate(e.identities(i)):
+        t = start.dtype
         name = e.fresh(i.node.name + (f"_{n}" if n else "_sum" if i.node.detail == "sum" else "_part"))
         if c.vector == 1:
             e.emit(Declare(name, t, None, start))
@@ -270,7 +271,7 @@ def _publish(state: ColumnState, i: Instance, parts: list[Reg]) -> Reg:
     result = Reg(e.fresh(i.node.name), monoid.result(dtype))
     e.emit(Declare(result.name, result.dtype, None if c.vector == 1 else c.vector))
     with e.loop("v", c.vector, unroll=w.unroll) as v:
-        finished = monoid.finish(tuple(_at(p, v, c.vector) for p in parts), dtype)
+        finished = e.finished(i, [_at(p, v, c.vector) for p in parts])
         e.emit(Assign(_at(result, v, c.vector), finished))
     return result
 
@@ -315,10 +316,9 @@ def _write_columns(state: ColumnState, outputs: list[tuple[str, int, Affine]], r
     e = w.emitter
     w.lane_values = results
     e.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: one value a column"))
-    with e.when([Bound(state.y, 0, 1), *state.column_bounds]):
-        with w.lanes(c.vector, _kept_env(state), state.lane):
-            for name, key, offset in outputs:
-                e.emit(Store(e.buffers[name].name, e.index(offset), e.value(key)))
+    with e.when([Bound(state.y, 0, 1), *state.column_bounds]), w.lanes(c.vector, _kept_env(state), state.lane):
+        for name, key, offset in outputs:
+            e.emit(Store(e.buffers[name].name, e.index(offset), e.value(key)))
 
 
 def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], outputs: list[tuple[str, int, Affine]]) -> None:
@@ -341,13 +341,13 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
     e.emit(Declare(last.name, BOOL), LastBlock(last, w.counter("arrived", tiles), axis("block") // c.split, c.split))
     with e.nested() as inner:
         for i in group:
-            dtype = e.dtype(i.body)
+            e.dtype(i.body)
             with e.loop("v", c.vector, unroll=w.unroll) as v:
-                for p, start in zip(parts[i.key], MONOIDS[i.node.detail].identity(dtype), strict=True):
+                for p, start in zip(parts[i.key], e.identities(i), strict=True):
                     e.emit(Assign(_at(p, v, c.vector), start))
         with e.loop("round", -(-c.split // c.threads_y)) as r:
             other_part = r * c.threads_y + state.y
-            with e.when([Bound(other_part, 0, c.split)]), e.loop("v", c.vector, unroll=w.unroll) as v:
+            with e.when([Bound(other_part, 0, c.split), *state.column_bounds]), e.loop("v", c.vector, unroll=w.unroll) as v:
                 for i in group:
                     mine = [_at(p, v, c.vector) for p in parts[i.key]]
                     other = [e.register(Load(b, p.dtype, place(other_part, v)), p.dtype, p.name + "_o") for p, b in zip(mine, spaces[i.key], strict=True)]

@@ -10,7 +10,18 @@ from dataclasses import dataclass, replace
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import (
-    Assign, Barrier, ClusterStore, Comment, Declare, IfValue, KExpr, LastBlock, Load, Reg, Shuffle, Store,
+    Assign,
+    Barrier,
+    ClusterStore,
+    Comment,
+    Declare,
+    IfValue,
+    KExpr,
+    LastBlock,
+    Load,
+    Reg,
+    Shuffle,
+    Store,
 )
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL, DType
@@ -37,13 +48,26 @@ class RowState:
     part: Affine           # which of the split blocks
     vectors: int
     tail: int
+    share: int             # vectors from one block of a row to the next
     held: list[Held]
+    parity: Affine = number(0)  # pipelined: which copy of the exchange slots this turn uses
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 
 
 def compose_rows(writer: KernelWriter, choice: Rows) -> None:
     """Writes the kernel: loads, one stage after another, then the elements that depend on the reductions."""
     state = _start(writer, choice)
+    if not choice.stages:
+        _compose_row(state)
+        return
+    from tilefuse.codegen.compose_fetch import compose_turns
+
+    compose_turns(state, _compose_row)
+
+
+def _compose_row(state: RowState) -> None:
+    """One row (or one group of rows a block)."""
+    writer, choice = state.writer, state.choice
     e, domain = writer.emitter, writer.domain
     e.env |= state.kept_env
     depth = stages(domain)
@@ -51,9 +75,9 @@ def compose_rows(writer: KernelWriter, choice: Rows) -> None:
     row_keys = [key for _, key, offset in domain.outputs if not offset.axes() & set(domain.reduced) and not _varies(writer, key)]
     row_outputs = [(n, k, o) for n, k, o in domain.outputs if k in row_keys]
     full_outputs = [o for o in domain.outputs if o[1] not in row_keys]
-    if choice.on_chip:
+    if choice.on_chip and not choice.stages:
         _load_all(state)
-    if choice.cluster > 1:
+    if choice.cluster > 1 and not choice.stages:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster"))
     for stage in range(max(depth.values(), default=-1) + 1):
         group = [domain.instances[k] for k in depth if depth[k] == stage]
@@ -98,6 +122,11 @@ def _start(writer: KernelWriter, choice: Rows) -> RowState:
     if choice.split > 1:
         groups = e.let("group", block // choice.split, blocks // choice.split)
         part = e.let("part", block % choice.split, choice.split)
+    length = domain.num_reduced
+    vectors, tail = length // choice.vector, length % choice.vector
+    if choice.stages:
+        share = vectors // choice.cluster
+        return RowState(writer, choice, e.fresh("lane_"), place, row_of_block, groups, [], {}, rank, part, vectors, tail, share, [])
     wanted = groups * choice.rows + row_of_block
     row_bounds: list[Bound] = []
     if blocks // (choice.cluster * choice.split) * choice.rows != count:
@@ -107,17 +136,22 @@ def _start(writer: KernelWriter, choice: Rows) -> RowState:
     else:
         row = e.let("row", wanted, count)
     kept_env = flat_axes(choice.kept_order, row, domain.extents, e.extents)
-    length = domain.num_reduced
-    lane = e.fresh("lane_")
-    return RowState(writer, choice, lane, place, row_of_block, row, row_bounds, kept_env, rank, part,
-                    length // choice.vector, length % choice.vector, [])
+    return RowState(writer, choice, e.fresh("lane_"), place, row_of_block, row, row_bounds, kept_env, rank, part, vectors, tail,
+                    choice.chunks * choice.threads, [])
 
 
 def vector_at(state: RowState, chunk: Affine) -> Affine:
     """Number of the vector in the row that this thread holds as `chunk`."""
     c = state.choice
-    block_part = (state.rank if c.cluster > 1 else state.part) * (c.chunks * c.threads)
+    block_part = (state.rank if c.cluster > 1 else state.part) * state.share
     return block_part + chunk * c.threads + state.place
+
+
+def in_row(state: RowState, chunk: Affine, vector: Affine) -> list[Bound]:
+    """Hold where this thread's `chunk` is a vector of the row, and of this block's share."""
+    if state.choice.stages:
+        return [Bound(chunk * state.choice.threads + state.place, 0, state.share)]
+    return [Bound(vector, 0, state.vectors)]
 
 
 def _lane_env(state: RowState, vector: Affine, width: int, base: int = 0) -> dict[str, Affine]:
@@ -150,7 +184,7 @@ def _load_all(state: RowState) -> None:
     e.emit(Comment(f"{', '.join('%' + h.touch.value for h in state.held)}: global memory -> registers"))
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), _vector_extent(state))
-        with e.when([Bound(vector, 0, state.vectors)]):
+        with e.when(in_row(state, chunk, vector)):
             _narrow(e, vector, state.vectors)
             env = _lane_env(state, vector, c.vector) | state.kept_env
             for h in state.held:
@@ -183,7 +217,7 @@ def _walk(state: RowState, bodies: list[object], bounded_rows: bool = False) -> 
         with e.loop("chunk", c.chunks, unroll=w.unroll and c.on_chip) as chunk:
             vector = e.let("vector", vector_at(state, chunk), _vector_extent(state))
             rows = state.row_bounds if bounded_rows else []
-            with e.when([Bound(vector, 0, state.vectors), *rows]):
+            with e.when([*in_row(state, chunk, vector), *rows]):
                 _narrow(e, vector, state.vectors)
                 env = _lane_env(state, vector, c.vector)
                 local = _step_arrays(state, missing, env, 1)
@@ -280,6 +314,10 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
     room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
+    if c.stages:
+        # One block a multiprocessor: three quarters of its registers may hold the row.
+        registers = min(w.device.max_registers_per_thread, w.device.registers_per_multiprocessor // (c.threads * c.rows))
+        room = registers * 3 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
     for k in needed:
         i = instances[k]
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
@@ -311,11 +349,12 @@ def _hoist_lane_free(state: RowState, bodies: list[object], env: dict[str, Affin
 def _declare_parts(state: RowState, instance: Instance, lanes: int) -> list[list[Reg]]:
     """Accumulators: for each lane group the components of the partial result."""
     e = state.writer.emitter
-    dtype = e.dtype(instance.body)
-    monoid = MONOIDS[instance.node.detail]
+    e.dtype(instance.body)
+    MONOIDS[instance.node.detail]
     suffixes = ("", "_at", "_m2") if instance.node.detail != "m2" else ("_count", "_mean", "")
     arrays = []
-    for suffix, t, start in zip(suffixes, monoid.components(dtype), monoid.identity(dtype)):
+    for suffix, start in zip(suffixes, e.identities(instance)):
+        t = start.dtype
         name = e.fresh(instance.node.name + suffix)
         if lanes == 1:
             e.emit(Declare(name, t, None, start))
@@ -385,17 +424,16 @@ def _combine_threads(state: RowState, group: list[Instance], parts: dict[int, li
         else:
             _split_partials(state, group, parts)
         return
-    buffers = {i.key: [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows) for p in parts[i.key]] for i in group}
+    copies = 2 if c.stages else 1
+    buffers = {i.key: [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows * copies) for p in parts[i.key]] for i in group}
     warp = e.let("warp", state.place // 32, max(warps, 1))
-    own = state.row_of_block * slots + state.rank * max(warps, 1) + warp
-    with e.when([Bound(state.place % 32, 0, 1)]):
+    own = slot_base(state, slots) + state.rank * max(warps, 1) + warp
+    # Every lane holds the warp's result: lane n tells block n of the cluster.
+    peer = e.let("lane_of_warp", state.place % 32, 32)
+    with e.when([Bound(peer, 0, c.cluster)]):
         for i in group:
             for p, b in zip(parts[i.key], buffers[i.key], strict=True):
-                if c.cluster == 1:
-                    e.emit(Store(b, own, p))
-                else:
-                    with e.loop("peer", c.cluster, unroll=w.unroll) as peer:
-                        e.emit(ClusterStore(b, own, peer, p))
+                e.emit(Store(b, own, p) if c.cluster == 1 else ClusterStore(b, own, peer, p))
     e.emit(Barrier("cluster" if c.cluster > 1 else "block"))
     for i in group:
         dtype = e.dtype(i.body)
@@ -410,10 +448,15 @@ def _combine_threads(state: RowState, group: list[Instance], parts: dict[int, li
         _split_partials(state, group, parts)
 
 
+def slot_base(state: RowState, slots: int) -> Affine:
+    """First exchange slot of this row. Turns alternate between two copies: a slow thread may still read those of the last turn."""
+    return state.row_of_block * slots + state.parity * slots
+
+
 def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:
     """Every thread reads all slots: few, and the same address for a whole warp."""
     e = state.writer.emitter
-    base = state.row_of_block * slots
+    base = slot_base(state, slots)
     for p, b in zip(held, buffers, strict=True):
         e.emit(Assign(p, Load(b, p.dtype, base)))
     with e.loop("slot", slots, start=1, unroll=state.writer.unroll) as slot:
@@ -424,10 +467,10 @@ def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[s
 def _gather_by_warp(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:
     """Every warp reads the slots with its lanes and shuffles: log2(32) steps for any number of slots."""
     e = state.writer.emitter
-    monoid = MONOIDS[i.node.detail]
-    base = state.row_of_block * slots
+    MONOIDS[i.node.detail]
+    base = slot_base(state, slots)
     lane = e.let("lane_of_warp", state.place % 32, 32)
-    for p, start in zip(held, monoid.identity(dtype), strict=True):
+    for p, start in zip(held, e.identities(i), strict=True):
         e.emit(Assign(p, start))
     with e.loop("round", -(-slots // 32), unroll=state.writer.unroll) as r, e.when([Bound(r * 32 + lane, 0, slots)]):
         other = [e.register(Load(b, p.dtype, base + r * 32 + lane), p.dtype, p.name + "_other") for p, b in zip(held, buffers, strict=True)]
@@ -453,8 +496,8 @@ def _publish(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]
     """The finished reductions become values of the row."""
     e = state.writer.emitter
     for i in group:
-        dtype = e.dtype(i.body)
-        value: KExpr = MONOIDS[i.node.detail].finish(tuple(parts[i.key]), dtype)
+        e.dtype(i.body)
+        value: KExpr = e.finished(i, parts[i.key])
         e.frame.values[i.key] = value
 
 
@@ -482,8 +525,8 @@ def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -
     with e.nested() as inner:
         for i in group:
             dtype = e.dtype(i.body)
-            monoid = MONOIDS[i.node.detail]
-            for p, start in zip(parts[i.key], monoid.identity(dtype), strict=True):
+            MONOIDS[i.node.detail]
+            for p, start in zip(parts[i.key], e.identities(i), strict=True):
                 e.emit(Assign(p, start))
             rounds = -(-c.split // c.threads)
             with e.loop("round", rounds) as r, e.when([Bound(r * c.threads + state.place, 0, c.split)]):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from tilefuse.codegen.compose import SCAN_FUNCTION
-from tilefuse.codegen.compose_rows import RowState, vector_at
+from tilefuse.codegen.compose_rows import RowState, in_row, slot_base, vector_at
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.ops import MONOIDS
@@ -50,8 +50,8 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     _scan_warp(state, i, totals, identity, lane_of_warp)
     warps = max(c.threads // 32, 1)
     slots = c.chunks * warps
-    shared = w.shared(i.node.name + "_warps", dtype, slots * c.rows)
-    base = state.row_of_block * slots
+    shared = w.shared(i.node.name + "_warps", dtype, slots * c.rows * (2 if c.stages else 1))
+    base = slot_base(state, slots)
     warp = e.let("warp", state.place // 32, warps)
     last = Reg(e.fresh("warp_total"), dtype)
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k, e.when([Bound(lane_of_warp, min(c.threads, 32) - 1, min(c.threads, 32))]):
@@ -60,7 +60,7 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     offset = Reg(e.fresh("before"), dtype)
     e.emit(Declare(offset.name, dtype, None, identity))
     if c.cluster > 1:
-        _before_this_block(state, i, shared, slots, offset, identity)
+        _before_this_block(state, i, shared, base, slots, offset, identity)
     _add_before(state, i, values, totals, shared, base, warps, warp, lane_of_warp, offset, last, identity)
     _publish(state, i, values)
 
@@ -78,7 +78,7 @@ def _scan_lanes(state: RowState, i: Instance, values: Reg, totals: Reg, identity
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
         e.emit(Assign(Reg(totals.name, dtype, k), identity))
         vector = e.let("vector", vector_at(state, k), c.chunks * c.threads * c.cluster)
-        with e.when([Bound(vector, 0, state.vectors)]):
+        with e.when(in_row(state, k, vector)):
             env = _env(state, vector, c.vector)
             with w.lanes(c.vector, env, state.lane) as v:
                 w.bind(state.held, k, v)
@@ -101,22 +101,23 @@ def _scan_warp(state: RowState, i: Instance, totals: Reg, identity: KExpr, lane:
             step *= 2
 
 
-def _before_this_block(state: RowState, i: Instance, shared: str, slots: int, offset: Reg, identity: KExpr) -> None:
+def _before_this_block(state: RowState, i: Instance, shared: str, base: Affine, slots: int, offset: Reg, identity: KExpr) -> None:
     """What the lower blocks of the cluster contribute: every block tells its total to all."""
     w, c = state.writer, state.choice
     e = w.emitter
     dtype = offset.dtype
-    told = w.shared(i.node.name + "_blocks", dtype, c.cluster)
+    told = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.stages else 1))
+    first = state.parity * c.cluster
     total = Reg(e.fresh("block_total"), dtype)
     with e.when([Bound(state.place, 0, 1)]):
         e.emit(Declare(total.name, dtype, None, identity))
         with e.loop("slot", slots) as s:
-            e.emit(Assign(total, _join(i, total, Load(shared, dtype, s))))
+            e.emit(Assign(total, _join(i, total, Load(shared, dtype, base + s))))
         with e.loop("peer", c.cluster, unroll=True) as peer:
-            e.emit(ClusterStore(told, state.rank, peer, total))
+            e.emit(ClusterStore(told, first + state.rank, peer, total))
     e.emit(Barrier("cluster"))
     with e.loop("lower_rank", c.cluster, unroll=True) as r, e.when([Bound(state.rank - r, 1, c.cluster)]):
-        e.emit(Assign(offset, _join(i, offset, Load(told, dtype, r))))
+        e.emit(Assign(offset, _join(i, offset, Load(told, dtype, first + r))))
 
 
 def _add_before(state: RowState, i: Instance, values: Reg, totals: Reg, shared: str, base: Affine, warps: int, warp: Affine, lane: Affine,
@@ -138,7 +139,8 @@ def _add_before(state: RowState, i: Instance, values: Reg, totals: Reg, shared: 
         e.emit(Shuffle(lower, Reg(totals.name, dtype, k), "up", 1, width))
         with e.when([Bound(lane, 1, width)]):
             e.emit(Assign(mine, _join(i, mine, lower)))
-        with e.loop("v", c.vector, unroll=w.unroll) as v:
+        vector = e.let("vector", vector_at(state, k), c.chunks * c.threads * c.cluster)
+        with e.when(in_row(state, k, vector)), e.loop("v", c.vector, unroll=w.unroll) as v:
             at = Reg(values.name, dtype, k * c.vector + v)
             e.emit(Assign(at, _join(i, mine, at)))
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Assign, Buffer, Comment, Declare, For, If, KExpr, Let, Load, Reg, Stmt
 from tilefuse.ir.affine import Affine, axis, number, simplify, substitute
-from tilefuse.ir.dtype import I64, DType
+from tilefuse.ir.dtype import BOOL, I32, I64, DType
 from tilefuse.ir.ops import MONOIDS, dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
 from tilefuse.schedule.domain import Domain, Instance, Resolved, Touch, Use, resolved_dtype, resolved_walk
 
 # Names that generated code must not use for the user's values: C++ keywords, and what the printers declare.
-RESERVED = frozenset("""alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else enum
-explicit export extern false float for friend goto if inline int long mutable namespace new not operator or private protected public register
-return short signed sizeof static struct switch template this throw true try typedef typename union unsigned using virtual void volatile while xor
-thread block rank lane warp shared arguments report half main""".split())
+RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "operator", "or", "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor", "thread", "block", "rank", "lane", "warp", "shared", "arguments", "report", "half", "main"])
+
+
+# Strict and loose comparison with which an arg-reduction prefers an element.
+ARG_COMPARISON = {"argmax": ("gt", "le"), "argmin": ("lt", "ge")}
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Emitter:
     def fresh(self, wanted: str) -> str:
         """A C identifier not used in this kernel yet."""
         base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wanted) or "v"
-        if base[0].isdigit() or base.startswith("__") or base.startswith("tf_"):
+        if base[0].isdigit() or base.startswith(("__", "tf_")):
             base = "v" + base
         name, count = base, 0
         while name in self.names:
@@ -169,11 +171,12 @@ class Emitter:
 
     def _serial(self, instance: Instance) -> KExpr:
         """A reduction by this thread alone: a loop over its own axes."""
-        monoid = MONOIDS[instance.node.detail]
-        dtype = self.dtype(instance.body)
-        parts = [Reg(self.fresh(f"{instance.node.name}_{n}" if n else instance.node.name), t) for n, t in enumerate(monoid.components(dtype))]
+        MONOIDS[instance.node.detail]
+        self.dtype(instance.body)
+        starts = self.identities(instance)
+        parts = [Reg(self.fresh(f"{instance.node.name}_{n}" if n else instance.node.name), start.dtype) for n, start in enumerate(starts)]
         self.emit(Comment(f"%{instance.node.name}: {instance.node.kind} by one thread"))
-        for part, start in zip(parts, monoid.identity(dtype), strict=True):
+        for part, start in zip(parts, starts, strict=True):
             self.emit(Declare(part.name, part.dtype, None, start))
         saved = dict(self.env)
         with contextlib.ExitStack() as stack:
@@ -181,7 +184,28 @@ class Emitter:
                 self.env[loop] = stack.enter_context(self.loop(loop, extent, unroll=extent <= 8))
             self.accumulate(instance, parts)
         self.env = saved
-        return self.expression(monoid.finish(tuple(parts), dtype))
+        return self.finished(instance, parts)
+
+    def identities(self, instance: Instance) -> tuple[Const, ...]:
+        """What each component of a reduction starts from, in the type this kernel holds it in.
+
+        The position of an arg-reduction is held in 32 bits where the reduced domain allows: half the registers and shuffles.
+        """
+        monoid = MONOIDS[instance.node.detail]
+        starts = monoid.identity(self.dtype(instance.body))
+        if monoid.name in ARG_COMPARISON:
+            return (starts[0], const(2**31 - 1, I32)) if self._narrow_position(instance) else starts
+        return starts
+
+    def _narrow_position(self, instance: Instance) -> bool:
+        return prod(e for _, e in instance.node.over) < 2**31 - 1
+
+    def finished(self, instance: Instance, parts: list[Reg]) -> KExpr:
+        """The result of a reduction from its components."""
+        made = MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
+        if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
+            return Call("i64", (made,))
+        return made
 
     def accumulate(self, instance: Instance, parts: list[Reg]) -> None:
         """parts = combine(parts, lift(body)), at the current point."""
@@ -191,7 +215,25 @@ class Emitter:
         position: KExpr = const(0, I64)
         if len(parts) > 1 and instance.position is not None:
             position = Index(self.index(instance.position))
+        if monoid.name in ARG_COMPARISON:
+            self._accumulate_arg(instance, parts, body, position, dtype)
+            return
         self.combine(monoid.name, parts, monoid.lift(body, position, dtype), dtype)
+
+    def _accumulate_arg(self, instance: Instance, parts: list[Reg], x: KExpr, position: KExpr, dtype: DType) -> None:
+        """One element of an arg-reduction. A thread meets its elements in ascending order, so a tie never wins and positions
+        need no comparison; "not <=" takes a NaN as better, and a NaN already held is never replaced."""
+        best, at = parts
+        strict, loose = ARG_COMPARISON[instance.node.detail]
+        if dtype.is_float:
+            better = Call("logical_and", (Call("logical_not", (Call(loose, (x, best)),)), Call("logical_not", (Call("isnan", (best,)),))))
+        else:
+            better = Call(strict, (x, best))
+        first = Call("eq", (at, self.identities(instance)[1]))
+        take = self.register(Call("logical_or", (first, better)), BOOL, "take")
+        if at.dtype != I64:
+            position = Call(at.dtype.name, (position,))
+        self.emit(Assign(best, Call("select", (take, x, best))), Assign(at, Call("select", (take, position, at))))
 
     def combine(self, monoid: str, into: list[Reg], other: Iterable[KExpr], dtype: DType) -> None:
         """into = combine(into, other), all components from the old ones."""

@@ -213,8 +213,8 @@ _define("select", 3, "any", np.where, "({0} ? {1} : {2})", None, ("0", "select(x
         "b where the condition a holds, else c; both are evaluated")
 
 # Logic and bits
-_define("logical_and", 2, "bool", np.logical_and, "({0} && {1})", None, ("0", "0"), 1, "both")
-_define("logical_or", 2, "bool", np.logical_or, "({0} || {1})", None, ("0", "0"), 1, "at least one")
+_define("logical_and", 2, "bool", np.logical_and, "bool({0} & {1})", None, ("0", "0"), 1, "both (evaluated without a branch)")
+_define("logical_or", 2, "bool", np.logical_or, "bool({0} | {1})", None, ("0", "0"), 1, "at least one (evaluated without a branch)")
 _define("logical_xor", 2, "bool", np.logical_xor, "({0} != {1})", None, ("0", "0"), 1, "exactly one")
 _define("logical_not", 1, "bool", np.logical_not, "(!{0})", None, ("0",), 1, "not")
 _BITWISE: tuple[tuple[str, str, m.Meaning, str], ...] = (

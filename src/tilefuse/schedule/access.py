@@ -68,7 +68,7 @@ def stride_of(offset: Affine, name: str) -> int | None:
 
 def contiguous_axes(found: list[Access], names: tuple[str, ...], extents: Extents) -> dict[str, int]:
     """Bytes touched at stride 1 along each of the axes: the weight with which it asks to be the fastest."""
-    weight = {a: 0 for a in names}
+    weight = dict.fromkeys(names, 0)
     for access in found:
         if access.dynamic:
             continue

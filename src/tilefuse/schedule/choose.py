@@ -5,12 +5,12 @@ Every template has one record. Widths are in elements, counts in what the field 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Union
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, accesses, by_memory_order, contiguous_axes, stride_of, widest_vector
-from tilefuse.schedule.domain import Domain
+from tilefuse.schedule.domain import Domain, Touch, direct_touches
 from tilefuse.target.device import DeviceSpec
 
 # Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers
@@ -47,7 +47,8 @@ class Transpose:
 class Rows:
     """Reduced axes run along memory: `threads` lanes a row, `rows` rows a block, `cluster` blocks a row, `split` blocks a row
     that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
-    `batch` vectors are loaded at a time. `lanes`: accumulators a thread.
+    `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or clusters), each
+    walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
     """
 
     kept_order: tuple[str, ...]
@@ -61,6 +62,8 @@ class Rows:
     on_chip: bool
     lanes: int
     batch: int = 1
+    stages: int = 0
+    groups: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +123,8 @@ def _pointwise_or_transpose(domain: Domain, device: DeviceSpec, found: list[Acce
     if device.kind == "host":
         vectors = max(total // width, 1)
         return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)
-    width = _flat_width(domain, found, order, width)
-    streams = max(1, sum(1 for a in found if a.elements * 4 >= total))
-    steps = 4 if streams <= 2 else 2
-    while steps > 1 and total // (width * 256 * steps) < device.num_multiprocessors * 4:
-        steps //= 2
-    return Pointwise(order, width, 256, steps, True)
-
-
-def _flat_width(domain: Domain, found: list[Access], order: tuple[str, ...], width: int) -> int:
-    """The vector width for a flat walk: reads that broadcast need not divide, the large aligned accesses decide."""
-    return max(1, width)
+    # One vector a thread, small blocks: 0.95 to 0.98 of a copy on H200; two or four vectors gave 0.90 to 0.96 (benchmarks/tuning.py).
+    return Pointwise(order, width, 128, 1, True)
 
 
 def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...]) -> Transpose | None:
@@ -160,7 +154,7 @@ def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: t
 
 
 def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str, itemsize: int) -> Transpose:
-    side = 64 if itemsize <= 2 else 32
+    side = 64
     largest = max(a.itemsize for a in found)
 
     def width(axis: str, itemsize: int, written: bool) -> int:
@@ -172,7 +166,7 @@ def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...],
                 best //= 2
         return best
 
-    return Transpose(order, read_axis, write_axis, side, side, 256, width(read_axis, itemsize, False), width(write_axis, largest, True))
+    return Transpose(order, read_axis, write_axis, side, side, 256 if itemsize <= 2 else 512, width(read_axis, itemsize, False), width(write_axis, largest, True))
 
 
 def _kept_bytes(domain: Domain, found: list[Access]) -> int:
@@ -239,19 +233,15 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     vectors = -(-length // width)
     vector_bytes = max(kept_bytes, 1) * width
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // vector_bytes)
-    wanted_chunks = min(max_chunks, max(1, 64 // vector_bytes), 8)
-    if vectors <= 32 * wanted_chunks:
-        threads = 1
-        while threads < 32 and threads * wanted_chunks < vectors:
-            threads *= 2
-        rows = max(1, min(256 // threads, -(-count // (device.num_multiprocessors * 2))))
-        while rows > 1 and rows & (rows - 1):
-            rows -= 1
-        if threads < 32:
-            rows = max(rows, 32 // threads)
-        return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
+    # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
+    wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
+    if vectors <= 32 * max(wanted_chunks, min(max_chunks, 4)):
+        return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
     if not multi and not _writes_rows(domain):
         return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
+    piped = _pipelined(domain, device, kept, reduced, width, vectors, kept_bytes)
+    if piped is not None:
+        return piped
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster_blocks:
             break
@@ -267,11 +257,88 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2), 4)
 
 
+def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int, count: int) -> Rows:
+    """Rows of at most a few vectors a lane: one warp or part of one a row, four warps a block."""
+    threads = 1
+    while threads < 32 and threads * wanted_chunks < vectors:
+        threads *= 2
+    rows = 128 // threads
+    while rows * threads > 32 and count // rows < device.num_multiprocessors * 2:
+        rows //= 2
+    return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
+
+
+# Bytes of one row share that a block keeps on its way: three of them fill shared memory.
+STAGE_BYTES = 72 * 1024
+# Shorter rows are held in registers by several small blocks a multiprocessor, which overlap on their own.
+PIPELINED_ROW_BYTES = 64 * 1024
+
+
+def _pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, kept_bytes: int) -> Rows | None:
+    """Long rows: a persistent grid fetches rows ahead by asynchronous bulk copies, so that loads never wait for reductions."""
+    row_bytes = vectors * width * kept_bytes
+    if row_bytes < PIPELINED_ROW_BYTES or device.max_cluster_blocks < 1 or not device.arch.startswith("sm_9"):
+        return None
+    fetched = fetched_touches(domain)
+    if not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
+        return None
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster_blocks or vectors % cluster:
+            return None
+        share_bytes = row_bytes // cluster
+        if share_bytes > STAGE_BYTES or any(copies_of(t, domain, kept, reduced, vectors // cluster * width) is None for t in fetched):
+            continue
+        share = vectors // cluster
+        threads = 32 * -(-share // (32 * 8))
+        chunks = 8
+        while chunks > 4 and threads < 512:
+            chunks //= 2
+            threads = 32 * -(-share // (32 * chunks))
+        if threads > 1024:
+            continue
+        stages = min(4, (device.shared_bytes_per_block - 8192) // share_bytes)
+        most = max(1, device.num_multiprocessors // cluster if cluster < 8 else device.num_multiprocessors // (cluster + 1))
+        turns = -(-domain.num_kept // most)
+        if stages < 2 or turns < 2:
+            return None
+        return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), 1, stages, -(-domain.num_kept // turns))
+    return None
+
+
+def fetched_touches(domain: Domain) -> list[Touch]:
+    """Direct reads of every element of the row: what a pipelined kernel fetches ahead."""
+    reduced, known = set(domain.reduced), set(domain.reduced) | set(domain.kept)
+    found: dict[Touch, None] = {}
+    for i in domain.instances:
+        for t in direct_touches(i.body):
+            if t.offset.axes() & reduced and (t.offset.axes() & set(domain.kept) or domain.num_kept == 1) and t.offset.axes() <= known:
+                found.setdefault(t)
+    return list(found)
+
+
+def copies_of(t: Touch, domain: Domain, kept: tuple[str, ...], reduced: tuple[str, ...], share: int) -> int | None:
+    """Elements of each contiguous piece of a share of the row, if all pieces are whole and 16-byte aligned; else None."""
+    piece = 1
+    for a in reversed(reduced):
+        stride = stride_of(t.offset, a)
+        if stride is None or (domain.extents[a] > 1 and stride != piece):
+            if stride is None:
+                return None
+            break
+        piece *= domain.extents[a]
+    piece = gcd(piece, share)
+    aligned = 16 // min(t.dtype.itemsize, 16)
+    strides = [c for atom, c in t.offset.terms if not (isinstance(atom, str) and c == 1)]
+    if piece % aligned or t.offset.const % aligned or any(c % aligned for c in strides) or share // piece > 64:
+        return None
+    return piece
+
+
 def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int) -> Rows:
     """Rows that are read once and leave only row results: blocks split a row where there are too few rows."""
     threads = min(256, 32 * -(-vectors // (32 * 4)))
     split = 1
-    wanted_blocks = device.num_multiprocessors * 8
+    wanted_blocks = device.num_multiprocessors * 4
     while domain.num_kept * split * 2 <= wanted_blocks and vectors // (split * 2) >= threads * 4:
         split *= 2
     return Rows(kept, reduced, width, threads, 1, -(-vectors // (threads * split)), 1, split, False, min(width, 4), 4)
@@ -296,6 +363,8 @@ def _columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns
     kept_bytes = max(_kept_bytes(domain, found), 1)
     vectors = -(-count // width)
     threads_x = 32
+    while threads_x > 16 and length >= 64:
+        threads_x //= 2
     while threads_x > 4 and (threads_x > vectors or vectors // threads_x < device.num_multiprocessors // 2 and threads_x * width * 2 > 128):
         threads_x //= 2
     threads_y = 1
@@ -304,7 +373,7 @@ def _columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns
     if not multi and not _writes_rows(domain):
         blocks = -(-vectors // threads_x)
         split = 1
-        while blocks * split * 2 <= device.num_multiprocessors * 8 and length // (split * 2) >= threads_y * 4:
+        while blocks * split * 2 <= device.num_multiprocessors * 4 and length // (split * 2) >= threads_y * 4:
             split *= 2
         return Columns(kept, reduced, width, threads_x, threads_y, -(-length // (threads_y * split)), split, False, 4)
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // (kept_bytes * width))

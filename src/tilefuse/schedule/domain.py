@@ -14,8 +14,8 @@ from math import prod
 from typing import Union
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.ir.affine import Affine, Extents, axis, delinearise, linearise, row_major_strides, simplify, substitute
 from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import Affine, axis, delinearise, linearise, row_major_strides, simplify, substitute
 from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
@@ -114,6 +114,19 @@ def resolved_walk(e: Resolved) -> list[Resolved]:
     for x in found:
         found.extend(resolved_children(x))
     return found
+
+
+def direct_touches(body: Resolved) -> list[Touch]:
+    """Distinct touches of a body that are neither guarded nor data-dependent, in order."""
+    found: dict[Touch, None] = {}
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Touch) and not e.dynamic:
+            found.setdefault(e)
+        elif isinstance(e, Call):
+            stack.extend(reversed(e.args))  # type: ignore[arg-type]
+    return list(found)
 
 
 class _Conflict(Exception):
@@ -308,9 +321,16 @@ class _Builder:
                 else:
                     left.append(node)
             if len(left) == len(pending):
-                self._place_by_shape(left[0])
-                self._place_upstream(position[left[0].name], order)
+                # What is read only behind guards needs no coordinate of its own: it is computed where it is read.
+                stuck = next((n for n in left if self._needs_home(n)), None)
+                if stuck is None:
+                    return
+                self._place_by_shape(stuck)
+                self._place_upstream(position[stuck.name], order)
             pending = [n for n in left if n.name not in self.home]
+
+    def _needs_home(self, node: Node) -> bool:
+        return node.name in self.graph.results or node.category == "scan" or node.category == "reduce" and not is_serial_reduction(node)
 
     def _place_upstream(self, start: int, order: Sequence[Node]) -> None:
         for node in reversed(order[: start + 1]):
@@ -449,7 +469,7 @@ class _Builder:
                     raise _Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} reduces other elements than the kernel's rows"))
                 position = simplify(linearise(tuple(self.over_home[node.name][a] for a, _ in node.over),
                                               row_major_strides(tuple(e for _, e in node.over))), self.extents)
-            elif names[node.along].axes() != set(a for a in self.domain.reduced if self.extents[a] > 1) and self.extents[self.domain.reduced[0]] > 1:
+            elif names[node.along].axes() != {a for a in self.domain.reduced if self.extents[a] > 1} and self.extents[self.domain.reduced[0]] > 1:
                 raise _Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} scans another axis than the kernel's rows"))
         elif node.category == "reduce":
             for own, extent in node.over:

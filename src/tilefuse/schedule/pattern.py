@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -9,8 +10,8 @@ from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
 from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose, choose
 from tilefuse.schedule.domain import Domain, find_domain
-from tilefuse.schedule.two_pass import two_pass
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
+from tilefuse.schedule.two_pass import two_pass
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
@@ -50,6 +51,7 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
 
 def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | None = None) -> TileProgram | Rejected:
     """As `schedule_pattern`, for a pattern given as a graph of its own. `wanted`: a choice made by hand or by a tuner."""
+    inner = _without_scans_of_one(inner)
     empty = [n for n in inner.nodes if 0 in n.type.shape or any(e == 0 for _, e in n.over)]
     if empty and len(inner.nodes) > 1:
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{empty[0].name} is empty")
@@ -73,6 +75,14 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
         choice=choice, internal=domain)
 
 
+def _without_scans_of_one(graph: Graph) -> Graph:
+    """`graph` with scans along an axis of extent 1 as the maps they are: no template carries a value along such an axis."""
+    single = [n for n in graph.nodes if n.category == "scan" and n.extents[n.along] == 1]
+    if not single:
+        return graph
+    return replace(graph, nodes=tuple(replace(n, kind="map", along="") if n in single else n for n in graph.nodes))
+
+
 def _kernel_name(graph: Graph) -> str:
     """A readable C name from the values the kernel writes."""
     text = "_".join(graph.results[:2]) if graph.results else graph.name
@@ -94,7 +104,7 @@ def _launch(domain: Domain, choice: Choice) -> Launch:
             others = prod(domain.extents[a] for a in order if a not in (read_axis, write_axis))
             return Launch(others * -(-domain.extents[read_axis] // columns) * -(-domain.extents[write_axis] // rows), threads)
         case Rows():
-            groups = -(-domain.num_kept // choice.rows)
+            groups = choice.groups or -(-domain.num_kept // choice.rows)
             return Launch(groups * choice.cluster * choice.split, choice.threads * choice.rows, choice.cluster)
         case Columns():
             tiles = -(-(-(-domain.num_kept // choice.vector)) // choice.threads_x)
@@ -112,7 +122,7 @@ def _notation(choice: Choice, domain: Domain) -> str:
         case Rows():
             spread = "THREAD" if choice.threads == 1 else "WARP" if choice.threads <= 32 else f"CTA_{choice.threads}"
             spread = f"CLUSTER_{choice.cluster}-{spread}" if choice.cluster > 1 else f"SPLIT_{choice.split}-{spread}" if choice.split > 1 else spread
-            where = "R" if choice.on_chip else "G"
+            where = f"S{choice.stages}" if choice.stages else "R" if choice.on_chip else "G"
             return f"reduce [GRID_{choice.rows},{spread}]{where} chunks {choice.chunks} vector {choice.vector}"
         case Columns():
             spread = f"SPLIT_{choice.split}-CTA_{choice.threads_y}" if choice.split > 1 else f"CTA_{choice.threads_y}"
