@@ -43,9 +43,11 @@ class LibraryLayouts:
              attributes: dict[str, Any]) -> list[tuple[int, ...] | None]:
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.utils._python_dispatch import _disable_current_modes
 
         try:
-            with FakeTensorMode(), torch.no_grad():
+            # A compile may run inside torch.compile's own tracing, whose modes must not see these tensors.
+            with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
                 operands = [torch.empty_strided(t.shape, s, dtype=TORCH_DTYPES[t.dtype.name], device=self._device_type)
                             for t, s in zip(types, strides, strict=True)]
                 results = call_library(operator, operands, attributes, self._device_type)
