@@ -108,15 +108,17 @@ def _compiled(model: nn.Module, peer: str, inductor_mode: str) -> Callable[..., 
         case "inductor":
             return torch.compile(model, dynamic=False, mode=None if inductor_mode == "default" else inductor_mode)
         case "tilefuse":
-            return torch.compile(model, backend=_backend(), dynamic=False)
+            # Strict: a graph that cannot be compiled must not be timed as eager under our name.
+            return torch.compile(model, backend=_backend(), dynamic=False, options={"strict": True})
     raise NotApplicable(f"{peer} has no version of the models")
 
 
 def _backend() -> Callable[..., Any]:
     """tilefuse's backend as a function: the package need not be installed, only on the path."""
-    from tilefuse.driver.torch_backend import backend
+    from tilefuse.driver import torch_backend
 
-    return backend
+    torch_backend.reset()
+    return torch_backend.backend
 
 
 def _joint_error(outputs: Tensors, reference: Tensors) -> float:
@@ -150,11 +152,12 @@ def _facts() -> dict[str, Any]:
     """Kernels and fallbacks of the programs that the backend made, where it tells."""
     from tilefuse.driver import torch_backend
 
-    programs = getattr(torch_backend, "compiled_programs", None)
-    if programs is None:
-        return {}
-    made = list(programs())
-    return {"num_programs": len(made), "num_kernels": sum(len(p.kernels) for p in made)}
+    parts = torch_backend.compiled_parts()
+    explanations = [p.program.explain(json=True) for p in parts]
+    return {"num_programs": len(parts), "num_kernels": sum(e["num_kernels"] for e in explanations),
+            "unfused_kernels": sum(e["unfused_kernels"] for e in explanations),
+            "num_library_calls": sum(len(e["library"]) for e in explanations),
+            "fallbacks": sorted({f["operator"] for e in explanations for f in e["fallbacks"]})}
 
 
 def _peak_bytes(call: Callable[[], object], device: torch.device) -> int:

@@ -79,9 +79,9 @@ def encoder(device: torch.device, out: Path) -> Outcome:
         started = time.perf_counter()
         result = compiled(x)
         compile_s = time.perf_counter() - started
-        from tilefuse.driver.torch_backend import compiled_programs
+        from tilefuse.driver.torch_backend import compiled_parts
 
-        programs = list(compiled_programs())
+        programs = [part.program for part in compiled_parts()]
         eager_us = median_us(lambda: model(x), device)
         ours_us = median_us(lambda: compiled(x), device)
     return Outcome("Transformer encoder (torch.compile)", sum(_operators(p) for p in programs), programs, "eager torch", eager_us, ours_us,
@@ -143,12 +143,8 @@ def widened(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model in double precision."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
-    for node in wide.graph.node:
-        # The evaluator takes a momentum for a wish to train: it would normalise by the image's own statistics.
-        if node.op_type == "BatchNormalization":
-            kept = [a for a in node.attribute if a.name != "momentum"]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+    # In the model's own opset 9 the evaluator takes batch norm's momentum for a wish to train; from opset 14 on an attribute says so.
+    wide.opset_import[0].version = 15
     for tensor in wide.graph.initializer:
         data = numpy_helper.to_array(tensor)
         if data.dtype == np.float32:
