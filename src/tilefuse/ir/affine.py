@@ -302,8 +302,17 @@ def _recombine(e: Affine, extents: Extents) -> Affine:
     shorter: Affine | None = e
     while shorter is not None:
         e = shorter
-        shorter = next((s for s in _without_one_remainder(e, extents) if _size(s) < _size(e)), None)
+        shorter = next((s for s in _without_one_remainder(e, extents) if _size(s) < _size(e) and _no_wider(s, e, extents)), None)
     return e
+
+
+def _no_wider(new: Affine, old: Affine, extents: Extents) -> bool:
+    """Whether the interval of `new` is proved inside that of `old`: x // 4 + 28*(x % 4) must not become 28*x - 111*(x // 4),
+    whose reads could no longer be proved in range."""
+    inner, outer = bounds(new, extents), bounds(old, extents)
+    if inner is None or outer is None:
+        return len(new.terms) < len(old.terms)
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def _size(e: Affine) -> tuple[int, int]:
