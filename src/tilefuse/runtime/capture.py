@@ -39,7 +39,8 @@ class _Recording:
 class CapturedProgram:
     """A callable like the program it records. Calls from several streams run one after the other.
 
-    zero_copy: inputs read where they are. copy_results: whether each call gives tensors of its own.
+    zero_copy: inputs read where they are (copied all the same if their layout is not the compiled one).
+    copy_results: whether each call gives tensors of its own.
     """
 
     def __init__(self, program: Program, examples: Sequence[Any], zero_copy: Collection[str] = (), copy_results: bool = False) -> None:
@@ -51,14 +52,14 @@ class CapturedProgram:
         self.program = program
         self.copy_results = copy_results
         self.num_recordings = 0
-        self._in_place = tuple(i for i, name in enumerate(program.spec.inputs) if name in zero_copy)
+        tensors = self._checked(examples)
+        self._in_place = tuple(i for i, name in enumerate(program.spec.inputs) if name in zero_copy and self._as_compiled(i, tensors[i]))
         self._copied = tuple(i for i in range(len(program.spec.inputs)) if i not in self._in_place)
         self._updated = tuple(i for i, name in enumerate(program.spec.inputs) if name in program.spec.updates and i not in self._in_place)
         self._recordings: OrderedDict[tuple[int, ...], _Recording] = OrderedDict()
         self._guard = threading.Lock()
         self._stream = torch.cuda.Stream(program.device)
         self._last_stream: torch.cuda.Stream | None = None
-        tensors = self._checked(examples)
         self._buffers = {i: _buffer(program.arguments[i], program.device) for i in self._copied}
         self._recording(tensors)
 
@@ -77,6 +78,9 @@ class CapturedProgram:
                 return self(*tensors)
         with self._guard, torch.no_grad():
             given = self._checked(tensors)
+            if not all(self._as_compiled(i, given[i]) for i in self._in_place):
+                # Its copy would lie elsewhere each time: a plain call costs less than a recording.
+                return self.program(*tensors)
             recording = self._recording(given)
             self._follow()
             self._fill(recording, given)
@@ -103,15 +107,12 @@ class CapturedProgram:
         arguments = self.program.arguments
         if len(tensors) != len(arguments):
             raise UserError(f"program {self.program.spec.name} takes {len(arguments)} tensors, got {len(tensors)}")
-        return [self._fitting(t, want) for t, want in zip(tensors, arguments)]
+        return [check_argument(t, want, self.program.device) for t, want in zip(tensors, arguments)]
 
-    def _fitting(self, given: Any, want: Argument) -> torch.Tensor:
-        """The argument; one that is copied into its buffer anyway may have any layout."""
-        tensor = check_argument(given, want, self.program.device)
-        if want.position in self._in_place and not fits(tensor, want.shape, want.strides):
-            raise UserError(f"argument {want.position} ({want.name}) is to be read in place, but its layout is not the compiled one",
-                            hint="leave it out of zero_copy, or pass it contiguous")
-        return tensor
+    def _as_compiled(self, i: int, tensor: torch.Tensor) -> bool:
+        """Whether kernels can read the argument where it is."""
+        want = self.program.arguments[i]
+        return fits(tensor, want.shape, want.strides)
 
     def _fill(self, recording: _Recording, given: Sequence[torch.Tensor]) -> None:
         groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}

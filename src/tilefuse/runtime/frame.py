@@ -16,10 +16,10 @@ import torch
 
 from tilefuse.base.errors import InternalError
 from tilefuse.runtime.arguments import fits, relaid
-from tilefuse.runtime.call_plan import CallPlan, Slot
+from tilefuse.runtime.call_plan import CallPlan, Slot, root_of
 from tilefuse.runtime.cuda_api import prepare_launch
 from tilefuse.runtime.library import TORCH_DTYPES, call_library
-from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Value
+from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Step, Value
 
 REPORT_BYTES = 4096
 
@@ -64,6 +64,7 @@ class Frame:
         self._arena_slots = np.array([s.number for s in plan.arena_slots], dtype=np.intp)
         self._arena_offsets = np.array([s.offset_bytes for s in plan.arena_slots], dtype=np.uint64)
         self._kept: list[object] = []
+        self._saved: dict[int, int] = {}
         self._bind_constants()
         self._bind_counters()
         self.values: list[Any] = list(self.template)
@@ -119,7 +120,9 @@ class Frame:
                 case LibraryStep():
                     self._add(number, self._library(step, value_by_name))
                 case CopyStep():
-                    self._add(number, self._copy(step))
+                    for later in overwritten_sources(spec, value_by_name, number):
+                        self._saved[later] = self._add_saved(number, spec.steps[later])
+                    self._add(number, self._copy(number, step))
             if plan.release_after[number]:
                 self._add(number, self._release(plan.release_after[number], spec.values))
         last = len(spec.steps)
@@ -205,8 +208,22 @@ class Frame:
 
         return call
 
-    def _copy(self, step: CopyStep) -> Operation:
-        source, target = self.prepared.index_by_name[step.source], self.prepared.index_by_name[step.target]
+    def _add_saved(self, number: int, later: Step) -> int:
+        """Adds a copy of what a later step will read, made before step `number` overwrites it; its place in `values`."""
+        assert isinstance(later, CopyStep)
+        place, source, values = len(self.values), self.prepared.index_by_name[later.source], self.values
+        self.template.append(None)
+        values.append(None)
+
+        def save() -> None:
+            values[place] = values[source].clone()
+
+        self._add(number, save)
+        return place
+
+    def _copy(self, number: int, step: CopyStep) -> Operation:
+        source = self._saved.get(number, self.prepared.index_by_name[step.source])
+        target = self.prepared.index_by_name[step.target]
         values = self.values
 
         def copy() -> None:
@@ -227,6 +244,19 @@ class Frame:
                 values[index] = None
 
         return release
+
+
+def overwritten_sources(spec: ProgramSpec, value_by_name: Mapping[str, Value], number: int) -> list[int]:
+    """Later copy steps whose source is the input that copy step `number` overwrites: two inputs that change places."""
+    step = spec.steps[number]
+    assert isinstance(step, CopyStep)
+    target, _ = root_of(value_by_name[step.target], value_by_name)
+    found = []
+    for n, later in enumerate(spec.steps[number + 1:], number + 1):
+        if isinstance(later, CopyStep) and value_by_name[later.source].role == "input":
+            if root_of(value_by_name[later.source], value_by_name)[0] == target:
+                found.append(n)
+    return found
 
 
 def allocator(value: Value, device: torch.device) -> Callable[[], torch.Tensor]:
