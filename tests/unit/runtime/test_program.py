@@ -167,6 +167,17 @@ def test_update_reaches_the_callers_memory(cache: KernelCache) -> None:
         program(ramp(1, 32).expand(4, 32), torch.ones(4, 32))
 
 
+def test_inputs_that_change_places(cache: KernelCache) -> None:
+    """x, y, z = y, z, x: each copy reads what was there before the call."""
+    spec = ProgramSpec("rotate", "host", ("x", "y", "z"), (), tuple(value(n, "input") for n in "xyz"), (),
+                       (CopyStep("y", "x"), CopyStep("z", "y"), CopyStep("x", "z")), updates=("x", "y", "z"))
+    x, y, z = ramp(4, 32), ramp(4, 32) + 1, ramp(4, 32) + 2
+    program = Program(spec, {}, cache=cache)
+    for turn in (1, 2):
+        program(x, y, z)
+        assert [int(t[0, 0]) for t in (x, y, z)] == [turn, (turn + 1) % 3, (turn + 2) % 3]
+
+
 def test_update_of_a_parameter(cache: KernelCache) -> None:
     x = torch.nn.Parameter(ramp(4, 32))
     expected = x.detach() + 1
