@@ -156,13 +156,21 @@ def variants(base: Choice, share: int) -> Iterator[Choice]:
             for threads in (128, 256, 512):
                 for steps in (1, 2, 4, 8):
                     yield replace(base, threads=threads, steps=steps)
-        case Rows(_, _, _, _, _, _, _, _, True, _) if base.threads > 32 or base.cluster > 1:
+        case Rows() if base.stages:
+            for chunks in (2, 4, 8):
+                for stages in (2, 3, 4, 6):
+                    width = share // base.cluster
+                    threads = 32 * -(-width // (32 * chunks))
+                    if threads <= 1024:
+                        yield replace(base, threads=threads, chunks=-(-width // threads), stages=stages)
+            yield replace(base, stages=0, groups=0)
+        case Rows() if base.on_chip and (base.threads > 32 or base.cluster > 1):
             for cluster in (1, 2, 4, 8, 16):
                 for chunks in (1, 2, 4, 8):
                     threads = 32 * -(-(-(-share // cluster)) // (32 * chunks))
                     if 32 < threads <= 1024:
                         yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster)
-        case Rows(_, _, _, _, _, _, _, _, True, _):
+        case Rows() if base.on_chip:
             for threads in (4, 8, 16, 32):
                 for rows in (4, 8, 16, 32, 64):
                     chunks = -(-share // threads)
