@@ -298,11 +298,20 @@ def simplify(e: Affine, extents: Extents) -> Affine:
 
 
 def _recombine(e: Affine, extents: Extents) -> Affine:
-    """k*m*floor(x/m) + k*(x mod m) -> k*x, repeated while divisions or terms become fewer."""
+    """k*m*floor(x/m) + k*(x mod m) -> k*x, repeated while divisions or terms become fewer.
+
+    A step may widen the interval when later steps narrow it again; what ends wider than it began is done by narrow steps only.
+    """
+    joined = _joined(e, extents, False)
+    return joined if joined is e or _no_wider(joined, e, extents) else _joined(e, extents, True)
+
+
+def _joined(e: Affine, extents: Extents, narrow: bool) -> Affine:
     shorter: Affine | None = e
     while shorter is not None:
         e = shorter
-        shorter = next((s for s in _without_one_remainder(e, extents) if _size(s) < _size(e) and _no_wider(s, e, extents)), None)
+        candidates = (s for s in _without_one_remainder(e, extents) if _size(s) < _size(e))
+        shorter = next((s for s in candidates if not narrow or _no_wider(s, e, extents)), None)
     return e
 
 
