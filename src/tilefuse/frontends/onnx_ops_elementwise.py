@@ -99,9 +99,10 @@ def mod(n: Call) -> str:
 @onnx_op("Pow")
 def power(n: Call) -> str:
     """The result has the base's type; mixed types are computed in the wider float, if any is a float."""
-    if n.operand(0).array is None and n.operand(1).array is not None and n.operand(1).array.size == 1:
-        factors = {1.0: 1, 2.0: 2, 3.0: 3}.get(float(n.known(1, "the exponent").reshape(-1)[0]))
-        if factors is not None and len(n.shape(1)) <= len(n.shape(0)):
+    given = n.operand(1).array
+    if given is not None and given.size == 1 and given.ndim <= len(n.shape(0)):
+        factors = {1.0: 1, 2.0: 2, 3.0: 3}.get(float(given.reshape(-1)[0]))
+        if factors is not None:
             return product_of(n, n[0], factors)
     base, exponent = operands(n)
     have, other = n.b.dtype_of(base), n.b.dtype_of(exponent)

@@ -57,7 +57,7 @@ def source_position(n: Call, out: np.ndarray, scale: float, extent: int, outputs
         case "align_corners":
             # The scale may come with a fraction: the last output that it implies meets the last input.
             length = extent * scale
-            return out * (extent - 1) / (length - 1) if length != 1 else np.zeros_like(out)
+            return np.asarray(out * (extent - 1) / (length - 1)) if length != 1 else np.zeros_like(out)
         case "half_pixel":
             return (out + 0.5) / scale - 0.5
         case "pytorch_half_pixel":
@@ -84,9 +84,9 @@ def nearest_positions(n: Call, at: np.ndarray) -> np.ndarray:
         case "round_prefer_ceil":
             return np.asarray(np.floor(at + 0.5))
         case "floor":
-            return np.floor(at)
+            return np.asarray(np.floor(at))
         case "ceil":
-            return np.ceil(at)
+            return np.asarray(np.ceil(at))
     raise n.unsupported(f"nearest_mode {mode}")
 
 
