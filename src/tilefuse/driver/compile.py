@@ -24,7 +24,7 @@ from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 from tilefuse.plan.connect import plan_graph
-from tilefuse.plan.layout import LibraryLayout, plan_layouts
+from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
 from tilefuse.runtime.spec import ProgramSpec
@@ -98,6 +98,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.dump("1_passed.txt", print_graph(graph))
     given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
     with now.span("layouts"):
+        graph = with_packed_weights(graph, given, device, options)
         layouts = plan_layouts(graph, given, result_layouts or {}, device, options, _library_layout(graph, device))
     with now.span("plan") as facts:
         plan = plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts)
@@ -153,7 +154,7 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
 def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None) -> Any:
     """The runnable program of what a frontend imported. Raises: as `compile_graph`."""
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
-                         fallbacks=imported.fallbacks)
+                         fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
 
 
 def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
@@ -229,7 +230,7 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     imported = import_model(model, shapes=shapes) if exported is None else _import_exported(exported, model_name(model))
     place = device if device is not None or exported is None else _place_of(exported)
     program = compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=place, options=chosen,
-                            fallbacks=imported.fallbacks)
+                            fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
     if exported is None:
         return program
     from torch.utils import _pytree as pytree
@@ -266,4 +267,4 @@ def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *,
     imported = import_model(model, example_inputs, shapes=shapes)
     with traced(chosen), noted(f"graph @{imported.graph.name}", device, chosen):
         return generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=chosen,
-                        fallbacks=imported.fallbacks)
+                        fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)

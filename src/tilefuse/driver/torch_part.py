@@ -36,6 +36,7 @@ class CompiledPart:
         self._moved = frozenset(moved)
         self._kept = tuple(sorted({o.argument for o in imported.outputs if o.argument is not None}))
         self._outputs = imported.outputs
+        self._shared = _shared_results(program, imported)
         self._plain = all(
             o.result == n and o.permutation is None and o.expanded is None and not self._elsewhere(o.device)
             for n, o in enumerate(imported.outputs)
@@ -63,6 +64,8 @@ class CompiledPart:
         kept = {n: arguments[n] for n in self._kept}
         arguments.clear()
         results = self._run(tensors)
+        for n in self._shared:
+            results[n] = results[n].clone()
         if self._plain:
             return results
         return [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
@@ -90,6 +93,8 @@ class CompiledPart:
         names = [self.imported.arguments[n] for n in self._places]
         there = [t.to(device) if n in self._moved else t for n, t in zip(self._places, tensors)]
         results = self._run(list(there))
+        for n in self._shared:
+            results[n] = results[n].clone()
         updated = set(self.program.spec.updates)
         for n, name, here, moved in zip(self._places, names, tensors, there):
             if n in self._moved and name in updated:
@@ -100,3 +105,19 @@ class CompiledPart:
 
     def _elsewhere(self, device: str) -> bool:
         return bool(device) and device != self.program.device.type
+
+
+def _shared_results(program: Program, imported: Imported) -> tuple[int, ...]:
+    """Results that must be copied: the program gives them as windows onto an input, or onto memory of a result that torch holds apart."""
+    value_by_name = {v.name: v for v in program.spec.values}
+    memory_of = {o.result: o.memory for o in imported.outputs if o.result is not None}
+    owner: dict[str, int] = {}
+    found: list[int] = []
+    for n, name in enumerate(program.spec.results):
+        value = value_by_name[name]
+        while value.base:
+            value = value_by_name[value.base]
+        mine = memory_of.get(n, -1)
+        if value.role == "input" or owner.setdefault(value.name, mine) != mine:
+            found.append(n)
+    return tuple(found)

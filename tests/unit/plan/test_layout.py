@@ -5,7 +5,8 @@ from tilefuse.base.options import Options
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.layout import channels_last_strides, is_channels_last, plan_layouts
+from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.layout import channels_last_strides, is_channels_last, plan_layouts, with_packed_weights
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -83,3 +84,30 @@ def test_channels_last_strides() -> None:
     assert channels_last_strides((2, 3, 4, 5)) == (60, 1, 15, 3)
     assert channels_last_strides((2, 3, 4, 5, 6)) == (360, 1, 90, 18, 3)
     assert not is_channels_last(row_major_strides((2, 3, 1, 1)), (2, 3, 1, 1))
+
+
+def argument_weights(extent: int) -> Graph:
+    """A convolution whose weight is an argument, and one whose weight is converted from an argument."""
+    big = f"{extent}, {extent}"
+    return parse_graph(f"""graph @g(%x: f16[8, 64, {big}], %w: f16[64, 64, 3, 3], %m: f32[64, 64, 3, 3]) -> (f32[8, 64]) {{
+      %a: f16[8, 64, {big}] = library.convolution (%x, %w) {ATTRIBUTES}
+      %v: f16[64, 64, 3, 3] = map [o, c, h, q] {{ f16(%m[o, c, h, q]) }}
+      %b: f16[8, 64, {big}] = library.convolution (%a, %v) {ATTRIBUTES}
+      %s: f32[8, 64] = reduce.sum [n, c] over [h < {extent}, q < {extent}] {{ f32(%b[n, c, h, q]) }}
+      return %s
+    }}""")
+
+
+def test_an_argument_weight_is_packed_where_the_convolution_pays_for_it() -> None:
+    graph = with_packed_weights(argument_weights(56), {}, H200, Options())
+    assert graph.node_by_name["a"].operands == ("x", "w_packed") and graph.node_by_name["b"].operands == ("a", "v")
+    assert set(plan_layouts(graph, {}, {}, H200, Options())) == {"w_packed", "a", "v", "b"}
+    small = argument_weights(4)
+    assert with_packed_weights(small, {}, H200, Options()) is small
+    assert with_packed_weights(argument_weights(56), {}, host_device(), Options()) == argument_weights(56)
+
+
+def test_the_plan_packs_with_a_kernel_and_not_with_a_view() -> None:
+    graph = with_packed_weights(argument_weights(56), {}, H200, Options())
+    plan = plan_graph(graph, {}, H200, Options(), layouts=plan_layouts(graph, {}, {}, H200, Options()))
+    assert plan.views == () and ("w_packed",) in [k.pattern.written for k in plan.kernels]
