@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.codegen.sample_kernels import samples
+from tests.unit.codegen.test_scalar_texts import conversions_kernel, ops_kernel
 from tilefuse.codegen.cuda import print_cuda
+from tilefuse.ir.dtype import DTYPES, DType
 from tilefuse.target.device import H200
 
 SAMPLES = samples()
@@ -53,3 +55,22 @@ def test_nvcc_compiles_alone_and_keeps_arrays_in_registers(name: str, tmp_path: 
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in done.stderr
+
+
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.is_arithmetic], ids=str)
+def test_every_scalar_function_compiles(dtype: DType) -> None:
+    """Every CUDA text of the operator table, with the support functions it names, on sm_90a."""
+    core = pytest.importorskip("cuda.core")
+    kernel, found = ops_kernel(dtype)
+    assert found
+    program = core.Program(print_cuda(kernel, H200), "c++", core.ProgramOptions(arch="sm_90a", std="c++17"))
+    assert program.compile("cubin").code
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+def test_every_conversion_compiles(dtype: DType, arch: str) -> None:
+    """From every data type to every other."""
+    core = pytest.importorskip("cuda.core")
+    program = core.Program(print_cuda(conversions_kernel(dtype), H200), "c++", core.ProgramOptions(arch=arch, std="c++17"))
+    assert program.compile("cubin").code

@@ -32,5 +32,9 @@ TF_INLINE float tf_random_uniform(long long seed, long long counter) { return tf
 TF_INLINE float tf_random_normal(long long seed, long long counter) {
   const tf_philox_words words = tf_philox(seed, counter);
   const float u = tf_uniform_of(words.first), v = tf_uniform_of(words.second);
-  return sqrtf(-2.0f * logf(1.0f - u)) * cosf(6.283185307179586f * v);
+#if defined(__CUDACC__)
+  return sqrtf(-2.0f * logf(1.0f - u)) * cospif(2.0f * v);  // both arguments are exact in f32
+#else
+  return (float)(sqrt(-2.0 * log(1.0 - (double)u)) * cos(6.283185307179586 * (double)v));
+#endif
 }
