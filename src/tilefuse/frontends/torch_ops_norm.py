@@ -66,8 +66,8 @@ def batch_norm_functional(
     y, mean, variance, rstd = _trained(b, x, weight, bias, eps)
     count = prod(b.shape_of(x)) // max(b.shape_of(x)[1], 1)
     unbiased = count / (count - 1) if count > 1 else float("nan")
-    new_mean = _blended(b, running_mean, mean, momentum, 1.0)
-    new_var = _blended(b, running_var, variance, momentum, unbiased)
+    new_mean = _blended(b, running_mean, mean, momentum, 1.0, -2)
+    new_var = _blended(b, running_var, variance, momentum, unbiased, -1)
     listed: list[str | None] = [y, _flat(b, mean, 1), _flat(b, rstd, 2)]
     if len(b.expected) == 6:
         assert b.expected[3] is not None
@@ -167,9 +167,11 @@ def _flat(b: TorchBuilder, value: str, result: int) -> str:
     return b.reshape(b.cast(value, expected[0]), list(expected[1]))
 
 
-def _blended(b: TorchBuilder, running: str, batch: str, momentum: float, factor: float) -> str:
-    """(1 - momentum) * running + momentum * factor * batch."""
+def _blended(b: TorchBuilder, running: str, batch: str, momentum: float, factor: float, result: int) -> str:
+    """(1 - momentum) * running + momentum * factor * batch, in the dtype that torch derives (f32 also for narrow running statistics)."""
     have, shape = b.dtype_of(running), b.shape_of(running)
+    expected = b.expected[result]
+    stored = have if expected is None else expected[0]
     work = compute_dtype(have)
     axes = axis_names(len(shape))
     fresh = b.read_as(b.reshape(batch, list(shape)), work, shape, axes)
@@ -178,4 +180,4 @@ def _blended(b: TorchBuilder, running: str, batch: str, momentum: float, factor:
         call("mul", const(1.0 - momentum, work), b.read_as(running, work, shape, axes)),
         call("mul", const(momentum * factor, work), fresh),
     )
-    return b.make_map("running", have, shape, axes, converted(body, work, have))
+    return b.make_map("running", stored, shape, axes, converted(body, work, stored))
