@@ -231,11 +231,14 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     place = device if device is not None or exported is None else _place_of(exported)
     program = compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=place, options=chosen,
                             fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
-    if exported is None:
+    if exported is None and not chosen.cuda_graph:
         return program
     from torch.utils import _pytree as pytree
 
     from tilefuse.driver.model import CompiledModel
+
+    if exported is None:
+        return CompiledModel(program, replace(imported, arguments=()), replay=True)
 
     def flatten(arguments: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
         leaves: list[Any] = pytree.tree_leaves((arguments, named))
@@ -244,7 +247,7 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     def rebuild(outputs: list[Any]) -> Any:
         return pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
 
-    return CompiledModel(program, imported, rebuild, flatten)
+    return CompiledModel(program, imported, rebuild, flatten, replay=chosen.cuda_graph)
 
 
 def _place_of(exported: Any) -> str:

@@ -16,12 +16,15 @@ from tilefuse.runtime.spec import KernelCode, ProgramSpec
 class CompiledModel:
     """A callable with the signature of the module or function it was made from. `program` does the work.
 
-    rebuild: puts the flat list of outputs back into the source's structure (tuple, dict, single tensor).
+    rebuild: puts the flat list of outputs back into the source's structure (tuple, dict, single tensor); flatten: its inverse for
+    the arguments. replay: record the first call as a CUDA graph and replay it from then on (on a GPU).
     """
 
     def __init__(self, program: Program, imported: Imported, rebuild: Callable[[list[Any]], Any] | None = None,
-                 flatten: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]] | None = None) -> None:
+                 flatten: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]] | None = None, replay: bool = False) -> None:
         self.program = program
+        self._run: Callable[..., list[Any]] = program
+        self._replay = replay and program.device.type == "cuda"
         self._arguments = imported.arguments
         self._outputs = imported.outputs
         self._rebuild = rebuild
@@ -52,10 +55,12 @@ class CompiledModel:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Runs the model. Raises: as `Program.__call__`."""
         flat = list(self._flatten(arguments, named)) if self._flatten is not None else list(arguments)
-        if self._flatten is None and named:
-            return self._restored(flat, self.program(*flat, **named))
         tensors = [a for a, name in zip(flat, self._arguments) if name is not None] if self._arguments else flat
-        return self._restored(flat, self.program(*tensors))
+        if self._flatten is None and named:
+            tensors = list(self.program.in_order(tuple(tensors), named))
+        if self._replay:
+            self._run, self._replay = self.program.capture(*tensors, copy_results=True), False
+        return self._restored(flat, self._run(*tensors))
 
     def _restored(self, flat: Sequence[Any], results: list[Any]) -> Any:
         outputs = [restore(o, results, flat) for o in self._outputs] if self._outputs else results

@@ -112,7 +112,7 @@ class Program:
         memory plan; DeviceError.
         """
         if named:
-            tensors = self._in_order(tensors, named)
+            tensors = self.in_order(tensors, named)
         return self._enter(tensors, False)
 
     def call_boxed(self, tensors: list[Any]) -> list[torch.Tensor]:
@@ -218,7 +218,7 @@ class Program:
             self.counts.argument_copies += 1
         return tensor
 
-    def _in_order(self, tensors: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    def in_order(self, tensors: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Positional and named arguments in input order. Raises: NameLookupError, UserError."""
         given = dict(zip(self.spec.inputs, tensors))
         for name, tensor in named.items():
