@@ -283,6 +283,11 @@ def simplify(e: Affine, extents: Extents) -> Affine:
 
     Exact: equal to `e` at every point of the domain given by `extents`.
     """
+    return _simplify(e, extents, True)
+
+
+def _simplify(e: Affine, extents: Extents, narrow: bool) -> Affine:
+    """narrow: the interval must not grow. Inside a remainder it may, since the remainder's own interval does not depend on it."""
     terms: list[Term] = []
     const = e.const
     for atom, c in e.terms:
@@ -290,20 +295,20 @@ def simplify(e: Affine, extents: Extents) -> Affine:
             if extents.get(atom) != 1:
                 terms.append((atom, c))
             continue
-        of = simplify(atom.of, extents)
+        of = _simplify(atom.of, extents, isinstance(atom, FloorDiv))
         part = floordiv(of, atom.by, extents) if isinstance(atom, FloorDiv) else mod(of, atom.by, extents)
         terms.extend((a, k * c) for a, k in part.terms)
         const += part.const * c
-    return _recombine(from_terms(terms, const), extents)
+    return _recombine(from_terms(terms, const), extents, narrow)
 
 
-def _recombine(e: Affine, extents: Extents) -> Affine:
+def _recombine(e: Affine, extents: Extents, narrow: bool = True) -> Affine:
     """k*m*floor(x/m) + k*(x mod m) -> k*x, repeated while divisions or terms become fewer.
 
     A step may widen the interval when later steps narrow it again; what ends wider than it began is done by narrow steps only.
     """
     joined = _joined(e, extents, False)
-    return joined if joined is e or _no_wider(joined, e, extents) else _joined(e, extents, True)
+    return joined if not narrow or joined is e or _no_wider(joined, e, extents) else _joined(e, extents, True)
 
 
 def _joined(e: Affine, extents: Extents, narrow: bool) -> Affine:
@@ -356,6 +361,11 @@ def _quotients(remainder: Mod, e: Affine, extents: Extents) -> Iterator[tuple[Af
 
 def substitute(e: Affine, by_axis: Mapping[str, Affine], extents: Extents | None = None) -> Affine:
     """`e` with axes replaced; axes that are not keys stay. `extents` of the *new* axes enable simplification."""
+    return _substitute(e, by_axis, extents, True)
+
+
+def _substitute(e: Affine, by_axis: Mapping[str, Affine], extents: Extents | None, narrow: bool) -> Affine:
+    """narrow: as in `_simplify`."""
     known = extents or {}
     terms: list[Term] = []
     const = e.const
@@ -366,12 +376,12 @@ def substitute(e: Affine, by_axis: Mapping[str, Affine], extents: Extents | None
                 continue
             part = by_axis[atom]
         else:
-            of = substitute(atom.of, by_axis, extents)
+            of = _substitute(atom.of, by_axis, extents, isinstance(atom, FloorDiv))
             part = floordiv(of, atom.by, known) if isinstance(atom, FloorDiv) else mod(of, atom.by, known)
         terms.extend(part.terms if c == 1 else [(a, k * c) for a, k in part.terms])
         const += part.const * c
     total = from_terms(terms, const)
-    return _recombine(total, known) if extents is not None else total
+    return _recombine(total, known, narrow) if extents is not None else total
 
 
 def evaluate(e: Affine, values: Mapping[str, Any]) -> Any:
@@ -412,7 +422,8 @@ def linearise(index: tuple[Affine, ...], strides: tuple[int, ...]) -> Affine:
 def delinearise(flat: Affine, shape: tuple[int, ...], extents: Extents) -> tuple[Affine, ...]:
     """Row-major coordinates in `shape` of the flat position `flat`; the inverse of `linearise` with contiguous strides."""
     out: list[Affine] = []
-    rest = flat
+    # A quotient and its remainder must meet before a remainder by another number reduces their coefficients apart.
+    rest = _recombine(flat, extents, True)
     for extent in reversed(shape[1:]):
         out.append(mod(rest, extent, extents) if extent > 0 else number(0))
         rest = floordiv(rest, max(extent, 1), extents)
