@@ -1,4 +1,4 @@
-"""Decompositions at their limits: overflow, infinities, cancellation, empty axes, narrow types; compared with the composites' own meaning."""
+"""Decompositions at their limits: overflow, infinities, cancellation, empty axes, narrow types; against the composites' meaning."""
 
 from __future__ import annotations
 
