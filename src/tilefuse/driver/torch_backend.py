@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
 from tilefuse.driver.compile import compile_imported
@@ -77,9 +78,11 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     """
     graph_text = ""
     try:
-        imported = import_fx(gm, name)
-        graph_text = print_graph(imported.graph)
-        made = _compiled(gm, kind, imported, settings)
+        # Torch traces under a mode in which every new tensor is a stand-in without data; constants and probes here are real.
+        with _disable_current_modes():
+            imported = import_fx(gm, name)
+            graph_text = print_graph(imported.graph)
+            made = _compiled(gm, kind, imported, settings)
     except UnsupportedError as reason:
         log.warning("tilefuse leaves %s to torch: %s", name, reason)
         return _by_torch(gm)

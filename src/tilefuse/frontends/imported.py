@@ -17,6 +17,7 @@ class Output:
     literal      the output itself where it is no tensor (both numbers None)
     permutation  dimension order that the caller sees, as dimensions of the result; None: as it is
     expanded     extents that the caller sees (dimensions of extent 1 of the result are repeated); None: as they are
+    memory       outputs of equal number share memory in the source; -1: unknown
     device       the device type where the caller expects it ("" = that of the program)
     """
 
@@ -25,6 +26,7 @@ class Output:
     literal: object = None
     permutation: tuple[int, ...] | None = None
     expanded: tuple[int, ...] | None = None
+    memory: int = -1
     device: str = ""
 
 
@@ -35,6 +37,7 @@ class Imported:
     constants   data of the graph's constant inputs, by input name (numpy arrays or torch tensors)
     fallbacks   operators that became library calls of the framework, each with the reason
     layouts     strides of inputs that are not dense row-major. Units: elements
+    result_layouts  strides that the caller expects of results; row-major where missing. Units: elements
     arguments   for every call argument of the source the graph input it feeds; None where it is no tensor
     outputs     how each output of the source comes from the results; empty = the results in order
     """
@@ -43,5 +46,6 @@ class Imported:
     constants: Mapping[str, object] = field(default_factory=dict)
     fallbacks: tuple[tuple[str, str], ...] = ()
     layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    result_layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arguments: tuple[str | None, ...] = ()
     outputs: tuple[Output, ...] = ()

@@ -97,6 +97,8 @@ class _Walk:
     arguments: list[str | None] = field(default_factory=list)
     fallbacks: dict[str, str] = field(default_factory=dict)
     updates: dict[str, str] = field(default_factory=dict)
+    result_layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    memories: dict[int, int] = field(default_factory=dict)
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -123,7 +125,9 @@ class _Walk:
         b = self.builder
         graph = b.finish(results, [(target, value) for target, value in self.updates.items() if target != value])
         constants = self.constants | dict(b.constant_data)
-        return Imported(graph, constants, tuple(self.fallbacks.items()), self.layouts, tuple(self.arguments), tuple(outputs))
+        return Imported(
+            graph, constants, tuple(self.fallbacks.items()), self.layouts, self.result_layouts, tuple(self.arguments), tuple(outputs)
+        )
 
     # Where values come from
 
@@ -326,17 +330,40 @@ class _Walk:
         source = str(value)
         if repeated:
             source = b.slice(source, [0] * len(repeated), [1] * len(repeated), axes=repeated)
-        if order is not None:
-            source = b.permute(source, order)
         if any(i.name == source for i in b.inputs):
             # A result must not share memory with an input: the caller may change either.
-            kept = b.shape_of(source)
-            axes = axis_names(len(kept))
-            source = b.map(f"{source}_copy", b.dtype_of(source), kept, axes, b.read(source, kept, axes))
+            source = self._copied(source)
+        kept = b.shape_of(source)
+        wanted = row_major_strides(kept) if order is None else _strides_in_order(kept, order)
+        back = None
+        if self.result_layouts.get(source, wanted) != wanted:
+            # The same value in a second layout: a result of its own, which the caller sees permuted.
+            listed = list(range(len(kept))) if order is None else order
+            source = b.permute(source, listed) if order is not None else self._copied(source)
+            back = None if order is None else tuple(listed.index(d) for d in range(len(listed)))
+            wanted = row_major_strides(b.shape_of(source))
+        self.result_layouts[source] = wanted
         if source not in results:
             results.append(source)
-        back = None if order is None else tuple(order.index(d) for d in range(len(order)))
-        return Output(results.index(source), permutation=back, expanded=shape if repeated else None, device=device)
+        memory = -1
+        if isinstance(fake, torch.Tensor):
+            memory = self.memories.setdefault(fake.untyped_storage()._cdata, len(self.memories))
+        return Output(results.index(source), permutation=back, expanded=shape if repeated else None, memory=memory, device=device)
+
+    def _copied(self, value: str) -> str:
+        b = self.builder
+        shape = b.shape_of(value)
+        axes = axis_names(len(shape))
+        return b.map(f"{value}_copy", b.dtype_of(value), shape, axes, b.read(value, shape, axes))
+
+
+def _strides_in_order(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor whose dimensions lie in memory in this order."""
+    dense = row_major_strides(tuple(shape[d] for d in order))
+    strides = [0] * len(shape)
+    for place, d in enumerate(order):
+        strides[d] = dense[place]
+    return tuple(strides)
 
 
 def _memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int] | None, list[int]]:
