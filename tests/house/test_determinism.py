@@ -68,5 +68,5 @@ def test_a_saved_program_runs_without_the_compiler() -> None:
     """The runtime's program and loader import no room above theirs."""
     rooms = ("ir", "passes", "schedule", "plan", "codegen", "frontends", "driver")
     script = ("import sys, tilefuse.runtime.program, tilefuse.runtime.archive; "
-              f"print([r for r in {rooms!r} if 'tilefuse.' + r in sys.modules])"
+              f"print([r for r in {rooms!r} if 'tilefuse.' + r in sys.modules])")
     assert run(script).strip() == "[]"
