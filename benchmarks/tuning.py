@@ -157,13 +157,17 @@ def variants(base: Choice, share: int) -> Iterator[Choice]:
                 for steps in (1, 2, 4, 8):
                     yield replace(base, threads=threads, steps=steps)
         case Rows() if base.stages:
-            for chunks in (2, 4, 8):
-                for stages in (2, 3, 4, 6):
+            for chunks in (4, 8):
+                for stages in (2, 3):
                     width = share // base.cluster
                     threads = 32 * -(-width // (32 * chunks))
                     if threads <= 1024:
                         yield replace(base, threads=threads, chunks=-(-width // threads), stages=stages)
-            yield replace(base, stages=0, groups=0)
+            for cluster in (1, 2, 4, 8, 16):
+                for chunks in (4, 8):
+                    threads = 32 * -(-(-(-share // cluster)) // (32 * chunks))
+                    if 64 <= threads <= 1024:
+                        yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster, stages=0, groups=0)
         case Rows() if base.on_chip and (base.threads > 32 or base.cluster > 1):
             for cluster in (1, 2, 4, 8, 16):
                 for chunks in (1, 2, 4, 8):

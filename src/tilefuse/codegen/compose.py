@@ -99,6 +99,12 @@ class KernelWriter:
         for name in graph.results:
             self._add(name, graph.type_of(name).dtype, self._extent(name), "inout" if name == scattered else "out")
 
+    @property
+    def narrow(self) -> bool:
+        """Whether every result is a float of 16 bits or fewer."""
+        types = [self.program.graph.type_of(r).dtype for r in self.program.graph.results]
+        return all(t.is_float and t.bits <= 16 for t in types)
+
     def _touched(self, value: str) -> bool:
         bodies = [i.body for i in self.domain.instances]
         if self.domain.scatter is not None:
@@ -237,7 +243,7 @@ class KernelWriter:
         launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes)
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
-        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, 0, self.num_barriers)
+        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, 0, self.num_barriers, self.narrow)
 
 
 def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Instance]:

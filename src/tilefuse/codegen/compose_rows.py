@@ -311,6 +311,9 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     if not c.on_chip or state.tail or not w.unroll:
         return []
     instances = w.domain.instances
+    if w.narrow:
+        # The hardware's exponential takes two instructions: cheaper than the registers.
+        return []
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
     room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
@@ -428,13 +431,14 @@ def _combine_threads(state: RowState, group: list[Instance], parts: dict[int, li
     buffers = {i.key: [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows * copies) for p in parts[i.key]] for i in group}
     warp = e.let("warp", state.place // 32, max(warps, 1))
     own = slot_base(state, slots) + state.rank * max(warps, 1) + warp
+    exchange = cluster_exchange(state, [p.dtype for i in group for p in parts[i.key]], slots) if c.cluster > 1 else Barrier("block")
     # Every lane holds the warp's result: lane n tells block n of the cluster.
     peer = e.let("lane_of_warp", state.place % 32, 32)
     with e.when([Bound(peer, 0, c.cluster)]):
         for i in group:
             for p, b in zip(parts[i.key], buffers[i.key], strict=True):
-                e.emit(Store(b, own, p) if c.cluster == 1 else ClusterStore(b, own, peer, p))
-    e.emit(Barrier("cluster" if c.cluster > 1 else "block"))
+                e.emit(Store(b, own, p) if c.cluster == 1 else ClusterStore(b, own, peer, p, exchange.signal))
+    e.emit(exchange)
     for i in group:
         dtype = e.dtype(i.body)
         held = parts[i.key]
@@ -446,6 +450,16 @@ def _combine_threads(state: RowState, group: list[Instance], parts: dict[int, li
         _publish(state, group, parts)
     else:
         _split_partials(state, group, parts)
+
+
+def cluster_exchange(state: RowState, dtypes: list[DType], slots: int) -> Barrier:
+    """The barrier of one exchange over the cluster: a signalled one where the values have 4 or 8 bytes."""
+    if any(t.itemsize < 4 for t in dtypes):
+        return Barrier("cluster")
+    w = state.writer
+    w.num_barriers += 1
+    phase = state.parity if state.choice.stages else number(0)
+    return Barrier("cluster", number(w.num_barriers - 1), phase, slots * sum(t.itemsize for t in dtypes))
 
 
 def slot_base(state: RowState, slots: int) -> Affine:

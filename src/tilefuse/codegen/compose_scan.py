@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from tilefuse.codegen.compose import SCAN_FUNCTION
-from tilefuse.codegen.compose_rows import RowState, in_row, slot_base, vector_at
+from tilefuse.codegen.compose_rows import RowState, cluster_exchange, in_row, slot_base, vector_at
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.ops import MONOIDS
@@ -109,13 +109,14 @@ def _before_this_block(state: RowState, i: Instance, shared: str, base: Affine, 
     told = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.stages else 1))
     first = state.parity * c.cluster
     total = Reg(e.fresh("block_total"), dtype)
+    exchange = cluster_exchange(state, [dtype], c.cluster)
     with e.when([Bound(state.place, 0, 1)]):
         e.emit(Declare(total.name, dtype, None, identity))
         with e.loop("slot", slots) as s:
             e.emit(Assign(total, _join(i, total, Load(shared, dtype, base + s))))
         with e.loop("peer", c.cluster, unroll=True) as peer:
-            e.emit(ClusterStore(told, first + state.rank, peer, total))
-    e.emit(Barrier("cluster"))
+            e.emit(ClusterStore(told, first + state.rank, peer, total, exchange.signal))
+    e.emit(exchange)
     with e.loop("lower_rank", c.cluster, unroll=True) as r, e.when([Bound(state.rank - r, 1, c.cluster)]):
         e.emit(Assign(offset, _join(i, offset, Load(told, dtype, first + r))))
 

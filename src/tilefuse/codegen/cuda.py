@@ -70,7 +70,7 @@ class _CudaPrinter:
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
         self.registers: dict[str, Declare] = {}
-        self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register)
+        self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register, kernel.narrow)
 
     def kernel_function(self) -> None:
         """The whole `__global__` function."""
@@ -170,6 +170,8 @@ class _CudaPrinter:
     def _synchronisation(self, s: Stmt) -> str:
         text = self.scope.text
         match s:
+            case Barrier("cluster", signal, phase, num_bytes) if signal is not None and phase is not None:
+                return f"tf_cluster_receive(tf_arrivals + {self.scope.operand(signal)}, {text(phase)}, {num_bytes});"
             case Barrier(scope):
                 if scope == "cluster" and self.kernel.launch.cluster > 1:
                     return "tf_cluster_barrier();"
@@ -178,6 +180,9 @@ class _CudaPrinter:
                 return f"{self._register(target)} = tf_shuffle_{mode}<{self._lane_mask()}>({self._register(source)}, {amount}, {width});"
             case ClusterLoad(target, buffer, index, rank):
                 return f"{self._register(target)} = tf_cluster_load({self._element(buffer, index)}, {text(rank)});"
+            case ClusterStore(buffer, index, rank, value, signal) if signal is not None:
+                return (f"tf_cluster_send({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)}, "
+                        f"tf_arrivals + {self.scope.operand(signal)});")
             case ClusterStore(buffer, index, rank, value):
                 return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
             case LastBlock(target, counter, index, count):

@@ -157,7 +157,8 @@ class IndexScope:
 class ExpressionPrinter:
     """Prints kernel expressions for one target ("cuda" or "host"); how memory and registers are read is passed in."""
 
-    def __init__(self, scope: IndexScope, target: str, load: Callable[[Load], str], register: Callable[[Reg], str]) -> None:
+    def __init__(self, scope: IndexScope, target: str, load: Callable[[Load], str], register: Callable[[Reg], str], narrow: bool = False) -> None:
+        self.narrow = narrow
         self.scope = scope
         self.target = target
         self.load = load
@@ -193,6 +194,8 @@ class ExpressionPrinter:
         if e.fn in DTYPES:
             return ops.conversion_text(dtype, DTYPES[e.fn]).format(*texts), DTYPES[e.fn]
         op = ops.SCALAR_OPS[e.fn]
+        if self.narrow and dtype.name == "f32" and e.fn in ops.NARROW_CUDA:
+            return ops.NARROW_CUDA[e.fn].format(*texts), dtype
         by_dtype = op.cuda if self.target == "cuda" else op.host
         return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
 

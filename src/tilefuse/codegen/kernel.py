@@ -184,9 +184,17 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of the scope arrive before any goes on; orders their shared-memory accesses. scope: "block", "cluster"."""
+    """All threads of the scope arrive before any goes on; orders their shared-memory accesses. scope: "block", "cluster".
+
+    With `signal` a cluster barrier is an exchange: each block waits until `num_bytes` of signalled `ClusterStore`s have come
+    into its shared memory on transaction barrier `signal` in this `phase`. On a device that waits for nothing else, so stores
+    to global memory on their way do not hold it up; the host executor treats it as a full barrier.
+    """
 
     scope: str = "block"
+    signal: Affine | None = None
+    phase: Affine | None = None
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +221,14 @@ class ClusterLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStore:
-    """shared buffer[index] of the block with cluster rank `rank` = value."""
+    """shared buffer[index] of the block with cluster rank `rank` = value; asynchronous, counted on that block's transaction
+    barrier `signal`, if one is given (elements of 4 or 8 bytes)."""
 
     buffer: str
     index: Affine
     rank: Affine
     value: KExpr
+    signal: Affine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +280,8 @@ class Kernel:
     """One kernel. Parameters are the global buffers, in order.
 
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
-    second launch bound (0: none). `header` is what the reader should know first: nodes, levels, bytes.
+    second launch bound (0: none). `narrow`: every result has 16 bits or fewer, so exponentials and quotients may be those of the
+    hardware (relative error below 2^-20). `header` is what the reader should know first: nodes, levels, bytes.
     """
 
     name: str
@@ -281,6 +292,7 @@ class Kernel:
     index_bits: int = 32
     min_blocks: int = 0
     num_barriers: int = 0
+    narrow: bool = False
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:

@@ -241,6 +241,14 @@ for _name, _meaning, _result, _doc in _RANDOM:
     _define(_name, 2, "counter", _meaning, f"tf_{_name}({{0}}, {{1}})", None, ("0", "0"), 40, _doc, result=_result)
 
 # What the texts above call. T stands for every dtype of the function's record; all are inline, for host and device, and none traps.
+# CUDA texts of f32 functions whose result ends in a float of 16 bits or fewer: one or two hardware instructions, relative error
+# below 2^-20 (for exp below (2 + |a|) * 2^-23, as much as rounding its argument costs), special values as the exact ones.
+# Source: PTX ISA, ex2.approx, rcp.approx, div.full, sqrt.approx: at most 2 units in the last place.
+NARROW_CUDA: dict[str, str] = {
+    "exp": "tf_narrow_exp({0})", "div": "tf_narrow_div({0}, {1})", "reciprocal": "tf_narrow_reciprocal({0})",
+    "sigmoid": "tf_narrow_sigmoid({0})", "sqrt": "tf_narrow_sqrt({0})",
+}
+
 SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_float": "float tf_float(N): exact value of a narrow float (tf_f16, tf_bf16, tf_f8e4m3, tf_f8e5m2)",
     "tf_f16": "class, 2 bytes: explicit tf_f16(float), nearest even, overflow to infinity, NaN kept; trivially copyable",

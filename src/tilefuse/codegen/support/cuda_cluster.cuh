@@ -95,3 +95,32 @@ TF_INLINE void tf_bulk_wait(unsigned long long* barrier, unsigned int phase) {
                  : "=r"(done) : "r"(arrival), "r"(phase) : "memory");
   } while (!done);
 }
+
+//@ tf_cluster_send
+// Stores into another block's shared memory and counts the bytes on that block's transaction barrier.
+template <class T> TF_INLINE void tf_cluster_send(T* memory, unsigned int rank, T value, unsigned long long* barrier) {
+  const unsigned int remote = tf_cluster_address(memory, rank), arrival = tf_cluster_address(barrier, rank);
+  if constexpr (sizeof(T) == 8) {
+    unsigned long long word;
+    memcpy(&word, &value, 8);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" :: "r"(remote), "l"(word), "r"(arrival) : "memory");
+  } else {
+    static_assert(sizeof(T) == 4, "signalled stores are of 4 or 8 bytes");
+    unsigned int word;
+    memcpy(&word, &value, 4);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" :: "r"(remote), "r"(word), "r"(arrival) : "memory");
+  }
+}
+
+//@ tf_cluster_receive
+// Announces the bytes that the cluster sends to this block and waits for them.
+TF_INLINE void tf_cluster_receive(unsigned long long* barrier, unsigned int phase, unsigned int num_bytes) {
+  const unsigned int arrival = tf_shared_address(barrier);
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  unsigned int done;
+  do {
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done) : "r"(arrival), "r"(phase) : "memory");
+  } while (!done);
+}

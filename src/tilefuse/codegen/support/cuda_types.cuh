@@ -52,3 +52,35 @@ struct tf_bf16 {
   static TF_INLINE tf_bf16 of_bits(unsigned short bits) { tf_bf16 a; a.bits = bits; return a; }
 };
 TF_INLINE float tf_float(tf_bf16 a) { return __uint_as_float((unsigned int)a.bits << 16); }
+
+//@ tf_narrow_exp
+// The tf_narrow_ functions feed results of 16 bits or fewer: hardware approximations, relative error below 2^-20.
+TF_INLINE float tf_narrow_exp(float a) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a * 1.4426950408889634f));
+  return y;
+}
+
+//@ tf_narrow_reciprocal
+TF_INLINE float tf_narrow_reciprocal(float a) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
+
+//@ tf_narrow_div
+TF_INLINE float tf_narrow_div(float a, float b) {
+  float y;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+//@ tf_narrow_sigmoid
+TF_INLINE float tf_narrow_sigmoid(float a) { return tf_narrow_reciprocal(1.0f + tf_narrow_exp(-a)); }
+
+//@ tf_narrow_sqrt
+TF_INLINE float tf_narrow_sqrt(float a) {
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
