@@ -18,7 +18,7 @@ import numpy as np
 
 from tilefuse.base.errors import InternalError, OptionError, PipelineError, VerifyError, nearest
 from tilefuse.base.trace import current
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.text import print_graph
 
 
@@ -56,6 +56,7 @@ class PassContext:
     on_pass         called after each pass (trace, replay)
     stop_after      name of the pass after which a pipeline ends early ("" = none)
     rule_counts     how often each rule of the running pass applied
+    settled         nodes that a pass has left as they should be, by the pass's text and the node's identity
     """
 
     verify: int = 1
@@ -64,6 +65,17 @@ class PassContext:
     on_pass: Callable[[PassRecord], None] | None = None
     stop_after: str = ""
     rule_counts: dict[str, int] = field(default_factory=dict)
+    settled: dict[tuple[str, int], Node] = field(default_factory=dict)
+
+    def once(self, item: Pass, node: Node, fn: Callable[[Node], Node]) -> Node:
+        """fn(node), where the pass looks at each node alone and a second look changes nothing: what it gave before is not looked
+        at again when the pass stands in the pipeline twice."""
+        text = str(item)
+        if self.settled.get((text, id(node))) is node:
+            return node
+        new = fn(node)
+        self.settled[text, id(new)] = new
+        return new
 
     def count(self, rule: str, times: int = 1) -> None:
         """Notes that a rule applied."""

@@ -98,7 +98,7 @@ class SimplifyIndex(Pass):
     preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY})
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        nodes = tuple(simplify_node(n) for n in graph.nodes)
+        nodes = tuple(ctx.once(self, n, simplify_node) for n in graph.nodes)
         changed = sum(a is not b for a, b in zip(nodes, graph.nodes, strict=True))
         if not changed:
             return graph

@@ -489,7 +489,7 @@ class SimplifyScalar(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
         types = graph.type_by_name
         simplifier = Simplifier(rules_for(self.exact_only or ctx.eager_rounding), lambda v: types[v].dtype)
-        nodes = tuple(self._node(n, simplifier) for n in graph.nodes)
+        nodes = tuple(ctx.once(self, n, lambda node: self._node(node, simplifier)) for n in graph.nodes)
         for name, times in simplifier.counts.items():
             ctx.count(name, times)
         if all(a is b for a, b in zip(nodes, graph.nodes, strict=True)):
