@@ -147,11 +147,12 @@ def as_tensor(array: np.ndarray) -> Any:
     """The torch tensor of an array, also of types that numpy has from ml_dtypes only."""
     import torch
 
+    from tilefuse.runtime.arguments import NUMPY_EXTENSIONS
     from tilefuse.runtime.library import TORCH_DTYPES
 
     name = next(n for n, d in NUMPY_DTYPES.items() if d == array.dtype)
     dense = np.ascontiguousarray(array).reshape(array.shape)
-    if array.dtype.kind == "V":
+    if array.dtype.name in NUMPY_EXTENSIONS:
         words = np.dtype(f"u{array.dtype.itemsize}")
         return torch.from_numpy(dense.view(words)).view(TORCH_DTYPES[name])
     return torch.from_numpy(dense if dense.flags.writeable else dense.copy())
@@ -161,11 +162,12 @@ def as_array(tensor: Any) -> np.ndarray:
     """The numpy array of a CPU tensor; the inverse of `as_tensor`."""
     import torch
 
+    from tilefuse.runtime.arguments import NUMPY_EXTENSIONS
     from tilefuse.runtime.library import DTYPE_NAMES
 
     plain = tensor.detach().cpu().contiguous()
     wanted = NUMPY_DTYPES[DTYPE_NAMES[plain.dtype]]
-    if wanted.kind == "V":
+    if wanted.name in NUMPY_EXTENSIONS:
         plain = plain.view({1: torch.uint8, 2: torch.uint16}[wanted.itemsize])
         return np.asarray(plain.numpy()).view(wanted)
     return np.asarray(plain.numpy())

@@ -42,6 +42,10 @@ class Argument:
         return tuple((s.number, s.offset_bytes) for s in self.slots)
 
 
+# Types of numpy arrays that come from ml_dtypes, by torch's names for them.
+NUMPY_EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
 def make_argument(value: Value, position: int, index: int, slots: tuple[Slot, ...], updated: bool) -> Argument:
     """The argument of an input value."""
     if value.dtype not in TORCH_DTYPES:
@@ -70,6 +74,10 @@ def as_tensor(given: Any, name: str) -> torch.Tensor:
     """A torch tensor over the same memory. Raises: TypeMismatchError for what is no tensor."""
     if isinstance(given, torch.Tensor):
         return given
+    dtype: Any = getattr(given, "dtype", None)
+    if str(dtype) in NUMPY_EXTENSIONS:
+        # numpy has bf16 and the 8-bit floats from ml_dtypes only, and torch knows neither: the bits travel as integers.
+        return as_tensor(given.view(f"u{dtype.itemsize}"), name).view(getattr(torch, str(dtype)))
     if hasattr(given, "__array_interface__") and not getattr(getattr(given, "flags", None), "writeable", True):
         # Torch warns of read-only memory; the program writes only to inputs that it updates.
         return torch.from_numpy(given.copy())
