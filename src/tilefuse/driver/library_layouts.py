@@ -10,7 +10,6 @@ from typing import Any
 from tilefuse.base.errors import CompilerError
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Node, Type
-from tilefuse.runtime.library import TORCH_DTYPES, call_library
 
 # Operators whose results are dense row-major whatever the operands' strides. Source: torch documentation, matmul; random_seed is ours.
 DENSE = frozenset({"matmul", "random_seed"})
@@ -44,6 +43,8 @@ class LibraryLayouts:
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.utils._python_dispatch import _disable_current_modes
+
+        from tilefuse.runtime.library import TORCH_DTYPES, call_library
 
         try:
             # A compile may run inside torch.compile's own tracing, whose modes must not see these tensors.
