@@ -180,7 +180,8 @@ class HostPrinter(ThreadPrinter):
                 pieces.append(([s], NOWHERE))
         names = [register_names(tuple(piece)) for piece, _ in pieces]
         for s in body:
-            if isinstance(s, Declare) and sum(s.name in used for used in names) > 1:
+            # A register that also lives across a cluster-wide meeting has its place already.
+            if isinstance(s, Declare) and s.name not in self.spread and sum(s.name in used for used in names) > 1:
                 self._spread(s)
         for piece, level in pieces:
             varying = set(self.lets)

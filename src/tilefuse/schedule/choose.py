@@ -392,7 +392,7 @@ def _columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns
     threads_x = 32
     while threads_x > 16 and length >= 64:
         threads_x //= 2
-    while threads_x > 4 and (threads_x > vectors or vectors // threads_x < device.num_multiprocessors // 2 and threads_x * width * 2 > 128):
+    while threads_x > 4 and (threads_x > vectors or multi and vectors // threads_x < device.num_multiprocessors // 2):
         threads_x //= 2
     threads_y = 1
     while threads_y * threads_x < 256 and threads_y < length:
