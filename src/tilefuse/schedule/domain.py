@@ -430,6 +430,8 @@ class _Builder:
 
     def _is_bijection(self, coordinate: Coordinate, shape: tuple[int, ...]) -> bool:
         """Whether the coordinate runs through `shape` exactly once while the axes it uses run through their extents."""
+        if prod(shape) == 0:
+            return True
         flat = simplify(linearise(coordinate, row_major_strides(shape)), self.extents)
         used = flat.axes()
         if prod(self.extents[a] for a in used) != prod(shape):
