@@ -10,7 +10,7 @@ CONSTRAINTS ?= --constraint constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.tilefuse-installed
 
-.PHONY: setup demo test lint bench docs clean
+.PHONY: setup demo test test-onnx-full lint bench docs clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,10 @@ demo: setup
 
 test: setup
 	VENV=$(VENV) sh tests/run_all.sh
+
+# Every expressible node test of the onnx package as compiled host code (make test runs one of each set of operators).
+test-onnx-full: setup
+	ONNX_FULL=1 $(BIN)/python -m pytest tests/end_to_end/onnx --timeout 900
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 import typer
@@ -47,6 +48,8 @@ def status_of(error: BaseException) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status. Never raises, except what would end the interpreter anyway."""
+    # torch's exporter meets its own deprecation; the user of a command can do nothing about it.
+    warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
     try:
         result = app(args=list(arguments) if arguments is not None else None, prog_name="tilefuse", standalone_mode=False)
         return result if isinstance(result, int) else OK

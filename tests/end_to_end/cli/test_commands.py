@@ -1,0 +1,134 @@
+"""The commands on real models, in this process: what a user types, what comes out, what lies on disk afterwards."""
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tilefuse
+from tilefuse.tools import cli
+from tilefuse.tools.inputs import random_array
+
+ROOT = Path(__file__).resolve().parents[3]
+SOFTMAX = str(ROOT / "examples" / "softmax.txt")
+Capture = pytest.CaptureFixture[str]
+
+
+def output_of(arguments: list[str], capsys: Capture, status: int = 0) -> tuple[str, str]:
+    """What a command printed on standard output and on standard error."""
+    found = cli.main(arguments)
+    out, err = capsys.readouterr()
+    assert found == status, f"{out}\n{err}"
+    return out, err
+
+
+def test_run_prints_ranges_and_saves_results(tmp_path: Path, capsys: Capture) -> None:
+    saved, inputs = tmp_path / "out.npz", tmp_path / "in.npz"
+    x = random_array("f16", (128, 1024), seed=5)
+    np.savez(inputs, x=x)
+    out, err = output_of(["run", SOFTMAX, "--device", "host", "--inputs", str(inputs), "--save-outputs", str(saved), "--json"], capsys)
+    facts = json.loads(out)
+    assert facts["results"]["y"]["shape"] == [128, 1024] and facts["median_us"] > 0
+    wanted = torch.softmax(torch.from_numpy(x).double(), -1).numpy()
+    np.testing.assert_allclose(np.load(saved)["y"].astype(np.float64), wanted, rtol=2.0**-9, atol=2.0**-20)
+
+
+def test_run_says_which_array_does_not_fit(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "in.npz"
+    np.savez(path, x=np.zeros((2, 3), np.float16))
+    _, err = output_of(["run", SOFTMAX, "--device", "host", "--inputs", str(path)], capsys, 2)
+    assert "[2, 3]" in err and "[128, 1024]" in err
+    np.savez(path, y=np.zeros((2, 3), np.float16))
+    _, err = output_of(["run", SOFTMAX, "--device", "host", "--inputs", str(path)], capsys, 2)
+    assert "no array 'x'" in err
+
+
+def test_explain_as_json_has_what_tools_read(capsys: Capture) -> None:
+    out, _ = output_of(["explain", SOFTMAX, "--target", "h200", "--json"], capsys)
+    explanation = json.loads(out)
+    kernel = explanation["kernels"][0]
+    assert {"name", "nodes", "edges", "bytes_read", "bytes_written", "limit_us"} <= set(kernel)
+    assert {"library", "fallbacks", "rejected"} <= set(explanation)
+    assert kernel["bytes_read"] == kernel["bytes_written"] == 128 * 1024 * 2
+    assert all({"producer", "user", "level"} <= set(edge) for edge in kernel["edges"])
+
+
+def test_sources_for_a_device_that_is_not_here_build_alone(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "emitted"
+    output_of(["compile", SOFTMAX, "--target", "h200", "--emit", str(folder)], capsys)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (folder / "plan.txt").read_text().startswith("plan @softmax for h200")
+    for kernel in manifest["kernels"]:
+        source = folder / kernel["file"]
+        assert kernel["entry"] in source.read_text() and kernel["num_blocks"] > 0
+        if shutil.which("nvcc"):
+            command = ["nvcc", "-arch=sm_90a", "-cubin", str(source), "-o", str(tmp_path / "k.cubin")]
+            assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_a_target_needs_a_folder_and_is_not_saved(tmp_path: Path, capsys: Capture) -> None:
+    _, err = output_of(["compile", SOFTMAX, "--target", "h200"], capsys, 2)
+    assert "--emit" in err
+    _, err = output_of(["compile", SOFTMAX, "--target", "h200", "--emit", str(tmp_path), "--save", str(tmp_path / "p")], capsys, 2)
+    assert "--save" in err
+    _, err = output_of(["compile", SOFTMAX, "--target", "h20", "--emit", str(tmp_path)], capsys, 2)
+    assert "h200" in err
+
+
+def test_a_saved_program_is_loaded_and_runs(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "softmax.tilefuse"
+    output_of(["compile", SOFTMAX, "--device", "host", "--save", str(path)], capsys)
+    x = torch.randn(128, 1024).half()
+    torch.testing.assert_close(tilefuse.load(path)(x)[0], torch.softmax(x, -1), rtol=2e-3, atol=1e-5)
+
+
+def test_a_factory_of_a_module_runs_and_is_timed_against_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    text = "import torch\ndef make():\n    return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.GELU())\n"
+    (tmp_path / "zoo_of_one.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out, _ = output_of(["bench", "zoo_of_one:make", "--shapes", "input:3x8", "--device", "host", "--repeat", "3", "--json"], capsys)
+    assert json.loads(out)["ratio"] > 0
+    _, err = output_of(["run", "zoo_of_one:make", "--device", "host"], capsys, 2)
+    assert "--shapes input:" in err
+    _, err = output_of(["run", "zoo_of_one:mkae", "--device", "host"], capsys, 2)
+    assert "make" in err
+
+
+def test_an_exported_program_runs(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(torch.nn.LayerNorm(16).eval(), (torch.randn(4, 16),)), str(path))
+    out, _ = output_of(["run", str(path), "--device", "host", "--json"], capsys)
+    assert [r["shape"] for r in json.loads(out)["results"].values()] == [[4, 16]]
+
+
+def test_view_writes_one_page(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "plan.html"
+    output_of(["view", SOFTMAX, "--target", "h200", "--out", str(path)], capsys)
+    text = path.read_text()
+    assert text.startswith("<!doctype html>") and "extern" in text and "softmax" in text
+    _, err = output_of(["view", SOFTMAX, "--target", "h200", "--out", str(tmp_path / "no" / "plan.html")], capsys, 2)
+    assert "cannot write" in err
+
+
+def test_the_cache_travels_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path / "first"))
+    out, _ = output_of(["cache", "why", SOFTMAX, "--device", "host", "--json"], capsys)
+    assert [answer["cached"] for answer in json.loads(out)] == [False]
+    output_of(["compile", SOFTMAX, "--device", "host"], capsys)
+    output_of(["cache", "export", str(tmp_path / "kernels.bin")], capsys)
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path / "second"))
+    output_of(["cache", "import", str(tmp_path / "kernels.bin")], capsys)
+    out, _ = output_of(["cache", "why", SOFTMAX, "--device", "host", "--json"], capsys)
+    assert [answer["cached"] for answer in json.loads(out)] == [True]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_asking_for_a_gpu_that_is_not_there(capsys: Capture) -> None:
+    _, err = output_of(["run", SOFTMAX, "--device", "cuda"], capsys, 3)
+    assert "--device host" in err
