@@ -27,7 +27,7 @@ def separate_updates(graph: Graph) -> Graph:
     update by another updated input means that one's old contents.
     """
     updated = {i for i, _ in graph.updates}
-    apart = updated | {i.name for i in graph.inputs if i.constant}
+    apart = updated | {i.name for i in graph.inputs if i.constant and i.type.num_elements}  # without elements there is nothing to guard
     nodes = list(graph.nodes)
     copies: dict[str, str] = {}
     taken = set(graph.type_by_name)

@@ -23,9 +23,10 @@ DTYPES = {np.dtype(np.float16): F16, np.dtype(np.float32): F32, np.dtype(np.floa
 def decomposed(build: Build, x: np.ndarray) -> np.ndarray:
     b = TensorBuilder("case")
     graph: Graph = b.finish([build(b, b.input("x", DTYPES[x.dtype], x.shape))])
-    after = Pipeline.parse(DEFAULT_PIPELINE).run(graph, PassContext(verify=2))
+    context = PassContext(verify=2)
+    after = Pipeline.parse(DEFAULT_PIPELINE).run(graph, context)
     assert all(n.category != "library" for n in after.nodes)
-    (found,) = interpret(after, {"x": x})
+    (found,) = interpret(after, {"x": x, **{name: np.asarray(data) for name, data in context.constants.items()}})
     return np.asarray(found)
 
 
