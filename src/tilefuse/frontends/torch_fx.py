@@ -368,6 +368,8 @@ def _strides_in_order(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int
 
 def _memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int] | None, list[int]]:
     """The order of dimensions in which a dense tensor lies in memory (None: row-major, or not dense), and the repeated dimensions."""
+    if 0 in shape:
+        return None, []
     repeated = [d for d, (s, e) in enumerate(zip(strides, shape)) if s == 0 and e > 1]
     compact = [1 if d in repeated else e for d, e in enumerate(shape)]
     order = sorted(range(len(shape)), key=lambda d: (-strides[d] if compact[d] > 1 else 0, d))
