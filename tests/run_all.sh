@@ -22,7 +22,7 @@ existing() {
 
 export TILEFUSE_CACHE_DIR="${TILEFUSE_CACHE_DIR:-$PWD/.tilefuse/test-cache}"
 
-stage ruff "$bin/ruff" check src tests benchmarks examples
+stage ruff "$bin/ruff" check --output-format concise src tests benchmarks examples
 stage mypy "$bin/mypy"
 # One pytest run, its folders in order of cost, so that its closing line counts every test.
 # shellcheck disable=SC2046

@@ -290,11 +290,13 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
 
         probe = "vector_index_"
         probe_env = env_at(axis(probe), extents | {probe: max(count, 1)})
-        full = [t for t in writer.touches(bodies) if substitute(t.offset, probe_env, extents | {probe: max(count, 1)}).axes() & {lane, probe}]
+        full = [t for t in writer.touches(bodies) if substitute(t.offset, probe_env, extents | {probe: max(count, 1)}).axes() & {lane,
+                                                                                                                                 probe}]
         # A load inside the loop of a reduction by one thread stays there.
         loops = {loop for i in domain.instances for loop, _ in i.serial}
         full = [t for t in full if not t.offset.axes() & loops]
-        vectorised = [t for t in full if lane_count > 1 and is_vector(substitute(t.offset, probe_env, extents | {probe: max(count, 1)}), lane, lane_count)]
+        vectorised = [t for t in full if lane_count > 1 and is_vector(substitute(t.offset, probe_env, extents | {probe: max(count, 1)}),
+                                                                      lane, lane_count)]
         steps = step_extent
         if unrolled:
             held = [writer.held(t, steps, lane_count, True) for t in vectorised]

@@ -61,12 +61,14 @@ def compose_columns(writer: KernelWriter, choice: Columns) -> None:
         _combine_rows(state, group, parts)
         for i in group:
             results[i.key] = _publish(state, i, parts[i.key])
-        results |= _column_values(state, results, [domain.instances[u] for k in depth if depth[k] == stage + 1 for u in _all_uses(domain, k)]
+        results |= _column_values(state, results, [domain.instances[u] for k in depth if depth[k] == stage + 1
+                                                   for u in _all_uses(domain, k)]
                                   + [domain.instances[u] for _, k, _ in full_outputs for u in [k, *_all_uses(domain, k)]])
     if full_outputs:
         e.emit(Comment(f"{', '.join('%' + n for n, _, _ in full_outputs)}: registers -> global memory"))
         needed = _needed_bodies(state, [k for _, k, _ in full_outputs], results)
-        _walk_rows(state, needed, results, lambda row, held, env: writer.write_lanes(full_outputs, choice.vector, held, row, env, state.lane),
+        _walk_rows(state, needed, results, lambda row, held,
+                   env: writer.write_lanes(full_outputs, choice.vector, held, row, env, state.lane),
                    state.column_bounds)
     _write_columns(state, column_outputs, results)
 
@@ -135,7 +137,8 @@ def _narrow(state: ColumnState, row: Affine) -> None:
         state.writer.emitter.frame.extents[row.terms[0][0]] = max(state.domain.num_reduced, 1)
 
 
-def _walk_rows(state: ColumnState, bodies: list[object], results: dict[int, Reg], body: Callable[[Affine, list[Held], dict[str, Affine]], None],
+def _walk_rows(state: ColumnState, bodies: list[object], results: dict[int, Reg],
+               body: Callable[[Affine, list[Held], dict[str, Affine]], None],
                only: Sequence[Bound] = ()) -> None:
     """The thread's rows, `batch` at a time with their loads first; `body(step, held, env)` writes one row's work."""
     w, c = state.writer, state.choice
@@ -350,7 +353,8 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
             with e.when([Bound(other_part, 0, c.split), *state.column_bounds]), e.loop("v", c.vector, unroll=w.unroll) as v:
                 for i in group:
                     mine = [_at(p, v, c.vector) for p in parts[i.key]]
-                    other = [e.register(Load(b, p.dtype, place(other_part, v)), p.dtype, p.name + "_o") for p, b in zip(mine, spaces[i.key], strict=True)]
+                    other = [e.register(Load(b, p.dtype, place(other_part, v)), p.dtype, p.name + "_o") for p,
+                             b in zip(mine, spaces[i.key], strict=True)]
                     e.combine(i.node.detail, mine, other, e.dtype(i.body))
         _combine_rows(state, group, parts)
         results = {i.key: _publish(state, i, parts[i.key]) for i in group}

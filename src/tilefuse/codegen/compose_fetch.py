@@ -79,7 +79,8 @@ def _start_copies(state: RowState, queues: dict[Touch, str], turn: Affine, stage
                 e.emit(BulkCopy(queue, target, e.buffers[t.value].name, at, piece, stage, t is last))
 
 
-def _last_arrives(state: RowState, queue: str, target: Affine, t: Touch, at: Affine, piece: int, stage: Affine, p: Affine, pieces: int) -> None:
+def _last_arrives(state: RowState, queue: str, target: Affine, t: Touch, at: Affine, piece: int, stage: Affine, p: Affine,
+                  pieces: int) -> None:
     e = state.writer.emitter
     buffer = e.buffers[t.value].name
     with e.when([Bound(p, 0, pieces - 1)]):

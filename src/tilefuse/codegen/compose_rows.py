@@ -96,7 +96,8 @@ def _compose_row(state: RowState) -> None:
         e.hoist([k for _, k, _ in full_outputs], kept_axes)
         names = ", ".join("%" + n for n, _, _ in full_outputs)
         e.emit(Comment(f"{names}: registers -> global memory"))
-        for chunk, lane_env, width, held in _walk(state, [domain.instances[k].body for k in _needed(state, [k for _, k, _ in full_outputs])], bounded_rows=True):
+        for chunk, lane_env, width, held in _walk(state, [domain.instances[k].body
+                                                          for k in _needed(state, [k for _, k, _ in full_outputs])], bounded_rows=True):
             writer.write_lanes(full_outputs, width, held, chunk, lane_env, state.lane)
     _write_rows(state, row_outputs)
 
@@ -241,7 +242,8 @@ def _step_arrays(state: RowState, missing: list[Touch], env: dict[str, Affine], 
     return [w.held(t, batch, c.vector, True, step=batch == 1) for t in vectors]
 
 
-def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -> Iterator[tuple[Affine, dict[str, Affine], int, list[Held]]]:
+def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -> Iterator[tuple[Affine, dict[str, Affine], int,
+                                                                                                 list[Held]]]:
     """A streamed row, `batch` vectors at a time: their loads are all in flight before the first is used."""
     w, c = state.writer, state.choice
     e = w.emitter
@@ -545,7 +547,8 @@ def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -
             rounds = -(-c.split // c.threads)
             with e.loop("round", rounds) as r, e.when([Bound(r * c.threads + state.place, 0, c.split)]):
                 at = state.row * c.split + r * c.threads + state.place
-                other = [e.register(Load(b, p.dtype, at), p.dtype, p.name + "_other") for p, b in zip(parts[i.key], spaces[i.key], strict=True)]
+                other = [e.register(Load(b, p.dtype, at), p.dtype, p.name + "_other") for p,
+                         b in zip(parts[i.key], spaces[i.key], strict=True)]
                 e.combine(i.node.detail, parts[i.key], other, dtype)
         unsplit = replace(state, choice=replace(c, split=1), part=number(0))
         if c.threads > 1:

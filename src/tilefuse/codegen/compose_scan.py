@@ -67,7 +67,8 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
 
 def _env(state: RowState, vector: Affine, width: int) -> dict[str, Affine]:
     e = state.writer.emitter
-    return flat_axes(state.choice.reduced_order, vector * width + axis(state.lane), state.writer.domain.extents, e.extents | {state.lane: width})
+    return flat_axes(state.choice.reduced_order, vector * width + axis(state.lane), state.writer.domain.extents,
+                     e.extents | {state.lane: width})
 
 
 def _scan_lanes(state: RowState, i: Instance, values: Reg, totals: Reg, identity: KExpr) -> None:

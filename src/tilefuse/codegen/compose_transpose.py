@@ -43,7 +43,8 @@ def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
 
 def _turned(writer: KernelWriter, choice: Transpose) -> list[Touch]:
     bodies = [i.body for i in writer.domain.instances]
-    return [t for t in writer.touches(bodies) if stride_of(t.offset, choice.read_axis) == 1 and (stride_of(t.offset, choice.write_axis) or 0) > 1]
+    return [t for t in writer.touches(bodies) if stride_of(t.offset, choice.read_axis) == 1
+            and (stride_of(t.offset, choice.write_axis) or 0) > 1]
 
 
 def _read_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pitch: int, batch_env: dict[str, Affine],
@@ -101,7 +102,8 @@ def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pi
             writer.write_lanes(domain.outputs, width, held, number(0), env, lane)
 
 
-def _direct(writer: KernelWriter, tiles: dict[Touch, str], bodies: list[object], env: dict[str, Affine], lane: str, width: int) -> list[Held]:
+def _direct(writer: KernelWriter, tiles: dict[Touch, str], bodies: list[object], env: dict[str, Affine], lane: str,
+            width: int) -> list[Held]:
     """Other operands that already run along the write axis, as vectors."""
     held = []
     for t in writer.touches(bodies):

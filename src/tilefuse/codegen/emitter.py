@@ -19,7 +19,13 @@ from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
 from tilefuse.schedule.domain import Domain, Instance, Resolved, Touch, Use, resolved_dtype, resolved_walk
 
 # Names that generated code must not use for the user's values: C++ keywords, and what the printers declare.
-RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "operator", "or", "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor", "thread", "block", "rank", "lane", "warp", "shared", "arguments", "report", "half", "main"])
+RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr",
+                      "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float",
+                      "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "operator", "or",
+                      "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch",
+                      "template", "this", "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual", "void",
+                      "volatile", "while", "xor", "thread", "block", "rank", "lane", "warp", "shared", "arguments", "report", "half",
+                      "main"])
 
 
 # Strict and loose comparison with which an arg-reduction prefers an element.
@@ -125,7 +131,8 @@ class Emitter:
     def let(self, wanted: str, value: Affine, extent: int) -> Affine:
         """Names an index expression; constants and single names are returned as they are."""
         simple = simplify(value, self.extents)
-        if simple.is_const or (len(simple.terms) == 1 and simple.const == 0 and simple.terms[0][1] == 1 and isinstance(simple.terms[0][0], str)):
+        if simple.is_const or (len(simple.terms) == 1 and simple.const == 0 and simple.terms[0][1] == 1
+                               and isinstance(simple.terms[0][0], str)):
             return simple
         name = self.fresh(wanted)
         self.emit(Let(name, simple, extent))

@@ -157,7 +157,8 @@ class IndexScope:
 class ExpressionPrinter:
     """Prints kernel expressions for one target ("cuda" or "host"); how memory and registers are read is passed in."""
 
-    def __init__(self, scope: IndexScope, target: str, load: Callable[[Load], str], register: Callable[[Reg], str], narrow: bool = False) -> None:
+    def __init__(self, scope: IndexScope, target: str, load: Callable[[Load], str], register: Callable[[Reg], str],
+                 narrow: bool = False) -> None:
         self.narrow = narrow
         self.scope = scope
         self.target = target

@@ -153,7 +153,8 @@ def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: t
     return _transpose_tile(domain, found, order, read_axis, write_axis, itemsize)
 
 
-def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str, itemsize: int) -> Transpose:
+def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str,
+                    itemsize: int) -> Transpose:
     side = 64
     largest = max(a.itemsize for a in found)
 
@@ -162,11 +163,13 @@ def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...],
         for a in found:
             if a.dynamic or a.guarded or stride_of(a.offset, axis) != 1 or (a.written != written and not written):
                 continue
-            while best > 1 and (domain.extents[axis] % best or a.offset.const % best or any(c % best for atom, c in a.offset.terms if atom != axis)):
+            while best > 1 and (domain.extents[axis] % best or a.offset.const % best
+                                or any(c % best for atom, c in a.offset.terms if atom != axis)):
                 best //= 2
         return best
 
-    return Transpose(order, read_axis, write_axis, side, side, 256 if itemsize <= 2 else 512, width(read_axis, itemsize, False), width(write_axis, largest, True))
+    return Transpose(order, read_axis, write_axis, side, side, 256 if itemsize <= 2 else 512, width(read_axis, itemsize, False),
+                     width(write_axis, largest, True))
 
 
 def _kept_bytes(domain: Domain, found: list[Access]) -> int:
@@ -195,7 +198,8 @@ def _is_multi_stage(domain: Domain) -> bool:
     depth = stages(domain)
     if max(depth.values(), default=0) > 0 or domain.has_scan:
         return True
-    return any(offset.axes() & set(domain.reduced) for _, key, offset in domain.outputs if domain.num_reduced > 1 and _after_shared(domain, key))
+    return any(offset.axes() & set(domain.reduced) for _, key,
+               offset in domain.outputs if domain.num_reduced > 1 and _after_shared(domain, key))
 
 
 def _after_shared(domain: Domain, key: int) -> bool:
@@ -209,7 +213,9 @@ def _writes_rows(domain: Domain) -> bool:
 
 def _rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
     kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
-    reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced,
+                                                                     [a for a in found if a.offset.axes() & set(domain.reduced)],
+                                                                     domain.extents)
     length, count = domain.num_reduced, domain.num_kept
     last = [a for a in reduced if domain.extents[a] > 1][-1:]
     multi = _is_multi_stage(domain)
@@ -228,7 +234,8 @@ def _rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rej
     return _rows_on_cuda(domain, device, kept, reduced, width, _kept_bytes(domain, found), multi)
 
 
-def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int, multi: bool) -> Rows | Rejected:
+def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int,
+                  multi: bool) -> Rows | Rejected:
     length, count = domain.num_reduced, domain.num_kept
     vectors = -(-length // width)
     vector_bytes = max(kept_bytes, 1) * width
@@ -281,7 +288,8 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
     return None
 
 
-def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int, count: int) -> Rows:
+def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int,
+                count: int) -> Rows:
     """Rows of at most a few vectors a lane: one warp or part of one a row, four warps a block."""
     threads = 1
     while threads < 32 and threads * wanted_chunks < vectors:
@@ -298,7 +306,8 @@ STAGE_BYTES = 72 * 1024
 PIPELINED_ROW_BYTES = 512 * 1024
 
 
-def _pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, kept_bytes: int) -> Rows | None:
+def _pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
+               kept_bytes: int) -> Rows | None:
     """Long rows: a persistent grid fetches rows ahead by asynchronous bulk copies, so that loads never wait for reductions."""
     row_bytes = vectors * width * kept_bytes
     if not domain.has_scan and len([a for a in reduced if domain.extents[a] > 1]) < 2:
@@ -328,7 +337,8 @@ def _pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
         turns = -(-domain.num_kept // most)
         if stages < 2 or turns < 2:
             return None
-        return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), 1, stages, -(-domain.num_kept // turns))
+        return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), 1, stages,
+                    -(-domain.num_kept // turns))
     return None
 
 
@@ -361,7 +371,8 @@ def copies_of(t: Touch, domain: Domain, kept: tuple[str, ...], reduced: tuple[st
     return piece
 
 
-def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int) -> Rows:
+def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int,
+                       vectors: int) -> Rows:
     """Rows that are read once and leave only row results: blocks split a row where there are too few rows."""
     threads = min(256, 32 * -(-vectors // (32 * 4)))
     split = 1

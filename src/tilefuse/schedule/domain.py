@@ -199,7 +199,8 @@ class _Builder:
                 raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{scatters[0].name} scatters; its kernel can write nothing else"))
             base = scatters[0].operands[0]
             if base in self.inside:
-                raise _Conflict(Rejected(Reason.NEEDS_GRID_SYNC, f"%{base} must be whole in memory before %{scatters[0].name} writes over a copy of it"))
+                raise _Conflict(Rejected(Reason.NEEDS_GRID_SYNC,
+                                         f"%{base} must be whole in memory before %{scatters[0].name} writes over a copy of it"))
             self._root_of_scatter(scatters[0])
             self._place_all(scatters[0])
             self._resolve_scatter(scatters[0])
@@ -397,7 +398,8 @@ class _Builder:
             if wanted == self.domain.num_kept and self.domain.kept:
                 root, extents = self.domain.kept, tuple(self.extents[a] for a in self.domain.kept)
             else:
-                raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} has {wanted} elements, the kernel's domain {prod(extents)}"))
+                raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH,
+                                         f"%{node.name} has {wanted} elements, the kernel's domain {prod(extents)}"))
         flat = linearise(tuple(axis(a) for a in root), row_major_strides(extents))
         coordinate = delinearise(simplify(flat, self.extents), node.type.shape, self.extents)
         self._set_home(node, tuple(simplify(c, self.extents) for c in coordinate))
@@ -425,7 +427,8 @@ class _Builder:
         strides = self.layouts.get(node.name) or row_major_strides(node.type.shape)
         assert node.body is not None
         value = self._resolve(node.body, names, False)
-        target = tuple((self._resolve(t, names, False), extent, stride) for t, extent, stride in zip(node.target, node.type.shape, strides, strict=True))
+        target = tuple((self._resolve(t, names, False), extent, stride) for t, extent,
+                       stride in zip(node.target, node.type.shape, strides, strict=True))
         self.domain.scatter = (node.name, value, target)
 
     def _is_bijection(self, coordinate: Coordinate, shape: tuple[int, ...]) -> bool:
@@ -458,7 +461,8 @@ class _Builder:
             return self.by_key[identity]
         shared = node.category == "scan" or node.category == "reduce" and not is_serial_reduction(node)
         if shared and coordinate != self.home[node.name]:
-            raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} is needed at {_text(coordinate)} but reduced at {_text(self.home[node.name])}"))
+            raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH,
+                                     f"%{node.name} is needed at {_text(coordinate)} but reduced at {_text(self.home[node.name])}"))
         names: dict[str, Affine] = dict(zip(node.axes, coordinate))
         serial: tuple[tuple[str, int], ...] = ()
         position = None
@@ -471,7 +475,8 @@ class _Builder:
                     raise _Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} reduces other elements than the kernel's rows"))
                 position = simplify(linearise(tuple(self.over_home[node.name][a] for a, _ in node.over),
                                               row_major_strides(tuple(e for _, e in node.over))), self.extents)
-            elif names[node.along].axes() != {a for a in self.domain.reduced if self.extents[a] > 1} and self.extents[self.domain.reduced[0]] > 1:
+            elif names[node.along].axes() != {a for a in self.domain.reduced
+                                              if self.extents[a] > 1} and self.extents[self.domain.reduced[0]] > 1:
                 raise _Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} scans another axis than the kernel's rows"))
         elif node.category == "reduce":
             for own, extent in node.over:
@@ -483,7 +488,8 @@ class _Builder:
         assert node.body is not None
         body = self._resolve(node.body, names, False)
         uses = tuple(dict.fromkeys(x.key for x in resolved_walk(body) if isinstance(x, Use)))
-        depends = frozenset().union(*(c.axes() for c in coordinate)) if shared and node.category == "reduce" else self._depends(body, coordinate)
+        depends = frozenset().union(*(c.axes() for c in coordinate)) if shared and node.category == "reduce" else self._depends(body,
+                                                                                                                                coordinate)
         depends = depends - {loop for loop, _ in serial}
         key = len(self.domain.instances)
         self.domain.instances.append(Instance(key, node, coordinate, body, depends, serial, shared, position, uses))
@@ -523,7 +529,8 @@ class _Builder:
                 return self._resolve_read(value, tuple(substitute(i, names, self.extents) for i in index), guarded)
             case Lookup(value, subscripts):
                 if value in self.inside:
-                    raise _Conflict(Rejected(Reason.NEEDS_GRID_SYNC, f"%{value} is looked up at data-dependent places; it must be whole in memory first"))
+                    raise _Conflict(Rejected(Reason.NEEDS_GRID_SYNC,
+                                             f"%{value} is looked up at data-dependent places; it must be whole in memory first"))
                 t = self.graph.type_of(value)
                 strides = self.layouts.get(value) or row_major_strides(t.shape)
                 offset = Affine()

@@ -32,7 +32,8 @@ def two_pass(domain: Domain) -> Domain:
         if not (i.shared and i.node.kind == "reduce.m2"):
             renumbered[i.key] = add(i, body, uses)
             continue
-        total = next((o.key for o in new.instances if o.shared and o.node.kind == "reduce.sum" and o.body == body and o.coordinate == i.coordinate), None)
+        total = next((o.key for o in new.instances if o.shared and o.node.kind == "reduce.sum" and o.body == body
+                      and o.coordinate == i.coordinate), None)
         if total is None:
             total = add(replace(i, node=replace(i.node, kind="reduce.sum", name=i.node.name + "_total")), body, uses)
         dtype = resolved_dtype(body, new)
