@@ -152,10 +152,22 @@ def is_inf(n: Call) -> str:
 
 
 def convert(n: Call, x: str, to: DType) -> str:
-    """`x` as `to`; into 8-bit floats values beyond the range become the largest, unless `saturate` is 0."""
-    if to in (F8E4M3, F8E5M2) and n.attr("saturate", 1) and n.b.dtype_of(x).is_float:
-        largest = 448.0 if to == F8E4M3 else 57344.0
-        x = n.b.clamp(n.b.cast(x, compute_dtype(n.b.dtype_of(x))), -largest, largest)
+    """`x` as `to`. Into 8-bit floats, values beyond the range become the largest, unless `saturate` is 0.
+
+    Conversions to f8e4m3 saturate and those to f8e5m2 do not; the other wish takes a comparison.
+    """
+    have = n.b.dtype_of(x)
+    if to not in (F8E4M3, F8E5M2) or not have.is_float:
+        return n.b.cast(x, to)
+    work = compute_dtype(have)
+    if to == F8E5M2 and n.attr("saturate", 1):
+        x = n.b.clamp(n.b.cast(x, work), -largest_finite(to), largest_finite(to))
+    if to == F8E4M3 and not n.attr("saturate", 1):
+        # 464 lies half way to the next step, which would be 480: beyond it nothing rounds to 448.
+        beyond = const(464.0, work)
+        x = n.b.expression(
+            lambda e: call("select", call("gt", call("abs", e), beyond), const(math.nan, work), e), x, dtype=work, name="cast"
+        )
     return n.b.cast(x, to)
 
 
