@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilefuse.ir.affine import linearise, row_major_strides
+from tilefuse.ir.affine import linearise, row_major_strides, simplify
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Read
 from tilefuse.plan.pattern import View
@@ -30,7 +30,8 @@ def as_view(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> View | N
     if graph.type_of(read.value).dtype != node.type.dtype or node.type.num_elements == 0:
         return None
     extents = node.extents
-    flat = linearise(read.index, base_strides)
+    # Quotient and remainder of a reshape meet again in the flat offset.
+    flat = simplify(linearise(read.index, base_strides), extents)
     if not flat.is_linear:
         return None
     strides = tuple(flat.coefficient(a) for a in node.axes)
