@@ -346,7 +346,8 @@ def _hoist_lane_free(state: RowState, bodies: list[object], env: dict[str, Affin
     saved = dict(e.env)
     e.env = saved | env
     for touch in state.writer.touches(bodies):
-        if touch not in loaded and state.lane not in e.index(touch.offset).axes() and touch.offset.axes() <= set(state.writer.domain.kept) | set(state.writer.domain.reduced):
+        own_axes = set(state.writer.domain.kept) | set(state.writer.domain.reduced)
+        if touch not in loaded and state.lane not in e.index(touch.offset).axes() and touch.offset.axes() <= own_axes:
             e.touch(touch, False)
     e.env = saved
 

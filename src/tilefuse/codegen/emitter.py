@@ -330,8 +330,10 @@ class Emitter:
                 return
         loops = {loop for loop, _ in instance.serial}
         for x in resolved_walk(instance.body):
-            if isinstance(x, Touch) and not x.dynamic and x.offset.axes() <= axes and not x.offset.axes() & loops and not _under_guard(instance.body, x):
-                self.touch(x, False)
+            if isinstance(x, Touch):
+                within = x.offset.axes() <= axes and not x.offset.axes() & loops
+                if within and not x.dynamic and not _under_guard(instance.body, x):
+                    self.touch(x, False)
             elif isinstance(x, Use):
                 self._hoist(x.key, axes, seen)
 

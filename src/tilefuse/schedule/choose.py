@@ -47,8 +47,8 @@ class Transpose:
 class Rows:
     """Reduced axes run along memory: `threads` lanes a row, `rows` rows a block, `cluster` blocks a row, `split` blocks a row
     that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
-    `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or clusters), each
-    walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
+    `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or
+    clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
     """
 
     kept_order: tuple[str, ...]
@@ -256,7 +256,8 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
         return Rejected(Reason.SHARED_MEMORY, f"a scanned row of {length} elements does not fit the registers of a cluster")
     if count < 2 * device.num_multiprocessors:
         return Rejected(Reason.NEEDS_GRID_SYNC,
-                        f"{count} rows of {length} elements fit neither on chip nor in one block each; their reduction needs all blocks to meet")
+                        f"{count} rows of {length} elements fit neither on chip nor in one block each; their reduction needs all blocks "
+                        "to meet")
     threads = 1024
     return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2), 4)
 
@@ -423,5 +424,6 @@ def _columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns
     blocks = -(-vectors // threads_x)
     if blocks < device.num_multiprocessors // 2 and length * count * kept_bytes > device.l2_bytes // 8:
         return Rejected(Reason.NEEDS_GRID_SYNC,
-                        f"{blocks} column tiles cannot fill {device.num_multiprocessors} multiprocessors, and columns of {length} do not fit on chip")
+                        f"{blocks} column tiles cannot fill {device.num_multiprocessors} multiprocessors, and columns of {length} "
+                        "do not fit on chip")
     return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, 4)

@@ -561,7 +561,8 @@ class _Builder:
             raise _Conflict(Rejected(Reason.UNSUPPORTED_OP, f"%{value} is a reduction read behind padding"))
         self.inlined += 1
         if self.inlined > INLINE_LIMIT:
-            raise _Conflict(Rejected(Reason.RECOMPUTATION, f"%{value} and its operands would be written out {self.inlined} times behind padding"))
+            detail = f"%{value} and its operands would be written out {self.inlined} times behind padding"
+            raise _Conflict(Rejected(Reason.RECOMPUTATION, detail))
         assert node.body is not None
         return self._resolve(node.body, dict(zip(node.axes, index)), True)
 

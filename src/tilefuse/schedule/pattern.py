@@ -121,12 +121,16 @@ def _notation(choice: Choice, domain: Domain) -> str:
             return f"map [GRID-CTA_{threads}]S tile {rows}x{columns} read {read_axis} vector {rv} write {write_axis} vector {wv}"
         case Rows():
             spread = "THREAD" if choice.threads == 1 else "WARP" if choice.threads <= 32 else f"CTA_{choice.threads}"
-            spread = f"CLUSTER_{choice.cluster}-{spread}" if choice.cluster > 1 else f"SPLIT_{choice.split}-{spread}" if choice.split > 1 else spread
+            if choice.cluster > 1:
+                spread = f"CLUSTER_{choice.cluster}-{spread}"
+            elif choice.split > 1:
+                spread = f"SPLIT_{choice.split}-{spread}"
             where = f"S{choice.stages}" if choice.stages else "R" if choice.on_chip else "G"
             return f"reduce [GRID_{choice.rows},{spread}]{where} chunks {choice.chunks} vector {choice.vector}"
         case Columns():
             spread = f"SPLIT_{choice.split}-CTA_{choice.threads_y}" if choice.split > 1 else f"CTA_{choice.threads_y}"
-            return f"reduce [{spread},GRID-CTA_{choice.threads_x}]{'R' if choice.on_chip else 'G'} chunks {choice.chunks} vector {choice.vector}"
+            where = "R" if choice.on_chip else "G"
+            return f"reduce [{spread},GRID-CTA_{choice.threads_x}]{where} chunks {choice.chunks} vector {choice.vector}"
     raise TypeError(f"not a template: {choice!r}")
 
 
