@@ -21,7 +21,8 @@ def views_of(nodes: str, results: str = "%r", types: str = "f32[6, 8]") -> dict[
     ("%v: f32[3, 8] = map [i, j] { %x[2*i + 1, j] }", (8, (16, 1))),
     ("%v: f32[2, 3, 8] = map [i, j, k] { %x[3*i + j, k] }", (0, (24, 8, 1))),
     ("%v: f32[6, 5, 8] = map [i, k, j] { %x[i, j] }", (0, (8, 0, 1))),
-    ("%v: f32[48] = map [i] { %x[(i // 8), (i % 8)] }", None),
+    ("%v: f32[48] = map [i] { %x[(i // 8), (i % 8)] }", (0, (1,))),
+    ("%v: f32[6, 8] = map [i, j] { %x[i, ((j + 3) % 8)] }", None),
     ("%v: f32[6, 8] = map [i, j] { %x[i, -1*j + 7] }", None),
     ("%v: f32[6, 8] = map [i, j] { neg(%x[i, j]) }", None),
 ])
