@@ -6,7 +6,7 @@ their first use, values shared between users held in registers, barriers where a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -191,7 +191,7 @@ class KernelWriter:
             e.frame.loads[h.touch.value, e.index(h.touch.offset), ()] = Reg(h.array, h.touch.dtype, start + lane)
         for instance, running in self.running:
             value = e.expression(instance.body)
-            e.emit(Assign(running, Call(SCAN_FUNCTION[instance.node.detail], (running, value))))
+            e.emit(Assign(running, Call(SCAN_FUNCTION[instance.node.detail], (running, value))))  # type: ignore[arg-type]
             e.frame.values[instance.key] = running
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def _bounded(e: Emitter, at: Affine, count: int) -> Affine:
     return at
 
 
-def _hoist_without_lane(writer: KernelWriter, bodies: list[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:
+def _hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:
     """Loads that are the same for all lanes of the vector happen once, before the lane loop."""
     e = writer.emitter
     loaded = {h.touch for h in held}
@@ -378,9 +378,9 @@ def _scatter_lanes(writer: KernelWriter, width: int, held: list[Held], chunk: Af
                 if e.always(Bound(value.affine, 0, extent)):
                     continue
             elif not (isinstance(value, (Reg, Load, Const)) and value.dtype == I64):
-                value = Call("i64", (value,))
+                value = Call("i64", (value,))  # type: ignore[arg-type]
             held_value = e.register(value, I64, "target")
-            ok = Call("logical_and", (Call("ge", (held_value, const(0, I64))), Call("lt", (held_value, const(extent, I64)))))
+            ok = Call("logical_and", (Call("ge", (held_value, const(0, I64))), Call("lt", (held_value, const(extent, I64)))))  # type: ignore[arg-type]
             inside = ok if inside is None else Call("logical_and", (inside, ok))
             if not isinstance(value, Index):
                 dynamic.append((held_value, stride))

@@ -108,7 +108,7 @@ def _row_env(state: ColumnState, row: Affine) -> dict[str, Affine]:
     return flat_axes(state.choice.reduced_order, row, state.domain.extents, state.writer.emitter.extents)
 
 
-def _full_touches(state: ColumnState, bodies: list[object]) -> list[Touch]:
+def _full_touches(state: ColumnState, bodies: Sequence[object]) -> list[Touch]:
     axes = set(state.domain.reduced)
     known = axes | set(state.domain.kept)
     return [t for t in state.writer.touches(bodies) if t.offset.axes() & axes and t.offset.axes() <= known]
@@ -137,7 +137,7 @@ def _narrow(state: ColumnState, row: Affine) -> None:
         state.writer.emitter.frame.extents[row.terms[0][0]] = max(state.domain.num_reduced, 1)
 
 
-def _walk_rows(state: ColumnState, bodies: list[object], results: dict[int, Reg],
+def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, Reg],
                body: Callable[[Affine, list[Held], dict[str, Affine]], None],
                only: Sequence[Bound] = ()) -> None:
     """The thread's rows, `batch` at a time with their loads first; `body(step, held, env)` writes one row's work."""
@@ -188,8 +188,8 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -
     def one_row(step: Affine, held: list[Held], env: dict[str, Affine]) -> None:
         inverse = None
         if rows_seen is not None:
-            e.emit(Assign(rows_seen, Call("add", (rows_seen, const(1, rows_seen.dtype)))))
-            inverse = e.register(Call("div", (const(1, rows_seen.dtype), rows_seen)), rows_seen.dtype, "inverse")
+            e.emit(Assign(rows_seen, Call("add", (rows_seen, const(1, rows_seen.dtype)))))  # type: ignore[arg-type]
+            inverse = e.register(Call("div", (const(1, rows_seen.dtype), rows_seen)), rows_seen.dtype, "inverse")  # type: ignore[arg-type]
         with w.lanes(c.vector, env, state.lane) as v:
             w.bind(held, step, v)
             for i in group:
@@ -210,10 +210,10 @@ def _welford(state: ColumnState, i: Instance, parts: list[Reg], count: Reg, inve
     dtype = count.dtype
     x = e.register(e.expression(i.body), dtype, i.node.name + "_x")
     _, mean, m2 = parts
-    off = e.register(Call("sub", (x, mean)), dtype, "off")
+    off = e.register(Call("sub", (x, mean)), dtype, "off")  # type: ignore[arg-type]
     e.emit(Assign(parts[0], count))
     e.emit(Assign(mean, Call("add", (mean, Call("mul", (off, inverse))))))  # type: ignore[arg-type]
-    e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, Call("sub", (x, mean))))))))
+    e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, Call("sub", (x, mean))))))))  # type: ignore[arg-type]
 
 
 def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:

@@ -5,7 +5,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
@@ -202,7 +202,8 @@ def _narrow(e, name: Affine, count: int) -> None:  # type: ignore[no-untyped-def
         e.frame.extents[name.terms[0][0]] = max(count, 1)
 
 
-def _walk(state: RowState, bodies: list[object], bounded_rows: bool = False) -> Iterator[tuple[Affine, dict[str, Affine], int, list[Held]]]:
+def _walk(state: RowState, bodies: Sequence[object], bounded_rows: bool = False) -> Iterator[tuple[Affine, dict[str, Affine], int,
+                                                                                                   list[Held]]]:
     """The thread's vectors of the row, one after another: yields (chunk in the arrays, root axes with the lane, width, arrays).
 
     What the consumer emits between two yields becomes the loop's body; a last narrow round covers the rest of the row.
@@ -327,7 +328,8 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         i = instances[k]
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
         used_later = any(k in i.uses for i in later)
-        if k not in w.chunk_values and used_later and _varies(w, k) and not i.serial and flops_of(i.body) >= KEEP_FLOPS and size <= room:
+        if k not in w.chunk_values and used_later and _varies(w,
+                                                              k) and not i.serial and flops_of(i.body) >= KEEP_FLOPS and size <= room:  # type: ignore[arg-type]
             wanted.append(k)
             room -= size
     return wanted
@@ -340,7 +342,7 @@ def _declare_array(state: RowState, i: Instance) -> Reg:
     return array
 
 
-def _hoist_lane_free(state: RowState, bodies: list[object], env: dict[str, Affine], held: list[Held]) -> None:
+def _hoist_lane_free(state: RowState, bodies: Sequence[object], env: dict[str, Affine], held: list[Held]) -> None:
     e = state.writer.emitter
     loaded = {h.touch for h in held}
     saved = dict(e.env)
@@ -397,11 +399,11 @@ def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: 
     m2 = Reg(e.fresh(instance.node.name + "_chunk_m2"), dtype)
     e.emit(Declare(mean.name, dtype, None, const(0, dtype)), Declare(m2.name, dtype, None, const(0, dtype)))
     with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
-        e.emit(Assign(mean, Call("add", (mean, Reg(values.name, dtype, v)))))
-    e.emit(Assign(mean, Call("mul", (mean, const(1.0 / width, dtype)))))
+        e.emit(Assign(mean, Call("add", (mean, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
+    e.emit(Assign(mean, Call("mul", (mean, const(1.0 / width, dtype)))))  # type: ignore[arg-type]
     with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
-        off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")
-        e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))
+        off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
+        e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))  # type: ignore[arg-type]
     e.combine("m2", parts, (const(width, dtype), mean, m2), dtype)
 
 

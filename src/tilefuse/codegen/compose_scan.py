@@ -24,7 +24,7 @@ def compose_scans(state: RowState, scans: list[Instance]) -> None:
 
 
 def _join(i: Instance, a: KExpr, b: KExpr) -> KExpr:
-    return Call(SCAN_FUNCTION[i.node.detail], (a, b))
+    return Call(SCAN_FUNCTION[i.node.detail], (a, b))  # type: ignore[arg-type]
 
 
 def _serial_scan(state: RowState, i: Instance) -> None:

@@ -5,6 +5,7 @@
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilefuse.codegen.compose import Held, KernelWriter
@@ -102,7 +103,7 @@ def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pi
             writer.write_lanes(domain.outputs, width, held, number(0), env, lane)
 
 
-def _direct(writer: KernelWriter, tiles: dict[Touch, str], bodies: list[object], env: dict[str, Affine], lane: str,
+def _direct(writer: KernelWriter, tiles: dict[Touch, str], bodies: Sequence[object], env: dict[str, Affine], lane: str,
             width: int) -> list[Held]:
     """Other operands that already run along the write axis, as vectors."""
     held = []

@@ -212,7 +212,7 @@ class Emitter:
         made = MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
         if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
             return Call("i64", (made,))
-        return made
+        return made  # type: ignore[no-any-return]
 
     def accumulate(self, instance: Instance, parts: list[Reg]) -> None:
         """parts = combine(parts, lift(body)), at the current point."""
@@ -233,14 +233,14 @@ class Emitter:
         best, at = parts
         strict, loose = ARG_COMPARISON[instance.node.detail]
         if dtype.is_float:
-            better = Call("logical_and", (Call("logical_not", (Call(loose, (x, best)),)), Call("logical_not", (Call("isnan", (best,)),))))
+            better = Call("logical_and", (Call("logical_not", (Call(loose, (x, best)),)), Call("logical_not", (Call("isnan", (best,)),))))  # type: ignore[arg-type]
         else:
-            better = Call(strict, (x, best))
-        first = Call("eq", (at, self.identities(instance)[1]))
+            better = Call(strict, (x, best))  # type: ignore[arg-type]
+        first = Call("eq", (at, self.identities(instance)[1]))  # type: ignore[arg-type]
         take = self.register(Call("logical_or", (first, better)), BOOL, "take")
         if at.dtype != I64:
-            position = Call(at.dtype.name, (position,))
-        self.emit(Assign(best, Call("select", (take, x, best))), Assign(at, Call("select", (take, position, at))))
+            position = Call(at.dtype.name, (position,))  # type: ignore[arg-type]
+        self.emit(Assign(best, Call("select", (take, x, best))), Assign(at, Call("select", (take, position, at))))  # type: ignore[arg-type]
 
     def combine(self, monoid: str, into: list[Reg], other: Iterable[KExpr], dtype: DType) -> None:
         """into = combine(into, other), all components from the old ones."""
@@ -305,8 +305,8 @@ class Emitter:
         value = self.expression(subscript, guarded)
         dtype = dtype_of(value, lambda _: I64) if not isinstance(value, (Reg, Load, Const)) else value.dtype
         if dtype.name != "i64":
-            value = Call("i64", (value,))
-        return Call("minimum", (Call("maximum", (value, const(0, I64))), const(max(extent - 1, 0), I64)))
+            value = Call("i64", (value,))  # type: ignore[arg-type]
+        return Call("minimum", (Call("maximum", (value, const(0, I64))), const(max(extent - 1, 0), I64)))  # type: ignore[arg-type]
 
     # -- hoisting ------------------------------------------------------------------------------------------------
 

@@ -184,12 +184,12 @@ class ExpressionPrinter:
                 return self._call(e)
             case Guard(facts, then, otherwise):
                 with self.scope.assuming(facts):
-                    inside, dtype = self.typed(then)
-                return f"({self.scope.condition(facts)} ? {inside} : {self.text(otherwise)})", dtype
+                    inside, dtype = self.typed(then)  # type: ignore[arg-type]
+                return f"({self.scope.condition(facts)} ? {inside} : {self.text(otherwise)})", dtype  # type: ignore[arg-type]
         raise InternalError(f"not a kernel expression: {e!r}")
 
     def _call(self, e: Call) -> tuple[str, DType]:
-        typed = [self.typed(a) for a in e.args]
+        typed = [self.typed(a) for a in e.args]  # type: ignore[arg-type]
         texts = [text for text, _ in typed]
         dtype = typed[1][1] if e.fn == "select" else typed[0][1]
         if e.fn in DTYPES:

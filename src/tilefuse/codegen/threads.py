@@ -267,7 +267,7 @@ def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
         match s:
             case Assign(Reg(name, dtype, None), value) if name not in declared:
                 match value:
-                    case Call("add" | "mul" as fn, (Reg(_, _, None) as old, rest)) if old.name == name not in register_names(rest):
+                    case Call("add" | "mul" as fn, (Reg(_, _, None) as old, rest)) if old.name == name not in register_names(rest):  # type: ignore[has-type]
                         op = "+" if fn == "add" else "*"
                     case _:
                         return None

@@ -201,7 +201,7 @@ def _as_module(function: Callable[..., Any]) -> Any:
     """A module whose forward is `function` (torch.export takes modules only)."""
     import torch
 
-    class Function(torch.nn.Module):  # type: ignore[misc]
+    class Function(torch.nn.Module):
         def forward(self, *arguments: Any) -> Any:
             return function(*arguments)
 

@@ -160,7 +160,7 @@ def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
     flops = 0
     for instance in domain.instances:
         axes = set(instance.depends) | ({*domain.reduced} if instance.shared else set()) | {a for a, _ in instance.serial}
-        flops += (flops_of(instance.body) + (1 if instance.node.category != "map" else 0)) * prod(domain.extents[a] for a in axes)
+        flops += (flops_of(instance.body) + (1 if instance.node.category != "map" else 0)) * prod(domain.extents[a] for a in axes)  # type: ignore[arg-type]
     return Traffic(sum(read.values()), written, flops)
 
 

@@ -40,7 +40,8 @@ def check(fn: Callable[..., Any], *inputs: Any, tolerance: float = 1e-4) -> Any:
         made = torch.compile(fn, backend=strict)(*inputs)
     close(made, wanted, tolerance)
     for a, b in zip(flat(made), flat(wanted), strict=True):
-        assert a.stride() == given_strides(b)
+        # Strides of a tensor without elements mean nothing, and versions of torch differ.
+        assert a.stride() == given_strides(b) or not a.numel()
     assert compiled_parts()
     return made
 
@@ -319,12 +320,12 @@ def test_random_operators() -> None:
         )
 
     u, n, b, i, v, w, z = torch.compile(fn, backend=strict)(torch.zeros(1000))
-    assert 0 <= u.min() and u.max() < 1 and abs(u.mean() - 0.5) < 0.05
+    assert u.min() >= 0 and u.max() < 1 and abs(u.mean() - 0.5) < 0.05
     assert abs(n.mean()) < 0.15 and abs(n.std() - 1) < 0.1
     assert abs(b.mean() - 0.3) < 0.06 and set(b.unique().tolist()) == {0.0, 1.0}
     assert set(i.unique().tolist()) == {3, 4, 5, 6, 7, 8}
     assert not torch.equal(u[:5], v)
-    assert 2 <= w.min() and w.max() < 4 and abs(z.mean() - 1) < 0.3 and abs(z.std() - 2) < 0.2
+    assert w.min() >= 2 and w.max() < 4 and abs(z.mean() - 1) < 0.3 and abs(z.std() - 2) < 0.2
 
 
 # What cannot be compiled
