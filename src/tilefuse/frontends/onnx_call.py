@@ -187,6 +187,17 @@ class Call:
 ONNX_OPS: dict[tuple[str, str], Lowering] = {}
 
 
+# Why operators that have neither a lowering nor a function body cannot be expressed; others simply have none yet.
+INEXPRESSIBLE: dict[str, str] = {
+    **dict.fromkeys(("NonZero", "Unique", "NonMaxSuppression"), "the shape of its result depends on the data"),
+    **dict.fromkeys(
+        ("StringNormalizer", "StringSplit", "StringConcat", "RegexFullMatch", "TfIdfVectorizer", "LabelEncoder"), "it works on text"
+    ),
+    "ImageDecoder": "it decodes files",
+    "Gradient": "it differentiates the graph around it",
+}
+
+
 def onnx_op(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
     """Registers the lowering of the operators `names`. It returns a value (or several) for the node's outputs."""
 

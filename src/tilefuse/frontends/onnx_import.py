@@ -18,7 +18,7 @@ from onnx import defs, numpy_helper
 from tilefuse.base.errors import CompilerError, UnsupportedOpError, UserError, nearest
 from tilefuse.base.source import Span
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.onnx_call import FUNCTION_BODY, ONNX_OPS, Call, Lowered, Value, dtype_of_array
+from tilefuse.frontends.onnx_call import FUNCTION_BODY, INEXPRESSIBLE, ONNX_OPS, Call, Lowered, Value, dtype_of_array
 from tilefuse.frontends.onnx_fold import fold
 from tilefuse.frontends.onnx_model import ELEMENT_OF_DTYPE, element_dtype, input_shapes, load_model, normal_domain, opsets_of
 from tilefuse.frontends.onnx_ops import load_all_lowerings
@@ -232,7 +232,7 @@ class ModelImporter:
             concrete = concrete_node(node, self.scope.attributes)
             text = schema.get_context_dependent_function_with_opset_version(call.opset, concrete.SerializeToString(), types)
         if not text:
-            raise call.unsupported("tilefuse has no lowering for it, and the standard gives no function body")
+            raise call.unsupported(INEXPRESSIBLE.get(call.op, "tilefuse has no lowering for it, and the standard gives no function body"))
         function = onnx.FunctionProto()
         function.ParseFromString(text)
         defaults = {name: attribute_value(a.default_value) for name, a in schema.attributes.items() if a.default_value.type}

@@ -107,24 +107,3 @@ def tensor_scatter(n: Call) -> str:
     shape[0], shape[at] = n.b.shape_of(places)[0], new[at]
     grid = n.b.broadcast_to(n.b.reshape(places, shape), new)
     return n.b.scatter(n[0], grid, n[1], at)
-
-
-@onnx_op(
-    "NonZero",
-    "Unique",
-    "NonMaxSuppression",
-    "StringNormalizer",
-    "TfIdfVectorizer",
-    "StringSplit",
-    "StringConcat",
-    "RegexFullMatch",
-    "ImageDecoder",
-)
-def not_expressible(n: Call) -> str:
-    reasons = {
-        "NonZero": "the shape of its result depends on the data",
-        "Unique": "the shape of its result depends on the data",
-        "NonMaxSuppression": "the shape of its result depends on the data",
-        "ImageDecoder": "it decodes files",
-    }
-    raise n.unsupported(reasons.get(n.op, "it works on text"))

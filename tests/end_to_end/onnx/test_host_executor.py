@@ -54,7 +54,7 @@ def assert_close(case: TestCase, results: Sequence[np.ndarray], expected: Sequen
         assert result.shape == wanted.shape and result.dtype == wanted.dtype, case.name
         rtol, atol = case.rtol, case.atol
         if wanted.dtype == np.float16 and wanted.size:
-            rtol, atol = max(rtol, 4 * 2.0**-11), 2.0**-11 * float(np.abs(wanted.astype(np.float32)).max(initial=0))
+            rtol, atol = max(rtol, 4 * 2.0**-11), 2.0**-11 * float(np.nanmax(np.abs(wanted.astype(np.float32)), initial=0))
             result, wanted = result.astype(np.float32), wanted.astype(np.float32)
         Runner.assert_similar_outputs([wanted], [result], rtol=rtol, atol=atol)
 
