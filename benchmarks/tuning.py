@@ -20,7 +20,6 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import CompilerError
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
-
 from tilefuse.ir.build import GraphBuilder, read_at
 from tilefuse.ir.dtype import DTYPES, F32, I64, DType
 from tilefuse.ir.graph import Graph
@@ -55,7 +54,8 @@ def layer_norm(m: int, n: int, t: DType) -> Graph:
     q = b.reduce("q", "m2", F32, (m,), ("i",), (("k", n),), body)
     mean = b.map("mean", F32, (m,), ("i",), call("mul", read_at(s, ["i"]), const(1 / n, F32)))
     r = b.map("r", F32, (m,), ("i",), call("rsqrt", call("add", call("mul", read_at(q, ["i"]), const(1 / n, F32)), const(1e-5, F32))))
-    y = call("mul", call("mul", call("sub", cast(read_at(x, ["i", "j"]), F32), read_at(mean, ["i"])), read_at(r, ["i"])), cast(read_at(w, ["j"]), F32))
+    y = call("mul", call("mul", call("sub", cast(read_at(x, ["i", "j"]), F32), read_at(mean, ["i"])), read_at(r, ["i"])),
+             cast(read_at(w, ["j"]), F32))
     return b.finish([b.map("y", t, (m, n), ("i", "j"), cast(y, t))])
 
 
@@ -167,7 +167,8 @@ def variants(base: Choice, share: int) -> Iterator[Choice]:
                 for chunks in (4, 8):
                     threads = 32 * -(-(-(-share // cluster)) // (32 * chunks))
                     if 64 <= threads <= 1024:
-                        yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster, stages=0, groups=0)
+                        yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster, stages=0,
+                                      groups=0)
         case Rows() if base.on_chip and (base.threads > 32 or base.cluster > 1):
             for cluster in (1, 2, 4, 8, 16):
                 for chunks in (1, 2, 4, 8):
@@ -191,7 +192,8 @@ def variants(base: Choice, share: int) -> Iterator[Choice]:
                     for batch in (4, 8):
                         split = max(1, base.split * factor // 2)
                         length = base.chunks * base.threads_y * base.split
-                        yield replace(base, threads_x=threads_x, threads_y=threads_y, split=split, chunks=-(-length // (threads_y * split)), batch=batch)
+                        yield replace(base, threads_x=threads_x, threads_y=threads_y, split=split,
+                                      chunks=-(-length // (threads_y * split)), batch=batch)
         case Transpose():
             for rows, columns in ((32, 32), (64, 64), (32, 64), (64, 32), (128, 32), (32, 128), (128, 64)):
                 for threads in (128, 256, 512):
@@ -202,18 +204,21 @@ def code_of(tile: TileProgram) -> KernelCode:
     """The kernel of a tile program, as the runtime takes it."""
     kernel = compose(tile, H200)
     parameters = tuple(Parameter(p.origin or p.name, p.dtype.name, p.num_elements, p.role) for p in kernel.parameters)
-    return KernelCode(kernel.name, kernel.name, print_cuda(kernel, H200), "cuda", "sm_90a", kernel.launch, parameters, (), tile.bytes_read, tile.bytes_written)
+    return KernelCode(kernel.name, kernel.name, print_cuda(kernel, H200), "cuda", "sm_90a", kernel.launch, parameters, (), tile.bytes_read,
+                      tile.bytes_written)
 
 
 def program_of(tile: TileProgram, code: KernelCode) -> Program:
     """A program of that kernel alone."""
     graph = tile.graph
-    roles = {i.name: "input" for i in graph.inputs} | {r: "result" for r in graph.results}
+    roles = {i.name: "input" for i in graph.inputs} | dict.fromkeys(graph.results, "result")
     from tilefuse.ir.affine import row_major_strides
 
-    values = tuple(Value(n, graph.type_of(n).dtype.name, graph.type_of(n).shape, row_major_strides(graph.type_of(n).shape), r) for n, r in roles.items())
+    values = tuple(Value(n, graph.type_of(n).dtype.name, graph.type_of(n).shape, row_major_strides(graph.type_of(n).shape), r) for n,
+                   r in roles.items())
     names = tuple(p.name if p.name in roles else "" for p in code.parameters)
-    return Program(ProgramSpec(graph.name, "h200", tuple(i.name for i in graph.inputs), graph.results, values, (code,), (KernelStep(0, names),)), {}, "cuda")
+    return Program(ProgramSpec(graph.name, "h200", tuple(i.name for i in graph.inputs), graph.results, values, (code,),
+                               (KernelStep(0, names),)), {}, "cuda")
 
 
 def time_us(program: Program, sets: list[list[torch.Tensor]]) -> float:
@@ -257,7 +262,8 @@ def run_case(name: str, shape: tuple[int, int], dtype: DType, copy_bytes_per_s: 
     with ThreadPoolExecutor(16) as pool:
         codes = list(pool.map(lambda t: _try(t), tiles))
     generator = torch.Generator(device="cuda").manual_seed(1)
-    sets = [[torch.randn(i.type.shape, device="cuda", generator=generator).to(TORCH[i.type.dtype.name]) for i in graph.inputs] for _ in range(2)]
+    sets = [[torch.randn(i.type.shape, device="cuda", generator=generator).to(TORCH[i.type.dtype.name]) for i in graph.inputs]
+            for _ in range(2)]
     want = reference(*(x.double() if x.is_floating_point() else x for x in sets[0]))
     limit = (base.bytes_read + base.bytes_written) / copy_bytes_per_s * 1e6
     found = []
@@ -277,7 +283,8 @@ def run_case(name: str, shape: tuple[int, int], dtype: DType, copy_bytes_per_s: 
             found.append((1e9, number, tile, str(failure)[:200]))
     for us, number, tile, note in sorted(found, key=lambda f: f[0])[:5] + [f for f in found if f[1] == 0]:
         mark = "*" if number == 0 else " "
-        print(f"{mark}{name:10s} {dtype} {shape!s:18s} {us:9.1f} us  share {limit / us:.3f}  {note}  {tile.notation} grid {tile.launch.num_blocks}", flush=True)
+        print(f"{mark}{name:10s} {dtype} {shape!s:18s} {us:9.1f} us  share {limit / us:.3f}  {note}  {tile.notation} "
+              f"grid {tile.launch.num_blocks}", flush=True)
     del sets, want
     torch.cuda.empty_cache()
 
