@@ -436,8 +436,13 @@ def _is_dense(fake: object) -> bool:
 
 
 def _regrouped(fake: Any, values: Any) -> tuple[Any, ...]:
-    """Flat values in the nesting of the operator's result."""
-    return tuple(_regrouped(f, values) if isinstance(f, (list, tuple)) else next(values) for f in fake)
+    """Flat values in the nesting of the operator's result; numbers among its results (sizes, as attention gives) as they are."""
+
+    def leaf(f: Any) -> Any:
+        value = next(values)
+        return value if f is None or isinstance(f, torch.Tensor) else _number(f)
+
+    return tuple(_regrouped(f, values) if isinstance(f, (list, tuple)) else leaf(f) for f in fake)
 
 
 def _tensors(fake: Any) -> list[torch.Tensor | None]:

@@ -2,6 +2,7 @@
 
 The same list runs on the host executor here and on a device in `tests/gpu`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -62,8 +63,13 @@ def run_merged(graphs: Sequence[Imported], inputs: Sequence[Sequence[torch.Tenso
         names = {value: f"p{number}_{value}" for value in imported.graph.type_by_name}
         graph = rename_values(imported.graph, names)
         spans.append((len(whole.results), len(graph.results)))
-        whole = replace(whole, inputs=whole.inputs + graph.inputs, nodes=whole.nodes + graph.nodes, results=whole.results + graph.results,
-                        updates=whole.updates + graph.updates)
+        whole = replace(
+            whole,
+            inputs=whole.inputs + graph.inputs,
+            nodes=whole.nodes + graph.nodes,
+            results=whole.results + graph.results,
+            updates=whole.updates + graph.updates,
+        )
         constants |= {names[k]: v for k, v in imported.constants.items()}
         layouts |= {names[k]: v for k, v in imported.layouts.items()}
         data |= {names[k]: t.to(place) for k, t in zip(imported.arguments, given, strict=True) if k is not None}

@@ -1,4 +1,5 @@
 """Every lowered torch operator as compiled host code, many to a program: kernels' layouts, loops and roundings, not only their meaning."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
