@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -192,11 +193,11 @@ class ModelImporter:
         if local is not None:
             call = Call(self, node.op_type, domain, opset, opset, label, operands, attributes, len(node.output))
             return self.run_function(local, call)
-        if not defs.has(node.op_type, opset, domain):
+        schema = schema_of(node.op_type, opset, domain)
+        if schema is None:
             raise UnsupportedOpError(
                 f"ONNX operator {node.op_type} of domain {domain or 'ai.onnx'!r} (opset {opset}) is unknown", where=f"node {label}"
             )
-        schema = defs.get_schema(node.op_type, opset, domain)
         call = Call(self, node.op_type, domain, schema.since_version, opset, label, operands, attributes, len(node.output))
         depends = frozenset[str]().union(*(v.depends for v in operands if v is not None))
         if all(v is None or v.array is not None for v in operands):
@@ -279,6 +280,12 @@ class ModelImporter:
 
 
 ABSENT = Value()
+
+
+@cache
+def schema_of(op: str, opset: int, domain: str) -> Any:
+    """The operator's schema, or None where the onnx package knows none. Cached: the package copies it at every question."""
+    return defs.get_schema(op, opset, domain) if defs.has(op, opset, domain) else None
 
 
 def attribute_value(attribute: onnx.AttributeProto) -> Any:
