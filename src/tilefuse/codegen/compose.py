@@ -29,7 +29,7 @@ from tilefuse.ir.dtype import I32, DType
 from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes, is_vector
 from tilefuse.schedule.choose import Columns, Pointwise, Rows, Transpose
-from tilefuse.schedule.domain import Domain, Instance, Touch, direct_touches, resolved_walk
+from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch

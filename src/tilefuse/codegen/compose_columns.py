@@ -16,7 +16,7 @@ from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.choose import Columns, stages
-from tilefuse.schedule.domain import Domain, Instance, Touch
+from tilefuse.schedule.resolved import Domain, Instance, Touch
 
 
 @dataclass

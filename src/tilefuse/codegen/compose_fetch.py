@@ -15,7 +15,7 @@ from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.choose import copies_of, fetched_touches
-from tilefuse.schedule.domain import Touch
+from tilefuse.schedule.resolved import Touch
 
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:

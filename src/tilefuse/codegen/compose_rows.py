@@ -29,7 +29,7 @@ from tilefuse.ir.ops import MONOIDS, flops_of
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.choose import KEPT_BYTES_PER_THREAD, Rows, stages
-from tilefuse.schedule.domain import Instance, Touch
+from tilefuse.schedule.resolved import Instance, Touch
 
 
 @dataclass

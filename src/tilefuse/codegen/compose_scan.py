@@ -11,7 +11,7 @@ from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.domain import Instance
+from tilefuse.schedule.resolved import Instance
 
 
 def compose_scans(state: RowState, scans: list[Instance]) -> None:

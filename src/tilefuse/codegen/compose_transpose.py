@@ -14,7 +14,7 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of
 from tilefuse.schedule.choose import Transpose
-from tilefuse.schedule.domain import Touch
+from tilefuse.schedule.resolved import Touch
 
 
 def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:

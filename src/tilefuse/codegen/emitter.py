@@ -16,7 +16,7 @@ from tilefuse.ir.affine import Affine, axis, number, simplify, substitute
 from tilefuse.ir.dtype import BOOL, I32, I64, DType
 from tilefuse.ir.ops import MONOIDS, dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
-from tilefuse.schedule.domain import Domain, Instance, Resolved, Touch, Use, resolved_dtype, resolved_walk
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_dtype, resolved_walk
 
 # Names that generated code must not use for the user's values: C++ keywords, and what the printers declare.
 RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr",
@@ -146,6 +146,7 @@ class Emitter:
     # -- values --------------------------------------------------------------------------------------------------
 
     def find(self, key: int) -> KExpr | None:
+        """The value of an instance where it is already computed at the current point, else None."""
         for f in reversed(self.frames):
             if key in f.values:
                 return f.values[key]

@@ -8,7 +8,7 @@ from math import gcd, prod
 from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Call, Guard
-from tilefuse.schedule.domain import Domain, Resolved, Touch, resolved_walk
+from tilefuse.schedule.resolved import Domain, Resolved, Touch, resolved_walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Union
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, accesses, by_memory_order, contiguous_axes, stride_of, widest_vector
-from tilefuse.schedule.domain import Domain, Touch, direct_touches
+from tilefuse.schedule.resolved import Domain, Touch, direct_touches
 from tilefuse.target.device import DeviceSpec
 
 # Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers

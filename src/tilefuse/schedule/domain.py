@@ -9,124 +9,29 @@ a point and shared (register composition); a map read anywhere else is computed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
-from typing import Union
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import Affine, axis, delinearise, linearise, row_major_strides, simplify, substitute
-from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, walk
+from tilefuse.schedule.resolved import (
+    Coordinate,
+    Domain,
+    Instance,
+    Resolved,
+    Touch,
+    Use,
+    coordinate_kept,
+    resolved_walk,
+)
+from tilefuse.schedule.carried import carried_span, num_rows
 from tilefuse.schedule.tile import Layouts
-
-Coordinate = tuple[Affine, ...]
 
 # A reduction over at most this many elements may be a loop in one thread; longer ones are shared by threads.
 SERIAL_REDUCTION_LIMIT = 32
 # Expressions under a guard are written out in place; beyond this many leaves a pattern is not worth composing.
 INLINE_LIMIT = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Leaf of a resolved body: the value of instance number `key` at the current point."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """Leaf of a resolved body: an element of boundary value `value` at an element offset (affine in root axes and loop variables).
-
-    dynamic: (integer expression, extent, stride) for each data-dependent subscript; clamped to 0 .. extent - 1 when emitted.
-    """
-
-    value: str
-    dtype: DType
-    offset: Affine
-    dynamic: tuple[tuple[Resolved, int, int], ...] = ()
-
-
-Resolved = Union[Const, Call, Index, Guard, Use, Touch]
-
-
-@dataclass(frozen=True)
-class Instance:
-    """One node at one coordinate.
-
-    body      resolved scalar expression (what is combined, for reductions and scans)
-    depends   root axes and loop variables its value depends on
-    serial    loop variables (name, extent) of a reduction done by one thread; () otherwise
-    shared    whether it is a reduction or scan that the threads of the root domain do together
-    position  shared arg-reductions: row-major position in the reduced domain, in root axes
-    """
-
-    key: int
-    node: Node
-    coordinate: Coordinate
-    body: Resolved
-    depends: frozenset[str]
-    serial: tuple[tuple[str, int], ...] = ()
-    shared: bool = False
-    position: Affine | None = None
-    uses: tuple[int, ...] = ()
-
-
-@dataclass
-class Domain:
-    """Root axes, instances in evaluation order, and the values written with their offsets."""
-
-    kept: tuple[str, ...]
-    reduced: tuple[str, ...]
-    extents: dict[str, int]
-    instances: list[Instance] = field(default_factory=list)
-    outputs: list[tuple[str, int, Affine]] = field(default_factory=list)  # (value, instance key, offset)
-    scatter: tuple[str, Resolved, tuple[tuple[Resolved, int, int], ...]] | None = None
-    has_scan: bool = False
-
-    @property
-    def num_kept(self) -> int:
-        return prod(self.extents[a] for a in self.kept)
-
-    @property
-    def num_reduced(self) -> int:
-        return prod(self.extents[a] for a in self.reduced)
-
-
-def resolved_children(e: Resolved) -> tuple[Resolved, ...]:
-    """Direct subexpressions, those of dynamic subscripts included."""
-    match e:
-        case Call(_, args):
-            return args  # type: ignore[return-value]
-        case Guard(_, then, otherwise):
-            return (then, otherwise)  # type: ignore[return-value]
-        case Touch(_, _, _, dynamic):
-            return tuple(d[0] for d in dynamic)
-    return ()
-
-
-def resolved_walk(e: Resolved) -> list[Resolved]:
-    """All subexpressions of a resolved body, `e` first."""
-    found = [e]
-    for x in found:
-        found.extend(resolved_children(x))
-    return found
-
-
-def direct_touches(body: Resolved) -> list[Touch]:
-    """Distinct touches of a body that are neither guarded nor data-dependent, in order."""
-    found: dict[Touch, None] = {}
-    stack = [body]
-    while stack:
-        e = stack.pop()
-        if isinstance(e, Touch) and not e.dynamic:
-            found.setdefault(e)
-        elif isinstance(e, Call):
-            stack.extend(reversed(e.args))  # type: ignore[arg-type]
-    return list(found)
 
 
 class _Conflict(Exception):
@@ -188,6 +93,7 @@ class _Builder:
         self.domain = Domain((), (), self.extents)
         self.in_progress: set[tuple[str, Coordinate]] = set()
         self.inlined = 0
+        self.carried: set[str] = set()
 
     # -- the root ---------------------------------------------------------------------------------------------
 
@@ -205,8 +111,13 @@ class _Builder:
             self._place_all(scatters[0])
             self._resolve_scatter(scatters[0])
             return self.domain
-        anchor = self._anchor(shared)
+        rowwise = [n for n in shared if not carried_span(n)]
+        self.carried = {n.name for n in shared if rowwise and carried_span(n)}
+        anchor = self._anchor(rowwise or shared)
         self._root(anchor, bool(shared))
+        for node in shared:
+            if node.name in self.carried:
+                self._place_carried(node)
         self._place_all(anchor)
         self._resolve_all()
         self.domain.has_scan = any(n.category == "scan" for n in shared)
@@ -233,6 +144,20 @@ class _Builder:
         self._set_home(anchor, tuple(simplify(names[a], self.extents) for a in anchor.axes))
         if over:
             self.over_home[anchor.name] = {a: simplify(names[a], self.extents) for a, _ in over}
+
+    def _place_carried(self, node: Node) -> None:
+        """A carried sum: its group and step are quotient and remainder of the row's number, its columns the row's elements."""
+        d = self.domain
+        if num_rows(node) != d.num_kept or prod(node.type.shape[1:]) != d.num_reduced:
+            raise _Conflict(Rejected(Reason.REDUCTION_MISMATCH,
+                                     f"%{node.name} sums {num_rows(node)} rows of {prod(node.type.shape[1:])} elements, the kernel has "
+                                     f"{d.num_kept} of {d.num_reduced}"))
+        row = linearise(tuple(axis(a) for a in d.kept), row_major_strides(tuple(self.extents[a] for a in d.kept)))
+        column = linearise(tuple(axis(a) for a in d.reduced), row_major_strides(tuple(self.extents[a] for a in d.reduced)))
+        span = node.over[0][1]
+        columns = delinearise(simplify(column, self.extents), node.type.shape[1:], self.extents)
+        self._set_home(node, (floordiv(row, span, self.extents), *(simplify(c, self.extents) for c in columns)))
+        self.over_home[node.name] = {node.over[0][0]: mod(row, span, self.extents)}
 
     def _root_of_scatter(self, node: Node) -> None:
         self.domain.reduced = tuple(f"r{n}" for n in range(len(node.over)))
@@ -411,6 +336,10 @@ class _Builder:
         for name in self.graph.results:
             node = self.inside[name]
             home = self.home[name]
+            if name in self.carried:
+                strides = self.layouts.get(name) or row_major_strides(node.type.shape)
+                d.outputs.append((name, self._instance(node, home), simplify(linearise(home, strides), self.extents)))
+                continue
             if not self._is_bijection(home, node.type.shape):
                 raise _Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{name} is not written once at each element by the kernel's domain"))
             used = frozenset().union(*(c.axes() for c in home)) if home else frozenset()
@@ -467,7 +396,9 @@ class _Builder:
         serial: tuple[tuple[str, int], ...] = ()
         position = None
         if shared:
-            if node.category == "reduce":
+            if node.name in self.carried:
+                names |= self.over_home[node.name]
+            elif node.category == "reduce":
                 if not coordinate_kept(coordinate, self.domain):
                     raise _Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} keeps an axis that the kernel reduces"))
                 names |= self.over_home[node.name]
@@ -492,7 +423,8 @@ class _Builder:
                                                                                                                                 coordinate)
         depends = depends - {loop for loop, _ in serial}
         key = len(self.domain.instances)
-        self.domain.instances.append(Instance(key, node, coordinate, body, depends, serial, shared, position, uses))
+        self.domain.instances.append(Instance(key, node, coordinate, body, depends, serial, shared, position, uses,
+                                              node.name in self.carried))
         self.by_key[identity] = key
         return key
 
@@ -524,6 +456,8 @@ class _Builder:
                 return Call(fn, tuple(self._resolve(a, names, guarded) for a in args))  # type: ignore[misc]
             case Guard(bounds, then, otherwise):
                 new = tuple(Bound(substitute(b.index, names, self.extents), b.low, b.high) for b in bounds)
+                if all(_always(b, self.extents) for b in new):
+                    return self._resolve(then, names, guarded)
                 return Guard(new, self._resolve(then, names, True), self._resolve(otherwise, names, True))  # type: ignore[arg-type]
             case Read(value, index):
                 return self._resolve_read(value, tuple(substitute(i, names, self.extents) for i in index), guarded)
@@ -567,11 +501,6 @@ class _Builder:
         return self._resolve(node.body, dict(zip(node.axes, index)), True)
 
 
-def coordinate_kept(coordinate: Coordinate, domain: Domain) -> bool:
-    """Whether a coordinate depends on kept axes only."""
-    return all(c.axes() <= set(domain.kept) for c in coordinate)
-
-
 def _covers(used: frozenset[str] | set[str], domain: Domain) -> bool:
     return all(a in used or domain.extents[a] == 1 for a in domain.kept + domain.reduced)
 
@@ -598,26 +527,3 @@ def _unguarded_reads(bodies: Sequence[Expr | None]) -> list[Read]:
             case Lookup(_, subscripts):
                 stack = list(subscripts) + stack
     return found
-
-
-def resolved_dtype(body: Resolved, domain: Domain) -> DType:
-    """The dtype of a resolved body, its leaves' dtypes taken from the domain."""
-    match body:
-        case Const(_, dtype) | Touch(_, dtype, _, _):
-            return dtype
-        case Use(key):
-            return domain.instances[key].node.type.dtype
-        case Index():
-            return I64
-        case Guard(_, then, _):
-            return resolved_dtype(then, domain)  # type: ignore[arg-type]
-        case Call(fn, args):
-            if fn in DTYPES:
-                return DTYPES[fn]
-            if fn == "select":
-                return resolved_dtype(args[1], domain)  # type: ignore[arg-type]
-            op = SCALAR_OPS[fn]
-            if op.result == "same":
-                return resolved_dtype(args[0], domain)  # type: ignore[arg-type]
-            return DTYPES.get(op.result, BOOL)
-    raise InternalError(f"not a resolved expression: {body!r}")

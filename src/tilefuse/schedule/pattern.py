@@ -9,7 +9,8 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
 from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose, choose
-from tilefuse.schedule.domain import Domain, find_domain
+from tilefuse.schedule.domain import find_domain
+from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.schedule.two_pass import two_pass
 from tilefuse.target.device import DeviceSpec

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.ir.scalar import Call, Guard, const
-from tilefuse.schedule.domain import Domain, Instance, Resolved, Touch, Use, resolved_dtype
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_dtype
 
 
 def two_pass(domain: Domain) -> Domain:

@@ -1,0 +1,145 @@
+"""A pattern resolved at one point of its root domain: instances, and bodies whose leaves are touches of memory and uses of instances.
+
+The tree is the scalar expression's with other leaves. `domain.py` makes these values; templates, costs and composers read them.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Union
+
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
+from tilefuse.ir.graph import Node
+from tilefuse.ir.ops import SCALAR_OPS
+from tilefuse.ir.scalar import Call, Const, Guard, Index
+
+Coordinate = tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Leaf of a resolved body: the value of instance number `key` at the current point."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Leaf of a resolved body: an element of boundary value `value` at an element offset (affine in root axes and loop variables).
+
+    dynamic: (integer expression, extent, stride) for each data-dependent subscript; clamped to 0 .. extent - 1 when emitted.
+    """
+
+    value: str
+    dtype: DType
+    offset: Affine
+    dynamic: tuple[tuple[Resolved, int, int], ...] = ()
+
+
+Resolved = Union[Const, Call, Index, Guard, Use, Touch]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One node at one coordinate.
+
+    body      resolved scalar expression (what is combined, for reductions and scans)
+    depends   root axes and loop variables its value depends on
+    serial    loop variables (name, extent) of a reduction done by one thread; () otherwise
+    shared    whether it is a reduction or scan that the threads of the root domain do together
+    position  shared arg-reductions: row-major position in the reduced domain, in root axes
+    """
+
+    key: int
+    node: Node
+    coordinate: Coordinate
+    body: Resolved
+    depends: frozenset[str]
+    serial: tuple[tuple[str, int], ...] = ()
+    shared: bool = False
+    position: Affine | None = None
+    uses: tuple[int, ...] = ()
+
+
+@dataclass
+class Domain:
+    """Root axes, instances in evaluation order, and the values written with their offsets."""
+
+    kept: tuple[str, ...]
+    reduced: tuple[str, ...]
+    extents: dict[str, int]
+    instances: list[Instance] = field(default_factory=list)
+    outputs: list[tuple[str, int, Affine]] = field(default_factory=list)  # (value, instance key, offset)
+    scatter: tuple[str, Resolved, tuple[tuple[Resolved, int, int], ...]] | None = None
+    has_scan: bool = False
+
+    @property
+    def num_kept(self) -> int:
+        return prod(self.extents[a] for a in self.kept)
+
+    @property
+    def num_reduced(self) -> int:
+        return prod(self.extents[a] for a in self.reduced)
+
+
+def resolved_children(e: Resolved) -> tuple[Resolved, ...]:
+    """Direct subexpressions, those of dynamic subscripts included."""
+    match e:
+        case Call(_, args):
+            return args  # type: ignore[return-value]
+        case Guard(_, then, otherwise):
+            return (then, otherwise)  # type: ignore[return-value]
+        case Touch(_, _, _, dynamic):
+            return tuple(d[0] for d in dynamic)
+    return ()
+
+
+def resolved_walk(e: Resolved) -> list[Resolved]:
+    """All subexpressions of a resolved body, `e` first."""
+    found = [e]
+    for x in found:
+        found.extend(resolved_children(x))
+    return found
+
+
+def direct_touches(body: Resolved) -> list[Touch]:
+    """Distinct touches of a body that are neither guarded nor data-dependent, in order."""
+    found: dict[Touch, None] = {}
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Touch) and not e.dynamic:
+            found.setdefault(e)
+        elif isinstance(e, Call):
+            stack.extend(reversed(e.args))  # type: ignore[arg-type]
+    return list(found)
+
+
+def coordinate_kept(coordinate: Coordinate, domain: Domain) -> bool:
+    """Whether a coordinate depends on kept axes only."""
+    return all(c.axes() <= set(domain.kept) for c in coordinate)
+
+
+def resolved_dtype(body: Resolved, domain: Domain) -> DType:
+    """The dtype of a resolved body, its leaves' dtypes taken from the domain."""
+    match body:
+        case Const(_, dtype) | Touch(_, dtype, _, _):
+            return dtype
+        case Use(key):
+            return domain.instances[key].node.type.dtype
+        case Index():
+            return I64
+        case Guard(_, then, _):
+            return resolved_dtype(then, domain)  # type: ignore[arg-type]
+        case Call(fn, args):
+            if fn in DTYPES:
+                return DTYPES[fn]
+            if fn == "select":
+                return resolved_dtype(args[1], domain)  # type: ignore[arg-type]
+            op = SCALAR_OPS[fn]
+            if op.result == "same":
+                return resolved_dtype(args[0], domain)  # type: ignore[arg-type]
+            return DTYPES.get(op.result, BOOL)
+    raise InternalError(f"not a resolved expression: {body!r}")
