@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +39,26 @@ def build(source: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> ctypes.C
     return ctypes.CDLL(str(library))
 
 
+def build_together(kernels: Sequence[tuple[Kernel, bool]], folder: Path, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+    """One shared object of many kernels (each with whether it is checked), number n under the name `<kernel>_<n>`."""
+    includes: dict[str, None] = {}
+    parts: list[str] = []
+    for n, (kernel, check) in enumerate(kernels):
+        text = print_host(replace(kernel, name=f"{kernel.name}_{n}"), check)
+        for line in re.findall(r"^#include .*$", text, re.MULTILINE):
+            includes.setdefault(line)
+        text = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
+        parts.append(f"namespace number_{n} {{\n{text}\n}}\n")
+    return build("\n".join(includes) + "\n" + "\n".join(parts), folder, flags)
+
+
 def run(kernel: Kernel, arrays: dict[str, np.ndarray], folder: Path, check: bool = False) -> tuple[dict[str, np.ndarray], int, str]:
     """Every buffer's contents after one run, the status, and the report. Buffers not given start as 0xee bytes, counters as 0."""
-    library = build(print_host(kernel, check), folder)
+    return call(getattr(build(print_host(kernel, check), folder), kernel.name), kernel, arrays)
+
+
+def call(function: Callable[..., int], kernel: Kernel, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int, str]:
+    """As `run`, for the entry of a kernel that is built already."""
     memory: dict[str, np.ndarray] = {}
     for b in kernel.parameters:
         dtype = NUMPY_DTYPES[b.dtype.name]
@@ -50,5 +70,5 @@ def run(kernel: Kernel, arrays: dict[str, np.ndarray], folder: Path, check: bool
             memory[b.name] = np.full(b.num_elements * dtype.itemsize, fill, np.uint8).view(dtype)
     pointers = (ctypes.c_void_p * len(memory))(*[a.ctypes.data for a in memory.values()])
     report = ctypes.create_string_buffer(1 << 16)
-    status = getattr(library, kernel.name)(pointers, report, ctypes.c_long(len(report)))
+    status = function(pointers, report, ctypes.c_long(len(report)))
     return memory, status, report.value.decode()

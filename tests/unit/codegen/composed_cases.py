@@ -1,0 +1,182 @@
+"""Patterns with the schedules they are composed with: chosen for the device, and set by hand to reach clusters, splits and queues
+at sizes that a processor runs in a moment."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.unit.codegen.pattern_graphs import (
+    Pattern,
+    batch_norm,
+    bias_gelu,
+    column_deviation,
+    column_sum,
+    concatenation,
+    embedding,
+    full_sum,
+    layer_norm,
+    max_pool,
+    row_extremes,
+    row_sum,
+    running_sum,
+    scatter_add,
+    softmax,
+    softmax_down,
+    transpose,
+    transposed_add,
+)
+from tilefuse.base.candidate import Rejected
+from tilefuse.codegen.compose import compose
+from tilefuse.codegen.kernel import Kernel
+from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.domain import find_domain
+from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200, DeviceSpec
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel to be run: a pattern, where its values lie, the device it is scheduled for, and a choice made by hand (None: its own)."""
+
+    name: str
+    pattern: Pattern
+    layouts: Layouts
+    device: DeviceSpec
+    wanted: Callable[[Domain], Choice] | None = None
+
+    @property
+    def checked(self) -> bool:
+        """Whether the kernel runs in checking mode, which takes gaps between a result's elements for elements not written."""
+        gaps = any(r in self.layouts and 1 + sum((e - 1) * s for e, s in zip(self.pattern.graph.type_of(r).shape, self.layouts[r], strict=True))
+                   != self.pattern.graph.type_of(r).num_elements for r in self.pattern.graph.results)
+        return self.device.kind == "cuda" and not gaps
+
+    @property
+    def group(self) -> str:
+        """Cases of one pattern are built together."""
+        return self.pattern.graph.name
+
+    def program(self) -> TileProgram:
+        """The tile program."""
+        domain = find_domain(self.pattern.graph, self.layouts)
+        assert isinstance(domain, Domain), domain
+        made = schedule_graph(self.pattern.graph, self.layouts, self.device, self.wanted(domain) if self.wanted else None)
+        assert not isinstance(made, Rejected), made.detail
+        return made
+
+    def kernel(self) -> Kernel:
+        """The kernel IR."""
+        return compose(self.program(), self.device)
+
+
+def rows(vector: int, threads: int, chunks: int, rows: int = 1, cluster: int = 1, split: int = 1, on_chip: bool = True, lanes: int = 1,
+         batch: int = 1, stages: int = 0, groups: int = 0) -> Callable[[Domain], Choice]:
+    """A row schedule with axes in the domain's order."""
+    return lambda d: Rows(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups)
+
+
+def columns(vector: int, threads_x: int, threads_y: int, chunks: int, split: int = 1, on_chip: bool = False, batch: int = 1) -> Callable[[Domain], Choice]:
+    """A column schedule with axes in the domain's order."""
+    return lambda d: Columns(d.kept, d.reduced, vector, threads_x, threads_y, chunks, split, on_chip, batch)
+
+
+def pointwise(vector: int, threads: int, steps: int, unrolled: bool) -> Callable[[Domain], Choice]:
+    """A flat walk in the domain's order."""
+    return lambda d: Pointwise(d.kept + d.reduced, vector, threads, steps, unrolled)
+
+
+def tiles(read_axis: str, write_axis: str, side: tuple[int, int], threads: int, widths: tuple[int, int]) -> Callable[[Domain], Choice]:
+    """A transposition by tiles."""
+    return lambda d: Transpose(d.kept + d.reduced, read_axis, write_axis, *side, threads, *widths)
+
+
+# Patterns at sizes that divide and sizes that do not; each is scheduled for both devices.
+CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
+    *((f"{r}x{n}-{t}", softmax(r, n, t), {}) for r, n, t in (
+        (1, 1, "f32"), (37, 5, "f32"), (6, 100, "bf16"), (5, 1023, "f32"), (5, 4096, "f16"), (6, 333, "f64"), (2, 20000, "f32"))),
+    *((f"{r}x{n}-{t}", layer_norm(r, n, t), {}) for r, n, t in ((9, 64, "f16"), (5, 768, "f32"), (3, 1001, "bf16"), (2, 65, "f64"), (2, 8192, "f16"))),
+    *((f"{n}x{c}x{h}x{w}-{t}", batch_norm(n, c, h, w, t), {}) for n, c, h, w, t in ((4, 8, 7, 7, "f32"), (8, 3, 16, 16, "f16"), (1, 5, 7, 1, "f32"))),
+    *((f"{r}x{n}-{t}", row_sum(r, n, t), {}) for r, n, t in ((7, 33, "f32"), (2, 20000, "bf16"), (5, 300, "i64"))),
+    *((f"{r}x{n}-{t}", row_extremes(r, n, t), {}) for r, n, t in ((5, 77, "f32"), (6, 3000, "f16"), (5, 130, "f64"), (3, 40, "i64"))),
+    *((f"{n}x{c}-{t}", column_sum(n, c, t), {}) for n, c, t in ((1000, 48, "f32"), (5, 7, "f32"), (700, 33, "f16"), (64, 10, "i64"))),
+    *((f"{n}x{c}", column_deviation(n, c), {}) for n, c in ((300, 20), (9, 64))),
+    *((f"{n}x{c}-{t}", softmax_down(n, c, t), {}) for n, c, t in ((50, 64, "f32"), (300, 33, "f32"), (700, 8, "bf16"))),
+    *((f"{r}x{n}-{t}", full_sum(r, n, t), {}) for r, n, t in ((300, 701, "f32"), (3, 5, "f32"), (1, 1, "f64"), (64, 64, "f16"))),
+    *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((10, 30, "f32"), (128, 192, "f16"), (200, 137, "f32"), (130, 128, "f64"))),
+    ("3x70x96", transposed_add(3, 70, 96), {}),
+    *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in ((5, 100, "f32"), (3, 5000, "f32"), (2, 77, "i64"), (4, 1, "f32"), (3, 640, "f16"))),
+    *((f"{r}x{n}-{t}", bias_gelu(r, n, t), {}) for r, n, t in ((33, 128, "f16"), (17, 33, "f16"), (5, 24, "f32"), (3, 40, "bf16"))),
+    *((f"{r}x{a}+{b}-{t}", concatenation(r, a, b, t), {}) for r, a, b, t in ((7, 8, 24, "f32"), (5, 3, 9, "f16"))),
+    ("2x3x8x8", max_pool(2, 3, 8, 8), {}),
+    ("1x2x10x14", max_pool(1, 2, 10, 14), {}),
+    ("50x64x33", embedding(50, 64, 33), {}),
+    ("50x7x5-f32", embedding(50, 7, 5, "f32"), {}),
+    ("50x64x33", scatter_add(50, 64, 33), {}),
+    ("9x5x40", scatter_add(9, 5, 40), {}),
+    # Strides: rows with gaps, column-major, one row seen by all, one element seen by all.
+    ("gaps", softmax(7, 96), {"x": (112, 1), "y": (100, 1)}),
+    ("column-major", softmax(24, 40), {"x": (1, 24)}),
+    ("same-row", softmax(6, 64), {"x": (0, 1)}),
+    ("one-bias", bias_gelu(9, 48), {"b": (0,), "x": (64, 1)}),
+    ("turned-bias", bias_gelu(12, 16), {"x": (1, 12), "t": (1, 12)}),
+    ("every-second", row_sum(5, 64), {"x": (128, 2)}),
+    ("column-major", column_sum(40, 24), {"x": (1, 40)}),
+    ("channels-last", batch_norm(3, 8, 4, 4), {"x": (128, 1, 32, 8), "y": (128, 1, 32, 8)}),
+    ("gaps", transpose(130, 140), {"x": (144, 1), "y": (133, 1)}),
+    ("gaps", running_sum(4, 200), {"x": (256, 1)}),
+    ("every-second", embedding(20, 16, 12), {"t": (32, 2), "ids": (3,)}),
+    ("channels-last", max_pool(2, 4, 6, 6), {"x": (144, 1, 24, 4), "y": (36, 1, 12, 4)}),
+)
+
+# Schedules made by hand, for the device: what its own choice reaches at larger sizes only, and corners of every parameter.
+BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
+    ("cluster2", softmax(5, 1000), rows(4, 64, 2, cluster=2, lanes=2)),
+    ("cluster4-odd", softmax(6, 1001), rows(1, 64, 4, cluster=4)),
+    ("cluster16", softmax(5, 2048, "f16"), rows(8, 32, 1, cluster=16, lanes=2)),
+    ("streamed", softmax(5, 1500), rows(4, 64, 6, on_chip=False, lanes=2, batch=4)),
+    ("part-warp", softmax(13, 24), rows(2, 4, 3, rows=32)),
+    ("rows-of-warps", softmax(5, 512), rows(4, 64, 2, rows=3)),
+    ("queue", softmax(7, 256), rows(4, 32, 2, stages=2, groups=3)),
+    ("queue-cluster", softmax(11, 1024), rows(4, 32, 4, cluster=2, stages=3, groups=2)),
+    ("cluster4", layer_norm(5, 1024), rows(4, 32, 2, cluster=4, lanes=2)),
+    ("cluster8-odd", layer_norm(3, 777), rows(1, 32, 4, cluster=8)),
+    ("streamed", layer_norm(4, 1200, "f16"), rows(8, 32, 5, on_chip=False, lanes=2, batch=4)),
+    ("queue", layer_norm(9, 512, "f16"), rows(8, 32, 2, stages=2, groups=4)),
+    ("queue-cluster", layer_norm(6, 512), rows(4, 32, 1, cluster=4, stages=4, groups=1)),
+    ("cluster2", batch_norm(4, 3, 8, 8), rows(4, 32, 1, cluster=2)),
+    ("queue-of-pieces", batch_norm(4, 7, 4, 4), rows(4, 32, 1, stages=2, groups=2)),
+    ("queue-of-pieces-cluster", batch_norm(4, 5, 8, 4), rows(4, 32, 1, cluster=2, stages=2, groups=2)),
+    ("streamed", batch_norm(4, 3, 7, 7), rows(1, 32, 7, on_chip=False, batch=2)),
+    ("split3", row_sum(2, 1000), rows(4, 32, 3, split=3, on_chip=False, lanes=4, batch=2)),
+    ("split8-wide", row_sum(1, 4096, "f16"), rows(8, 64, 1, split=8, on_chip=False, lanes=4, batch=4)),
+    ("split5", row_extremes(5, 1300), rows(2, 32, 5, split=5, on_chip=False, lanes=2, batch=4)),
+    ("cluster4", row_extremes(6, 800), rows(1, 64, 4, cluster=4)),
+    ("queue", row_extremes(5, 256), rows(4, 64, 1, stages=2, groups=2)),
+    ("split4", column_sum(300, 48), columns(4, 4, 8, 10, split=4, batch=4)),
+    ("split3-odd", column_sum(100, 7), columns(1, 4, 4, 9, split=3, batch=2)),
+    ("split4", column_deviation(200, 12), columns(4, 4, 4, 13, split=4, batch=4)),
+    ("one-thread-down", column_deviation(50, 40), columns(4, 8, 1, 50, batch=4)),
+    ("held", softmax_down(60, 40), columns(4, 4, 8, 8, on_chip=True, batch=8)),
+    ("streamed", softmax_down(60, 44), columns(2, 8, 4, 15, batch=4)),
+    ("split6", full_sum(30, 70), rows(4, 32, 3, split=6, on_chip=False, lanes=4, batch=2)),
+    ("small-tiles", transpose(33, 50), tiles("r0", "r1", (16, 8), 32, (1, 1))),
+    ("vectors", transpose(40, 48, "f16"), tiles("r0", "r1", (16, 16), 64, (8, 8))),
+    ("cluster2", running_sum(4, 300), rows(4, 32, 2, cluster=2)),
+    ("cluster4-odd", running_sum(3, 999), rows(1, 64, 4, cluster=4)),
+    ("rows-of-warps", running_sum(7, 64), rows(2, 32, 1, rows=4)),
+    ("part-warp", running_sum(9, 24), rows(2, 4, 3, rows=8)),
+    ("queue", running_sum(7, 256), rows(4, 32, 2, stages=2, groups=3)),
+    ("queue-cluster", running_sum(7, 512), rows(4, 64, 1, cluster=2, stages=3, groups=2)),
+    ("steps", bias_gelu(9, 72), pointwise(8, 32, 3, True)),
+    ("loop", bias_gelu(9, 71), pointwise(4, 32, 3, False)),
+)
+
+
+def all_cases() -> tuple[Case, ...]:
+    """Every case, those of one pattern together."""
+    made = [Case(f"{p.graph.name}-{name}-{device.name}", p, layouts, device) for name, p, layouts in CHOSEN for device in (H200, host_device())]
+    made += [Case(f"{p.graph.name}-{name}", p, {}, H200, wanted) for name, p, wanted in BY_HAND]
+    return tuple(sorted(made, key=lambda c: c.group))

@@ -1,0 +1,314 @@
+"""Small patterns as graphs, with inputs and the rounding bound of each result: what schedules and composers are tried on.
+
+Patterns without a bound must come out with equal bits: their inputs are small integers, or they only move and compare. Bounds are
+first order in the unit roundoff, for any order of summation (Higham 2002, chapters 3 and 4).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.ir.text import parse_graph
+
+Arrays = dict[str, np.ndarray]
+
+# Unit roundoff of each float; stored results of kernels whose results are all narrow may use the device's fast exponential.
+ROUNDOFF = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+SMALLEST = {"f64": 2.0**-1074, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}
+# An exponential, a reciprocal root or an error function is within this many roundoffs (CUDA C++ Programming Guide, table of
+# single-precision functions: at most 2 units in the last place, which is 4 roundoffs).
+FUNCTION_ROUNDOFFS = 4
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A graph, how its inputs are drawn, and the largest absolute error of every result (None: equal bits)."""
+
+    graph: Graph
+    fill: Callable[[np.random.Generator, str, tuple[int, ...]], np.ndarray]
+    bounds: Callable[[Arrays], list[np.ndarray]] | None = None
+
+    def inputs(self, rng: np.random.Generator) -> Arrays:
+        """Input arrays, in the inputs' dtypes."""
+        return {i.name: self.fill(rng, i.name, i.type.shape).astype(NUMPY_DTYPES[i.type.dtype.name]) for i in self.graph.inputs}
+
+
+def wide(text: str, dtype: str) -> str:
+    """The expression in the type that arithmetic on `dtype` happens in."""
+    return text if dtype in ("f32", "f64", "i64", "i32") else f"f32({text})"
+
+
+def narrow(text: str, dtype: str) -> str:
+    """The expression rounded to `dtype`."""
+    return text if dtype in ("f32", "f64", "i64", "i32") else f"{dtype}({text})"
+
+
+def computed(dtype: str) -> str:
+    """The type that arithmetic on `dtype` happens in."""
+    return dtype if dtype in ("f64", "i64", "i32") else "f32"
+
+
+def integers(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Integers from -4 to 4: sums of thousands are exact in f32."""
+    return rng.integers(-4, 5, shape)
+
+
+def smooth(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Normal variates with a mean."""
+    return rng.standard_normal(shape) + 0.5
+
+
+def special_rows(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Normal variates; where there are rows enough, one holds a NaN, one an infinity, one nothing but -infinity, one many ties."""
+    x = rng.standard_normal(shape)
+    if x.ndim == 2 and shape[0] >= 5 and shape[1] >= 2:
+        x[1, shape[1] // 2] = np.nan
+        x[2, shape[1] - 1] = np.inf
+        x[3] = -np.inf
+        x[4] = np.round(x[4])
+    return x
+
+
+def softmax(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Softmax along the rows: a maximum, a sum of exponentials, a quotient; two reductions, the second depends on the first."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @softmax(%x: {dtype}[{rows}, {length}]) -> ({dtype}[{rows}, {length}]) {{
+      %m: {acc}[{rows}] = reduce.max [i] over [k < {length}] {{ {wide("%x[i, k]", dtype)} }}
+      %e: {acc}[{rows}, {length}] = map [i, j] {{ exp(sub({wide("%x[i, j]", dtype)}, %m[i])) }}
+      %s: {acc}[{rows}] = reduce.sum [i] over [k < {length}] {{ %e[i, k] }}
+      %y: {dtype}[{rows}, {length}] = map [i, j] {{ {narrow("div(%e[i, j], %s[i])", dtype)} }}
+      return %y
+    }}""")
+    return Pattern(graph, special_rows, lambda arrays: [softmax_bound(arrays["x"], 1, dtype)])
+
+
+def softmax_down(length: int, columns: int, dtype: str = "f32") -> Pattern:
+    """Softmax along the first axis: reductions down the columns of memory."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @softmax_down(%x: {dtype}[{length}, {columns}]) -> ({dtype}[{length}, {columns}]) {{
+      %m: {acc}[{columns}] = reduce.max [i] over [k < {length}] {{ {wide("%x[k, i]", dtype)} }}
+      %e: {acc}[{length}, {columns}] = map [j, i] {{ exp(sub({wide("%x[j, i]", dtype)}, %m[i])) }}
+      %s: {acc}[{columns}] = reduce.sum [i] over [k < {length}] {{ %e[k, i] }}
+      %y: {dtype}[{length}, {columns}] = map [j, i] {{ {narrow("div(%e[j, i], %s[i])", dtype)} }}
+      return %y
+    }}""")
+    return Pattern(graph, smooth, lambda arrays: [softmax_bound(arrays["x"], 0, dtype)])
+
+
+def softmax_bound(x: np.ndarray, along: int, dtype: str) -> np.ndarray:
+    """Rounding of x - m is amplified by its size in the exponential; the sum of positive terms has relative error n u."""
+    x = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        off = x - x.max(along, keepdims=True)
+        e = np.exp(off)
+        y = e / e.sum(along, keepdims=True)
+        unit = ROUNDOFF[computed(dtype)]
+        relative = (x.shape[along] + 2 * np.max(np.where(np.isfinite(off), -off, 0), initial=0) + 4 * FUNCTION_ROUNDOFFS) * unit
+        return y * (relative + (ROUNDOFF[dtype] if dtype != computed(dtype) else 0)) + SMALLEST[dtype]
+
+
+def layer_norm(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Layer norm with weight and bias that also returns each row's mean and reciprocal deviation."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @layer_norm(%x: {dtype}[{rows}, {length}], %w: {dtype}[{length}], %b: {dtype}[{length}])
+                            -> ({dtype}[{rows}, {length}], {acc}[{rows}], {acc}[{rows}]) {{
+      %s: {acc}[{rows}] = reduce.sum [i] over [k < {length}] {{ {wide("%x[i, k]", dtype)} }}
+      %q: {acc}[{rows}] = reduce.m2 [i] over [k < {length}] {{ {wide("%x[i, k]", dtype)} }}
+      %mean: {acc}[{rows}] = map [i] {{ mul(%s[i], {1 / length}:{acc}) }}
+      %rstd: {acc}[{rows}] = map [i] {{ rsqrt(add(mul(%q[i], {1 / length}:{acc}), 0.00001:{acc})) }}
+      %y: {dtype}[{rows}, {length}] = map [i, j] {{ {narrow(f'''add(mul(mul(sub({wide("%x[i, j]", dtype)}, %mean[i]), %rstd[i]),
+        {wide("%w[j]", dtype)}), {wide("%b[j]", dtype)})''', dtype)} }}
+      return %y, %mean, %rstd
+    }}""")
+    return Pattern(graph, smooth, lambda arrays: layer_norm_bounds(arrays, dtype))
+
+
+def layer_norm_bounds(arrays: Arrays, dtype: str) -> list[np.ndarray]:
+    """Of y, the mean and the reciprocal deviation. The mean's error enters m2 only squared: n u relative is left of both."""
+    x, w, b = (arrays[n].astype(np.float64) for n in "xwb")
+    n, unit = x.shape[1], ROUNDOFF[computed(dtype)]
+    mean = x.mean(1, keepdims=True)
+    mean_error = (n + 2) * unit * np.abs(x).mean(1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(1, keepdims=True)
+    # Each deviation is off by the roundings of x, the mean and their difference.
+    deviation_error = mean_error + unit * (np.abs(x) + np.abs(mean))
+    variance_error = (n + 8) * unit * variance + 2 * np.mean(np.abs(x - mean) * deviation_error, 1,
+                                                             keepdims=True) + deviation_error.max(1, keepdims=True) ** 2
+    rstd = 1 / np.sqrt(variance + 1e-5)
+    rstd_error = rstd * (variance_error / (variance + 1e-5) / 2 + (FUNCTION_ROUNDOFFS + 4) * unit)
+    normal = (x - mean) * rstd
+    y_error = (deviation_error * rstd + np.abs(x - mean) * rstd_error + 4 * unit * np.abs(normal)) * np.abs(w) + 2 * unit * np.abs(b)
+    if dtype != computed(dtype):
+        y_error = y_error + ROUNDOFF[dtype] * (np.abs(normal * w + b) + y_error)
+    return [y_error, mean_error[:, 0], rstd_error[:, 0]]
+
+
+def batch_norm(n: int, c: int, h: int, w: int, dtype: str = "f32") -> Pattern:
+    """Batch norm's training form over NCHW with a rectifier: statistics over three axes, two of them contiguous."""
+    acc, count = computed(dtype), n * h * w
+    over = f"over [n < {n}, h < {h}, w < {w}]"
+    graph = parse_graph(f"""graph @batch_norm(%x: {dtype}[{n}, {c}, {h}, {w}], %g: {acc}[{c}]) -> ({dtype}[{n}, {c}, {h}, {w}], {acc}[{c}]) {{
+      %q: {acc}[{c}] = reduce.m2 [c] {over} {{ {wide("%x[n, c, h, w]", dtype)} }}
+      %s: {acc}[{c}] = reduce.sum [c] {over} {{ {wide("%x[n, c, h, w]", dtype)} }}
+      %rstd: {acc}[{c}] = map [i] {{ rsqrt(add(mul(%q[i], {1 / count}:{acc}), 0.00001:{acc})) }}
+      %y: {dtype}[{n}, {c}, {h}, {w}] = map [n, c, h, w] {{ {narrow(f'''maximum(mul(sub({wide("%x[n, c, h, w]", dtype)},
+        mul(%s[c], {1 / count}:{acc})), mul(%rstd[c], %g[c])), 0.0:{acc})''', dtype)} }}
+      return %y, %rstd
+    }}""")
+
+    def bounds(arrays: Arrays) -> list[np.ndarray]:
+        x = np.moveaxis(arrays["x"], 1, 0).reshape(c, count)
+        g = arrays["g"]
+        out = []
+        for row, gain in zip(x, g, strict=True):
+            out.append(layer_norm_bounds({"x": row[None], "w": np.full(count, gain), "b": np.zeros(count)}, dtype))
+        y = np.stack([o[0][0] for o in out]).reshape(c, n, h, w)
+        return [np.moveaxis(y, 0, 1), np.concatenate([o[2] for o in out])]
+
+    return Pattern(graph, smooth, bounds)
+
+
+def row_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Sums of rows. Exact: integers."""
+    return Pattern(parse_graph(f"""graph @row_sum(%x: {dtype}[{rows}, {length}]) -> ({computed(dtype)}[{rows}]) {{
+      %s: {computed(dtype)}[{rows}] = reduce.sum [i] over [k < {length}] {{ {wide("%x[i, k]", dtype)} }}
+      return %s
+    }}"""), integers)
+
+
+def row_extremes(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Maximum, minimum and both positions of each row, with NaNs, infinities and ties."""
+    acc = computed(dtype)
+    reductions = "\n".join(f"""%{name}: {result}[{rows}] = reduce.{name} [i] over [k < {length}] {{ {wide("%x[i, k]", dtype)} }}"""
+                           for name, result in (("max", acc), ("min", acc), ("argmax", "i64"), ("argmin", "i64")))
+    return Pattern(parse_graph(f"""graph @row_extremes(%x: {dtype}[{rows}, {length}]) -> ({acc}[{rows}], {acc}[{rows}], i64[{rows}], i64[{rows}]) {{
+      {reductions}
+      return %max, %min, %argmax, %argmin
+    }}"""), special_rows if dtype != "i64" else integers)
+
+
+def column_sum(length: int, columns: int, dtype: str = "f32") -> Pattern:
+    """Sums of columns. Exact: integers."""
+    return Pattern(parse_graph(f"""graph @column_sum(%x: {dtype}[{length}, {columns}]) -> ({computed(dtype)}[{columns}]) {{
+      %s: {computed(dtype)}[{columns}] = reduce.sum [i] over [k < {length}] {{ {wide("%x[k, i]", dtype)} }}
+      return %s
+    }}"""), integers)
+
+
+def column_deviation(length: int, columns: int) -> Pattern:
+    """Squared deviations of columns from their mean."""
+    graph = parse_graph(f"""graph @column_deviation(%x: f32[{length}, {columns}]) -> (f32[{columns}]) {{
+      %q: f32[{columns}] = reduce.m2 [i] over [k < {length}] {{ %x[k, i] }}
+      return %q
+    }}""")
+
+    def bounds(arrays: Arrays) -> list[np.ndarray]:
+        # Welford's update has error n u kappa, kappa^2 = sum x^2 / m2. Source: Chan and Lewis 1979, CACM 22(9).
+        x = arrays["x"].astype(np.float64)
+        m2 = ((x - x.mean(0)) ** 2).sum(0)
+        return [(length + 8) * ROUNDOFF["f32"] * np.sqrt(m2 * (x * x).sum(0))]
+
+    return Pattern(graph, smooth, bounds)
+
+
+def full_sum(rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """The sum of all elements and their largest position. Exact: integers."""
+    over = f"over [k < {rows}, l < {columns}]"
+    return Pattern(parse_graph(f"""graph @full_sum(%x: {dtype}[{rows}, {columns}]) -> ({computed(dtype)}[], i64[]) {{
+      %s: {computed(dtype)}[] = reduce.sum [] {over} {{ {wide("%x[k, l]", dtype)} }}
+      %at: i64[] = reduce.argmax [] {over} {{ {wide("%x[k, l]", dtype)} }}
+      return %s, %at
+    }}"""), integers)
+
+
+def transpose(rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """A matrix turned. Exact: nothing is computed."""
+    return Pattern(parse_graph(f"""graph @transpose(%x: {dtype}[{rows}, {columns}]) -> ({dtype}[{columns}, {rows}]) {{
+      %y: {dtype}[{columns}, {rows}] = map [i, j] {{ %x[j, i] }}
+      return %y
+    }}"""), integers)
+
+
+def transposed_add(batch: int, rows: int, columns: int) -> Pattern:
+    """Matrices turned and added to ones that are not: one operand passes through shared memory, the other does not."""
+    return Pattern(parse_graph(f"""graph @transposed_add(%x: f32[{batch}, {rows}, {columns}], %z: f32[{batch}, {columns}, {rows}])
+                                   -> (f32[{batch}, {columns}, {rows}]) {{
+      %y: f32[{batch}, {columns}, {rows}] = map [b, i, j] {{ add(%x[b, j, i], %z[b, i, j]) }}
+      return %y
+    }}"""), integers)
+
+
+def running_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Prefix sums of rows. Exact: integers."""
+    acc = computed(dtype)
+    return Pattern(parse_graph(f"""graph @running_sum(%x: {dtype}[{rows}, {length}]) -> ({acc}[{rows}, {length}]) {{
+      %y: {acc}[{rows}, {length}] = scan.sum [i, j] along j {{ {wide("%x[i, j]", dtype)} }}
+      return %y
+    }}"""), integers)
+
+
+def bias_gelu(rows: int, columns: int, dtype: str = "f16") -> Pattern:
+    """x + b through the exact GELU; two results, the sum and the activation."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @bias_gelu(%x: {dtype}[{rows}, {columns}], %b: {dtype}[{columns}])
+                            -> ({dtype}[{rows}, {columns}], {acc}[{rows}, {columns}]) {{
+      %t: {acc}[{rows}, {columns}] = map [i, j] {{ add({wide("%x[i, j]", dtype)}, {wide("%b[j]", dtype)}) }}
+      %y: {dtype}[{rows}, {columns}] = map [i, j] {{ {narrow(f'''mul(mul(0.5:{acc}, %t[i, j]),
+        add(1.0:{acc}, erf(mul(%t[i, j], {0.5**0.5}:{acc}))))''', dtype)} }}
+      return %y, %t
+    }}""")
+
+    def bounds(arrays: Arrays) -> list[np.ndarray]:
+        unit = ROUNDOFF[acc]
+        t = arrays["x"].astype(np.float64) + arrays["b"].astype(np.float64)
+        # erf has slope at most 1.13 and 1 + erf lies in [0, 2]; storing rounds once more.
+        y = np.abs(t) * (0.6 * 2 * np.abs(t) + 2 * FUNCTION_ROUNDOFFS + 4) * unit + 2 * unit * np.abs(t)
+        return [y + (ROUNDOFF[dtype] * np.abs(t) + SMALLEST[dtype] if dtype != acc else 0), unit * np.abs(t)]
+
+    return Pattern(graph, smooth, bounds)
+
+
+def concatenation(rows: int, left: int, right: int, dtype: str = "f32") -> Pattern:
+    """Two matrices side by side, each padded read behind a guard. Exact: nothing is computed."""
+    whole = left + right
+    return Pattern(parse_graph(f"""graph @concatenation(%x: {dtype}[{rows}, {left}], %z: {dtype}[{rows}, {right}]) -> ({dtype}[{rows}, {whole}]) {{
+      %y: {dtype}[{rows}, {whole}] = map [i, j] {{ guard(0 <= j < {left} ? %x[i, j] : %z[i, j + {-left}]) }}
+      return %y
+    }}"""), integers)
+
+
+def max_pool(n: int, c: int, h: int, w: int) -> Pattern:
+    """Windows of 3 by 3, two apart, one of padding. Exact: nothing is computed."""
+    rows, columns = "2*h + p + -1", "2*w + q + -1"
+    return Pattern(parse_graph(f"""graph @max_pool(%x: f32[{n}, {c}, {h}, {w}]) -> (f32[{n}, {c}, {h // 2}, {w // 2}]) {{
+      %y: f32[{n}, {c}, {h // 2}, {w // 2}] = reduce.max [n, c, h, w] over [p < 3, q < 3] {{
+        guard(0 <= {rows} < {h}, 0 <= {columns} < {w} ? %x[n, c, {rows}, {columns}] : -inf:f32) }}
+      return %y
+    }}"""), smooth)
+
+
+def embedding(words: int, length: int, count: int, dtype: str = "f16") -> Pattern:
+    """Rows of a table by number; numbers out of range are clamped. Exact: nothing is computed."""
+    def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(-2, words + 2, shape) if name == "ids" else smooth(rng, name, shape)
+
+    return Pattern(parse_graph(f"""graph @embedding(%t: {dtype}[{words}, {length}], %ids: i64[{count}]) -> ({dtype}[{count}, {length}]) {{
+      %y: {dtype}[{count}, {length}] = gather [i, j] {{ lookup(%t, %ids[i], index(j)) }}
+      return %y
+    }}"""), fill)
+
+
+def scatter_add(words: int, length: int, count: int) -> Pattern:
+    """Rows added to those of a table by number; numbers out of range are dropped. Exact: integers."""
+    def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(-1, words + 1, shape) if name == "ids" else integers(rng, name, shape)
+
+    return Pattern(parse_graph(f"""graph @scatter_add(%t: f32[{words}, {length}], %ids: i64[{count}], %g: f32[{count}, {length}])
+                                   -> (f32[{words}, {length}]) {{
+      %y: f32[{words}, {length}] = scatter.sum over [i < {count}, j < {length}] into %t at [%ids[i], index(j)] {{ %g[i, j] }}
+      return %y
+    }}"""), fill)

@@ -1,0 +1,120 @@
+"""Composed kernels compute what their graphs mean: those for the device in checking mode, those for the host as users run them."""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.codegen.composed_cases import Case, all_cases
+from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
+from tilefuse.codegen.kernel import Buffer, Kernel
+from tilefuse.ir.affine import row_major_strides
+from tilefuse.ir.interpret import interpret
+
+CASES = {c.name: c for c in all_cases()}
+# Compiling is most of the time; checked kernels are ten times as long.
+CHECKED_FLAGS = tuple("-O0" if f == "-O2" else f for f in FLAGS)
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+Built = dict[str, tuple[Kernel, ctypes.CDLL, int]]
+
+
+def build_group(cases: list[Case], folder: Path) -> Built:
+    """The kernels of one pattern in one shared object: (kernel, library, its number in it) by case."""
+    kernels = [(c.kernel(), c.checked) for c in cases]
+    library = build_together(kernels, folder, CHECKED_FLAGS if cases[0].checked else FLAGS)
+    return {c.name: (kernel, library, n) for n, (c, (kernel, _)) in enumerate(zip(cases, kernels, strict=True))}
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, bool], Future[Built]]]:
+    """Every pattern that some selected test needs, being built in the background, by its name and whether it is checked."""
+    folder = tmp_path_factory.mktemp("composed")
+    names = {item.callspec.params["name"] for item in request.session.items if item.module is request.module and hasattr(item, "callspec")}  # type: ignore[attr-defined]
+    groups: dict[tuple[str, bool], list[Case]] = {}
+    for name, case in CASES.items():
+        if name in names:
+            groups.setdefault((case.group, case.checked), []).append(case)
+    with ThreadPoolExecutor(2) as pool:
+        yield {group: pool.submit(build_group, cases, folder) for group, cases in groups.items()}
+
+
+def seen(memory: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> np.ndarray:
+    """The value that lies in a buffer with these element strides."""
+    found = strides or row_major_strides(shape)
+    return np.lib.stride_tricks.as_strided(memory, shape, tuple(s * memory.itemsize for s in found))
+
+
+def laid_out(case: Case, kernel: Kernel, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(buffers by name, the values that lie in them by value name). What lies between the elements is NaN or -1."""
+    drawn = case.pattern.inputs(rng)
+    values, buffers = {}, {}
+    for name, value in drawn.items():
+        strides = case.layouts.get(name)
+        size = 1 + sum((e - 1) * s for e, s in zip(value.shape, strides or row_major_strides(value.shape), strict=True))
+        memory = np.full(size, np.nan if value.dtype.kind not in "iu" else -1).astype(value.dtype)
+        seen(memory, value.shape, strides)[...] = value
+        values[name] = seen(memory, value.shape, strides)
+        for b in kernel.parameters:
+            if b.origin == name or b.role == "inout" and name in case.pattern.graph.node_by_name[b.origin].operands:
+                buffers[b.name] = memory.copy()
+    return buffers, values
+
+
+def buffer_of(kernel: Kernel, value: str) -> Buffer:
+    """The parameter that holds a value."""
+    return next(b for b in kernel.parameters if b.origin == value)
+
+
+def assert_within(got: np.ndarray, wanted: np.ndarray, bound: np.ndarray | None, what: str) -> None:
+    """Infinities and NaNs at the same places, and everything else within its bound."""
+    if bound is None:
+        np.testing.assert_array_equal(got, wanted, err_msg=what)
+        return
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    ordinary = np.isfinite(b)
+    np.testing.assert_array_equal(np.where(ordinary, 0, a), np.where(ordinary, 0, b), err_msg=what)
+    # The reference itself is rounded within half the bound.
+    limit = np.broadcast_to(2 * bound, b.shape)
+    excess = np.where(ordinary, np.abs(a - b) - limit, 0)
+    worst = np.unravel_index(np.argmax(np.nan_to_num(excess, nan=np.inf)), excess.shape) if excess.size else ()
+    assert not (~(excess <= 0)).any(), f"{what} at {worst}: {a[worst]} instead of {b[worst]}, allowed {limit[worst]}"
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_composed_kernel_computes_its_graph(name: str, built: dict[tuple[str, bool], Future[Built]], seed: int = 3) -> None:
+    """No finding of the checking mode, every result within its rounding bound, nothing written between a result's elements."""
+    case = CASES[name]
+    graph = case.pattern.graph
+    kernel, library, number = built[case.group, case.checked].result()[name]
+    buffers, values = laid_out(case, kernel, np.random.default_rng(seed))
+    with np.errstate(all="ignore"):
+        wanted = interpret(graph, values)
+        bounds = case.pattern.bounds(values) if case.pattern.bounds else [None] * len(wanted)
+    memory, status, report = call(getattr(library, f"{kernel.name}_{number}"), kernel, buffers)
+    assert status == 0, report
+    for result, value, bound in zip(graph.results, wanted, bounds, strict=True):
+        written = memory[buffer_of(kernel, result).name]
+        assert_within(seen(written, value.shape, case.layouts.get(result)), value, bound, f"{name} %{result}, seed {seed}, {case.program().notation}")
+        if case.layouts.get(result):
+            untouched = np.ones(written.shape, bool)
+            seen(untouched, value.shape, case.layouts.get(result))[...] = False
+            assert (written[untouched].view(np.uint8) == 0xEE).all(), f"%{result} is written between its elements"
+    for b in kernel.parameters:
+        if b.role == "counter":
+            assert not memory[b.name].any(), "a counter is not zero again"
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(CASES) if CASES[n].wanted is not None])
+def test_schedules_by_hand_are_what_they_say(name: str) -> None:
+    """Clusters and splits of a schedule made by hand reach the launch."""
+    program = CASES[name].program()
+    choice = program.choice
+    cluster, split = getattr(choice, "cluster", 1), getattr(choice, "split", 1)
+    assert program.launch.cluster == cluster
+    assert program.launch.num_blocks >= cluster * split
+    assert program.launch.num_blocks % (cluster * split) == 0
