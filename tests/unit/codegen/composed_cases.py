@@ -50,8 +50,8 @@ class Case:
     @property
     def checked(self) -> bool:
         """Whether the kernel runs in checking mode, which takes gaps between a result's elements for elements not written."""
-        gaps = any(r in self.layouts and 1 + sum((e - 1) * s for e, s in zip(self.pattern.graph.type_of(r).shape, self.layouts[r], strict=True))
-                   != self.pattern.graph.type_of(r).num_elements for r in self.pattern.graph.results)
+        types = {r: self.pattern.graph.type_of(r) for r in self.pattern.graph.results if r in self.layouts}
+        gaps = any(1 + sum((e - 1) * s for e, s in zip(t.shape, self.layouts[r], strict=True)) != t.num_elements for r, t in types.items())
         return self.device.kind == "cuda" and not gaps
 
     @property
@@ -78,7 +78,8 @@ def rows(vector: int, threads: int, chunks: int, rows: int = 1, cluster: int = 1
     return lambda d: Rows(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups)
 
 
-def columns(vector: int, threads_x: int, threads_y: int, chunks: int, split: int = 1, on_chip: bool = False, batch: int = 1) -> Callable[[Domain], Choice]:
+def columns(vector: int, threads_x: int, threads_y: int, chunks: int, split: int = 1, on_chip: bool = False,
+            batch: int = 1) -> Callable[[Domain], Choice]:
     """A column schedule with axes in the domain's order."""
     return lambda d: Columns(d.kept, d.reduced, vector, threads_x, threads_y, chunks, split, on_chip, batch)
 
@@ -97,8 +98,10 @@ def tiles(read_axis: str, write_axis: str, side: tuple[int, int], threads: int, 
 CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}-{t}", softmax(r, n, t), {}) for r, n, t in (
         (1, 1, "f32"), (37, 5, "f32"), (6, 100, "bf16"), (5, 1023, "f32"), (5, 4096, "f16"), (6, 333, "f64"), (2, 20000, "f32"))),
-    *((f"{r}x{n}-{t}", layer_norm(r, n, t), {}) for r, n, t in ((9, 64, "f16"), (5, 768, "f32"), (3, 1001, "bf16"), (2, 65, "f64"), (2, 8192, "f16"))),
-    *((f"{n}x{c}x{h}x{w}-{t}", batch_norm(n, c, h, w, t), {}) for n, c, h, w, t in ((4, 8, 7, 7, "f32"), (8, 3, 16, 16, "f16"), (1, 5, 7, 1, "f32"))),
+    *((f"{r}x{n}-{t}", layer_norm(r, n, t), {}) for r, n, t in (
+        (9, 64, "f16"), (5, 768, "f32"), (3, 1001, "bf16"), (2, 65, "f64"), (2, 8192, "f16"))),
+    *((f"{n}x{c}x{h}x{w}-{t}", batch_norm(n, c, h, w, t), {}) for n, c, h, w, t in (
+        (4, 8, 7, 7, "f32"), (8, 3, 16, 16, "f16"), (1, 5, 7, 1, "f32"))),
     *((f"{r}x{n}-{t}", row_sum(r, n, t), {}) for r, n, t in ((7, 33, "f32"), (2, 20000, "bf16"), (5, 300, "i64"))),
     *((f"{r}x{n}-{t}", row_extremes(r, n, t), {}) for r, n, t in ((5, 77, "f32"), (6, 3000, "f16"), (5, 130, "f64"), (3, 40, "i64"))),
     *((f"{n}x{c}-{t}", column_sum(n, c, t), {}) for n, c, t in ((1000, 48, "f32"), (5, 7, "f32"), (700, 33, "f16"), (64, 10, "i64"))),
@@ -107,7 +110,8 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}-{t}", full_sum(r, n, t), {}) for r, n, t in ((300, 701, "f32"), (3, 5, "f32"), (1, 1, "f64"), (64, 64, "f16"))),
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((10, 30, "f32"), (128, 192, "f16"), (200, 137, "f32"), (130, 128, "f64"))),
     ("3x70x96", transposed_add(3, 70, 96), {}),
-    *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in ((5, 100, "f32"), (3, 5000, "f32"), (2, 77, "i64"), (4, 1, "f32"), (3, 640, "f16"))),
+    *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in (
+        (5, 100, "f32"), (3, 5000, "f32"), (2, 77, "i64"), (4, 1, "f32"), (3, 640, "f16"))),
     *((f"{r}x{n}-{t}", bias_gelu(r, n, t), {}) for r, n, t in ((33, 128, "f16"), (17, 33, "f16"), (5, 24, "f32"), (3, 40, "bf16"))),
     *((f"{r}x{a}+{b}-{t}", concatenation(r, a, b, t), {}) for r, a, b, t in ((7, 8, 24, "f32"), (5, 3, 9, "f16"))),
     ("2x3x8x8", max_pool(2, 3, 8, 8), {}),
@@ -177,6 +181,7 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
 
 def all_cases() -> tuple[Case, ...]:
     """Every case, those of one pattern together."""
-    made = [Case(f"{p.graph.name}-{name}-{device.name}", p, layouts, device) for name, p, layouts in CHOSEN for device in (H200, host_device())]
+    made = [Case(f"{p.graph.name}-{name}-{device.name}", p, layouts, device)
+            for name, p, layouts in CHOSEN for device in (H200, host_device())]
     made += [Case(f"{p.graph.name}-{name}", p, {}, H200, wanted) for name, p, wanted in BY_HAND]
     return tuple(sorted(made, key=lambda c: c.group))
