@@ -6,7 +6,7 @@ their first use, values shared between users held in registers, barriers where a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -197,8 +197,11 @@ class KernelWriter:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def write_lanes(self, outputs: list[tuple[str, int, Affine]], width: int, held: list[Held], chunk: Affine,
-                    lane_env: dict[str, Affine], lane: str) -> None:
-        """Computes `width` lanes of the outputs at the current point and stores them, as vectors where memory allows."""
+                    lane_env: dict[str, Affine], lane: str, also: Callable[[Affine], None] | None = None) -> None:
+        """Computes `width` lanes of the outputs at the current point and stores them, as vectors where memory allows.
+
+        `also` emits what else each lane computes.
+        """
         e = self.emitter
         plans: list[tuple[str, int, Affine, str | None]] = []
         for name, key, offset in outputs:
@@ -210,6 +213,8 @@ class KernelWriter:
             plans.append((name, key, at, array))
         with self.lanes(width, lane_env, lane) as v:
             self.bind(held, chunk, v)
+            if also is not None:
+                also(v)
             for name, key, at, array in plans:
                 value = e.value(key)
                 if array is not None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import (
@@ -50,6 +50,7 @@ class RowState:
     tail: int
     share: int             # vectors from one block of a row to the next
     held: list[Held]
+    carried: dict[int, Reg] = field(default_factory=dict)  # sums down the columns: arrays over the thread's elements
     parity: Affine = number(0)  # pipelined: which copy of the exchange slots this turn uses
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 
@@ -57,7 +58,7 @@ class RowState:
 def compose_rows(writer: KernelWriter, choice: Rows) -> None:
     """Writes the kernel: loads, one stage after another, then the elements that depend on the reductions."""
     state = _start(writer, choice)
-    if not choice.stages:
+    if not choice.groups:
         _compose_row(state)
         return
     from tilefuse.codegen.compose_fetch import compose_turns
@@ -74,10 +75,10 @@ def _compose_row(state: RowState) -> None:
     kept_axes = frozenset(domain.kept)
     row_keys = [key for _, key, offset in domain.outputs if not offset.axes() & set(domain.reduced) and not _varies(writer, key)]
     row_outputs = [(n, k, o) for n, k, o in domain.outputs if k in row_keys]
-    full_outputs = [o for o in domain.outputs if o[1] not in row_keys]
+    full_outputs = [o for o in domain.outputs if o[1] not in row_keys and not domain.instances[o[1]].carried]
     if choice.on_chip and not choice.stages:
         _load_all(state)
-    if choice.cluster > 1 and not choice.stages:
+    if choice.cluster > 1 and not choice.groups:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster"))
     for stage in range(max(depth.values(), default=-1) + 1):
         group = [domain.instances[k] for k in depth if depth[k] == stage]
@@ -92,14 +93,32 @@ def _compose_row(state: RowState) -> None:
             compose_scans(state, scans)
     if choice.split > 1:
         return _finish_split(state, row_outputs)
-    if full_outputs:
-        e.hoist([k for _, k, _ in full_outputs], kept_axes)
-        names = ", ".join("%" + n for n, _, _ in full_outputs)
-        e.emit(Comment(f"{names}: registers -> global memory"))
-        for chunk, lane_env, width, held in _walk(state, [domain.instances[k].body
-                                                          for k in _needed(state, [k for _, k, _ in full_outputs])], bounded_rows=True):
-            writer.write_lanes(full_outputs, width, held, chunk, lane_env, state.lane)
+    if full_outputs or state.carried:
+        _write_elements(state, full_outputs, kept_axes)
     _write_rows(state, row_outputs)
+
+
+def _write_elements(state: RowState, outputs: list[tuple[str, int, Affine]], kept_axes: frozenset[str]) -> None:
+    """The last walk over the row: elements that depend on the reductions are stored, carried sums take their terms."""
+    w = state.writer
+    e, domain = w.emitter, w.domain
+    carried = [domain.instances[k] for k in state.carried]
+    keys = [k for _, k, _ in outputs]
+    e.hoist([*keys, *(u for i in carried for u in i.uses)], kept_axes)
+    told = ([f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory"] if outputs else []) + [
+        f"%{i.node.name}: carried down the columns" for i in carried]
+    e.emit(Comment("; ".join(told)))
+    needed = _needed(state, [*keys, *(u for i in carried for u in i.uses)])
+    bodies = [domain.instances[k].body for k in needed] + [i.body for i in carried]
+    for chunk, lane_env, width, held in _walk(state, bodies, bounded_rows=True):
+        here = chunk * state.choice.vector
+
+        def carry(v: Affine, here: Affine = here) -> None:
+            for i in carried:
+                part = state.carried[i.key]
+                e.accumulate(i, [Reg(part.name, part.dtype, here + v)])
+
+        w.write_lanes(outputs, width, held, chunk, lane_env, state.lane, carry if carried else None)
 
 
 def _varies(writer: KernelWriter, key: int) -> bool:
@@ -125,7 +144,7 @@ def _start(writer: KernelWriter, choice: Rows) -> RowState:
         part = e.let("part", block % choice.split, choice.split)
     length = domain.num_reduced
     vectors, tail = length // choice.vector, length % choice.vector
-    if choice.stages:
+    if choice.groups:
         share = vectors // choice.cluster
         return RowState(writer, choice, e.fresh("lane_"), place, row_of_block, groups, [], {}, rank, part, vectors, tail, share, [])
     wanted = groups * choice.rows + row_of_block
@@ -150,7 +169,7 @@ def vector_at(state: RowState, chunk: Affine) -> Affine:
 
 def in_row(state: RowState, chunk: Affine, vector: Affine) -> list[Bound]:
     """Hold where this thread's `chunk` is a vector of the row, and of this block's share."""
-    if state.choice.stages:
+    if state.choice.groups:
         return [Bound(chunk * state.choice.threads + state.place, 0, state.share)]
     return [Bound(vector, 0, state.vectors)]
 
@@ -320,7 +339,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
     room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
-    if c.stages:
+    if c.groups:
         # One block a multiprocessor: three quarters of its registers may hold the row.
         registers = min(w.device.max_registers_per_thread, w.device.registers_per_multiprocessor // (c.threads * c.rows))
         room = registers * 3 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
@@ -432,7 +451,7 @@ def _combine_threads(state: RowState, group: list[Instance], parts: dict[int, li
         else:
             _split_partials(state, group, parts)
         return
-    copies = 2 if c.stages else 1
+    copies = 2 if c.groups else 1
     buffers = {i.key: [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows * copies) for p in parts[i.key]] for i in group}
     warp = e.let("warp", state.place // 32, max(warps, 1))
     own = slot_base(state, slots) + state.rank * max(warps, 1) + warp
@@ -463,13 +482,13 @@ def cluster_exchange(state: RowState, dtypes: list[DType], slots: int) -> Barrie
         return Barrier("cluster")
     w = state.writer
     w.num_barriers += 1
-    phase = state.parity if state.choice.stages else number(0)
+    phase = state.parity if state.choice.groups else number(0)
     return Barrier("cluster", number(w.num_barriers - 1), phase, slots * sum(t.itemsize for t in dtypes))
 
 
 def slot_base(state: RowState, slots: int) -> Affine:
     """First exchange slot of this row. Turns alternate between two copies: a slow thread may still read those of the last turn."""
-    return state.row_of_block * slots + state.parity * slots
+    return state.row_of_block * slots + state.parity * (slots * state.choice.rows)
 
 
 def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:

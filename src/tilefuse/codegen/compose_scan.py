@@ -50,7 +50,7 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     _scan_warp(state, i, totals, identity, lane_of_warp)
     warps = max(c.threads // 32, 1)
     slots = c.chunks * warps
-    shared = w.shared(i.node.name + "_warps", dtype, slots * c.rows * (2 if c.stages else 1))
+    shared = w.shared(i.node.name + "_warps", dtype, slots * c.rows * (2 if c.groups else 1))
     base = slot_base(state, slots)
     warp = e.let("warp", state.place // 32, warps)
     last = Reg(e.fresh("warp_total"), dtype)
@@ -107,7 +107,7 @@ def _before_this_block(state: RowState, i: Instance, shared: str, base: Affine, 
     w, c = state.writer, state.choice
     e = w.emitter
     dtype = offset.dtype
-    told = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.stages else 1))
+    told = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.groups else 1))
     first = state.parity * c.cluster
     total = Reg(e.fresh("block_total"), dtype)
     exchange = cluster_exchange(state, [dtype], c.cluster)

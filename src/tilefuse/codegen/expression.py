@@ -14,7 +14,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Kernel, KExpr, Load, Reg
 from tilefuse.codegen.writer import identifier
 from tilefuse.ir import ops
-from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render
+from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render, simplify
 from tilefuse.ir.dtype import DTYPES, I64, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index
 
@@ -191,6 +191,8 @@ class ExpressionPrinter:
     def _call(self, e: Call) -> tuple[str, DType]:
         typed = [self.typed(a) for a in e.args]  # type: ignore[arg-type]
         texts = [text for text, _ in typed]
+        if e.fn.startswith("random_") and isinstance(e.args[1], Index):
+            texts[1] = self._counter(e.args[1].affine)
         dtype = typed[1][1] if e.fn == "select" else typed[0][1]
         if e.fn in DTYPES:
             return ops.conversion_text(dtype, DTYPES[e.fn]).format(*texts), DTYPES[e.fn]
@@ -199,6 +201,13 @@ class ExpressionPrinter:
             return ops.NARROW_CUDA[e.fn].format(*texts), dtype
         by_dtype = op.cuda if self.target == "cuda" else op.host
         return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
+
+    def _counter(self, counter: Affine) -> str:
+        """The two arguments of a random function: which block of four numbers, and the place in it. Divided here and not in the
+        generated code, where compilers would not see that the lanes of a vector share a block."""
+        block, place = (simplify(e, self.scope.extents) for e in (counter // 4, counter % 4))
+        unsigned = self.scope.index_bits == 32 and self.scope.at_least(counter, 0)
+        return f"({'unsigned int' if unsigned else 'long long'})({self.scope.text(block)}), {self.scope.text(place)}"
 
     def address(self, index: Affine, dynamic: tuple[tuple[KExpr, int], ...]) -> str:
         """C++ text of an element offset: the affine part and the data-dependent parts."""

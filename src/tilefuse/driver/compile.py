@@ -23,6 +23,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
+from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.pattern import Plan
@@ -98,7 +99,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.dump("1_passed.txt", print_graph(graph))
     given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
     with now.span("layouts"):
-        graph = with_packed_weights(graph, given, device, options)
+        graph = with_packed_weights(split_cross_reductions(graph, device) if options.fuse else graph, given, device, options)
         layouts = plan_layouts(graph, given, result_layouts or {}, device, options, _library_layout(graph, device))
     with now.span("plan") as facts:
         plan = plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts)

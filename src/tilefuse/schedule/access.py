@@ -53,8 +53,9 @@ def accesses(domain: Domain) -> list[Access]:
         for t, _, _ in domain.scatter[2]:
             visit(t, False)
     for name, key, offset in domain.outputs:
-        dtype = domain.instances[key].node.type.dtype
-        points = prod(domain.extents[a] for a in offset.axes())
+        node = domain.instances[key].node
+        dtype = node.type.dtype
+        points = node.type.num_elements if domain.instances[key].carried else prod(domain.extents[a] for a in offset.axes())
         found.setdefault(Access(name, dtype.itemsize, offset, False, False, True, points))
     return list(found)
 

@@ -10,6 +10,7 @@ from typing import Union
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, accesses, by_memory_order, contiguous_axes, stride_of, widest_vector
+from tilefuse.schedule.carried import row_threads
 from tilefuse.schedule.resolved import Domain, Touch, direct_touches
 from tilefuse.target.device import DeviceSpec
 
@@ -48,7 +49,8 @@ class Rows:
     """Reduced axes run along memory: `threads` lanes a row, `rows` rows a block, `cluster` blocks a row, `split` blocks a row
     that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
     `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or
-    clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
+    clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it. `span` > 0: groups of that many
+    consecutive rows instead, `rows` at a time, with sums carried down the columns.
     """
 
     kept_order: tuple[str, ...]
@@ -64,6 +66,7 @@ class Rows:
     batch: int = 1
     stages: int = 0
     groups: int = 0
+    span: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ def choose(domain: Domain, device: DeviceSpec) -> Choice | Rejected:
     shared = [i for i in domain.instances if i.shared]
     if domain.scatter is not None or not shared:
         return _pointwise_or_transpose(domain, device, found)
+    if any(i.carried for i in shared):
+        return _rows_with_carried(domain, device, found)
     weights = contiguous_axes(found, domain.kept + domain.reduced, domain.extents)
     along_kept = max((weights[a] for a in domain.kept), default=0)
     along_reduced = max((weights[a] for a in domain.reduced), default=0)
@@ -185,7 +190,7 @@ def stages(domain: Domain) -> dict[int, int]:
     below: dict[int, int] = {}
     for instance in domain.instances:
         needed = max((below[u] for u in instance.uses), default=0)
-        if instance.shared:
+        if instance.shared and not instance.carried:
             depth[instance.key] = needed
             below[instance.key] = needed + 1
         else:
@@ -299,6 +304,36 @@ def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, .
     while rows * threads > 32 and count // rows < device.num_multiprocessors * 2:
         rows //= 2
     return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
+
+
+def _rows_with_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+    """A persistent grid over groups of consecutive rows; sums down the columns stay in registers until a group ends."""
+    kept = domain.kept
+    reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    carried = [i for i in domain.instances if i.carried]
+    spans = {i.node.over[0][1] for i in carried}
+    last = [a for a in reduced if domain.extents[a] > 1][-1:]
+    length = domain.num_reduced
+    threads, rows, cluster = row_threads(length)
+    width = widest_vector(found, tuple(last), domain.extents, length, _vector_limit(found, device))
+    vectors = -(-length // width)
+    chunks = -(-vectors // (threads * cluster))
+    kept_bytes = max(_kept_bytes(domain, found), 1)
+    if device.kind != "cuda" or len(spans) != 1 or domain.has_scan or cluster > device.max_cluster_blocks or vectors % cluster:
+        return Rejected(Reason.REDUCTION_MISMATCH, "sums down the columns do not fit this kernel's walk over rows")
+    bytes_per_thread = chunks * width * (kept_bytes + 4 * len(carried))
+    if bytes_per_thread > 3 * KEPT_BYTES_PER_THREAD:
+        return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums and {kept_bytes} bytes an element need {bytes_per_thread} bytes a thread")
+    share_bytes = vectors // cluster * width * kept_bytes * rows
+    fetched = fetched_touches(domain)
+    fits = (fetched and all(t.dtype.itemsize * width >= 16 for t in fetched)
+            and all(copies_of(t, domain, kept, reduced, vectors // cluster * width) for t in fetched))
+    scratch = rows * length * 4 if rows > 1 else 0
+    stages = min(4, (device.shared_bytes_per_block // 2 - 8192 - scratch) // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    if stages < 2 and fits and device.arch.startswith("sm_9"):
+        stages = min(3, (device.shared_bytes_per_block - 8192 - scratch) // share_bytes)
+    return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, True, min(width, 2), 1, stages if stages >= 2 else 0,
+                carried[0].node.type.shape[0], next(iter(spans)))
 
 
 # Bytes of one row share that a block keeps on its way: three of them fill shared memory.

@@ -12,9 +12,22 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.ir.affine import Affine, axis, delinearise, linearise, row_major_strides, simplify, substitute
+from tilefuse.ir.affine import (
+    Affine,
+    Extents,
+    axis,
+    bounds,
+    delinearise,
+    floordiv,
+    linearise,
+    mod,
+    row_major_strides,
+    simplify,
+    substitute,
+)
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, walk
+from tilefuse.schedule.carried import carried_span, num_rows
 from tilefuse.schedule.resolved import (
     Coordinate,
     Domain,
@@ -25,7 +38,6 @@ from tilefuse.schedule.resolved import (
     coordinate_kept,
     resolved_walk,
 )
-from tilefuse.schedule.carried import carried_span, num_rows
 from tilefuse.schedule.tile import Layouts
 
 # A reduction over at most this many elements may be a loop in one thread; longer ones are shared by threads.
@@ -60,6 +72,8 @@ def is_serial_reduction(node: Node) -> bool:
     if node.category != "reduce":
         return False
     size = prod(extent for _, extent in node.over)
+    if carried_span(node):
+        return False
     if size <= 4:
         return True
     over = {name for name, _ in node.over}
@@ -72,10 +86,10 @@ def is_serial_reduction(node: Node) -> bool:
                 windowed = True
     if windowed and size <= 4096:
         return True
-    return size <= SERIAL_REDUCTION_LIMIT and prod(node.type.shape) >= 4096 * 8 and not _over_is_contiguous(node)
+    return size <= SERIAL_REDUCTION_LIMIT and prod(node.type.shape) >= 4096 * 8 and not over_is_contiguous(node)
 
 
-def _over_is_contiguous(node: Node) -> bool:
+def over_is_contiguous(node: Node) -> bool:
     """Whether some read of the body runs along memory with a reduced axis in its last subscript."""
     over = {name for name, _ in node.over}
     return any(isinstance(x, Read) and x.index and x.index[-1].axes() & over for x in walk(node.body))  # type: ignore[arg-type]
@@ -499,6 +513,12 @@ class _Builder:
             raise _Conflict(Rejected(Reason.RECOMPUTATION, detail))
         assert node.body is not None
         return self._resolve(node.body, dict(zip(node.axes, index)), True)
+
+
+def _always(b: Bound, extents: Extents) -> bool:
+    """Whether a bound holds in the whole domain."""
+    span = bounds(b.index, extents)
+    return span is not None and b.low <= span[0] and span[1] < b.high
 
 
 def _covers(used: frozenset[str] | set[str], domain: Domain) -> bool:

@@ -50,6 +50,7 @@ class Instance:
     serial    loop variables (name, extent) of a reduction done by one thread; () otherwise
     shared    whether it is a reduction or scan that the threads of the root domain do together
     position  shared arg-reductions: row-major position in the reduced domain, in root axes
+    carried   a sum down the columns that the kernel accumulates row by row (see `carried.py`); nothing in the kernel reads it
     """
 
     key: int
@@ -61,6 +62,7 @@ class Instance:
     shared: bool = False
     position: Affine | None = None
     uses: tuple[int, ...] = ()
+    carried: bool = False
 
 
 @dataclass

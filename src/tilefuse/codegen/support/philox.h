@@ -1,11 +1,11 @@
 // Counter-based random numbers: the same bits as ir/meaning.py.
 // Source: Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", figure 2 and table 2.
 
-//@ tf_philox
-struct tf_philox_words { unsigned int first, second; };
-TF_INLINE tf_philox_words tf_philox(long long seed, long long counter) {
+//@ tf_philox tf_philox_words tf_philox_block
+struct tf_philox_words { unsigned int word[4]; };
+TF_INLINE tf_philox_words tf_philox(long long seed, unsigned int low, unsigned int high) {
   unsigned int k0 = (unsigned int)seed, k1 = (unsigned int)((unsigned long long)seed >> 32);
-  unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)((unsigned long long)counter >> 32), c2 = 0, c3 = 0;
+  unsigned int c0 = low, c1 = high, c2 = 0, c3 = 0;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
     const unsigned long long p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
@@ -16,25 +16,48 @@ TF_INLINE tf_philox_words tf_philox(long long seed, long long counter) {
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return tf_philox_words{c0, c1};
+  return tf_philox_words{{c0, c1, c2, c3}};
+}
+// The block of four numbers with this number; an unsigned one has no upper half.
+TF_INLINE tf_philox_words tf_philox_block(long long seed, long long block) {
+  return tf_philox(seed, (unsigned int)block, (unsigned int)(block >> 32));
+}
+TF_INLINE tf_philox_words tf_philox_block(long long seed, unsigned int block) { return tf_philox(seed, block, 0u); }
+
+//@ tf_philox_word
+// A choice of registers: an index that is not constant would move the words to memory.
+TF_INLINE unsigned int tf_philox_word(const tf_philox_words& block, int place) {
+  const unsigned int low = place & 1 ? block.word[1] : block.word[0], high = place & 1 ? block.word[3] : block.word[2];
+  return place & 2 ? high : low;
 }
 
 //@ tf_uniform_of
 TF_INLINE float tf_uniform_of(unsigned int word) { return (float)(word >> 8) * 5.9604644775390625e-8f; }  // 2^-24
 
 //@ tf_random_bits
-TF_INLINE unsigned int tf_random_bits(long long seed, long long counter) { return tf_philox(seed, counter).first; }
+// Counter 4 * block + place. Where the lanes of a vector differ in `place` only, compilers compute the block once for all of them.
+template <class Block> TF_INLINE unsigned int tf_random_bits(long long seed, Block block, int place) {
+  return tf_philox_word(tf_philox_block(seed, block), place);
+}
+TF_INLINE unsigned int tf_random_bits(long long seed, long long counter) { return tf_random_bits(seed, counter >> 2, (int)(counter & 3)); }
 
 //@ tf_random_uniform
-TF_INLINE float tf_random_uniform(long long seed, long long counter) { return tf_uniform_of(tf_philox(seed, counter).first); }
+template <class Block> TF_INLINE float tf_random_uniform(long long seed, Block block, int place) {
+  return tf_uniform_of(tf_philox_word(tf_philox_block(seed, block), place));
+}
+TF_INLINE float tf_random_uniform(long long seed, long long counter) { return tf_random_uniform(seed, counter >> 2, (int)(counter & 3)); }
 
 //@ tf_random_normal
-TF_INLINE float tf_random_normal(long long seed, long long counter) {
-  const tf_philox_words words = tf_philox(seed, counter);
-  const float u = tf_uniform_of(words.first), v = tf_uniform_of(words.second);
+// Two counters share a pair of uniform numbers: the even one takes the cosine, the odd one the sine.
+template <class Block> TF_INLINE float tf_random_normal(long long seed, Block block, int place) {
+  const tf_philox_words words = tf_philox_block(seed, block);
+  const float u = tf_uniform_of(place & 2 ? words.word[2] : words.word[0]), v = tf_uniform_of(place & 2 ? words.word[3] : words.word[1]);
 #if defined(__CUDACC__)
-  return sqrtf(-2.0f * logf(1.0f - u)) * cospif(2.0f * v);  // both arguments are exact in f32
+  const float radius = sqrtf(-2.0f * logf(1.0f - u));  // the arguments here are exact in f32
+  return radius * (place & 1 ? sinpif(2.0f * v) : cospif(2.0f * v));
 #else
-  return (float)(sqrt(-2.0 * log(1.0 - (double)u)) * cos(6.283185307179586 * (double)v));
+  const double radius = sqrt(-2.0 * log(1.0 - (double)u)), angle = 6.283185307179586 * (double)v;
+  return (float)(radius * (place & 1 ? sin(angle) : cos(angle)));
 #endif
 }
+TF_INLINE float tf_random_normal(long long seed, long long counter) { return tf_random_normal(seed, counter >> 2, (int)(counter & 3)); }

@@ -1,0 +1,92 @@
+"""Sums carried down the columns while a block walks its rows: accumulators an element of the row, written once at the end.
+
+    thread's elements  acc[chunk][lane] += f(row, element)      for every row of the block
+    end                rows of the block added in shared memory (several rows at a time), then p[group][element] = acc
+"""
+from __future__ import annotations
+
+from tilefuse.codegen.compose_rows import RowState, in_row, vector_at
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Load, Reg, Store
+from tilefuse.ir.affine import Affine, axis, substitute
+from tilefuse.ir.scalar import Bound
+from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.domain import Instance
+
+
+def declare_carried(state: RowState) -> dict[int, Reg]:
+    """The accumulators of every carried sum, at the identity."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    made: dict[int, Reg] = {}
+    for i in w.domain.instances:
+        if not i.carried:
+            continue
+        start = e.identities(i)[0]
+        part = Reg(e.fresh(i.node.name + "_carried"), start.dtype)
+        e.emit(Declare(part.name, part.dtype, c.chunks * c.vector))
+        with e.loop("v", c.chunks * c.vector, unroll=w.unroll) as v:
+            e.emit(Assign(Reg(part.name, part.dtype, v), start))
+        made[i.key] = part
+    return made
+
+
+def write_carried(state: RowState, carried: dict[int, Reg]) -> None:
+    """Writes every carried sum of the group. Requires: one block (one cluster) walks all rows of its group."""
+    w, c = state.writer, state.choice
+    if not carried:
+        return
+    e, domain = w.emitter, w.domain
+    offset_of = {key: offset for _, key, offset in domain.outputs}
+    name_of = {key: name for name, key, _ in domain.outputs}
+    scratch = w.shared("carried_rows", next(iter(carried.values())).dtype, c.rows * domain.num_reduced) if c.rows > 1 else ""
+    for key, part in carried.items():
+        i = domain.instances[key]
+        e.emit(Comment(f"%{i.node.name}: " + ("registers -> shared memory -> global memory" if scratch else "registers -> global memory")))
+        if scratch:
+            _through_shared(state, i, part, scratch, e.buffers[name_of[key]].name, offset_of[key])
+        else:
+            _straight(state, part, e.buffers[name_of[key]].name, offset_of[key])
+
+
+def _place(state: RowState, offset: Affine, element: Affine) -> Affine:
+    """Offset of an element of this group's partial sum: the group's first row stands for all of them."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    env = flat_axes(c.kept_order, state.row * c.span, w.domain.extents, e.extents) | flat_axes(
+        c.reduced_order, element, w.domain.extents, e.extents)
+    return substitute(offset, env, e.extents)
+
+
+def _straight(state: RowState, part: Reg, buffer: str, offset: Affine) -> None:
+    w, c = state.writer, state.choice
+    e = w.emitter
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
+        vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * c.cluster, 1))
+        with e.when(in_row(state, chunk, vector)), e.loop("v", c.vector, unroll=w.unroll) as v:
+            e.emit(Store(buffer, _place(state, offset, vector * c.vector + v), Reg(part.name, part.dtype, chunk * c.vector + v)))
+
+
+def _through_shared(state: RowState, i: Instance, part: Reg, scratch: str, buffer: str, offset: Affine) -> None:
+    """Several rows at a time: each puts its sums into shared memory, then the block adds them column by column."""
+    w, c = state.writer, state.choice
+    e, length = w.emitter, w.domain.num_reduced
+    threads = c.threads * c.rows
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
+        vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * c.cluster, 1))
+        with e.when(in_row(state, chunk, vector)), e.loop("v", c.vector, unroll=w.unroll) as v:
+            e.emit(Store(scratch, state.row_of_block * length + vector * c.vector + v, Reg(part.name, part.dtype, chunk * c.vector + v)))
+    e.emit(Barrier("block"))
+    with e.loop("round", -(-length // threads)) as r:
+        element = e.let("element", r * threads + axis("thread"), -(-length // threads) * threads)
+        with e.when([Bound(element, 0, length)]):
+            if len(element.terms) == 1 and isinstance(element.terms[0][0], str):
+                e.frame.extents[element.terms[0][0]] = length
+            total = Reg(e.fresh(i.node.name + "_total"), part.dtype)
+            e.emit(Declare(total.name, total.dtype, None, Load(scratch, part.dtype, element)))
+            with e.loop("other", c.rows, start=1) as other:
+                e.combine(i.node.detail, [total], (Load(scratch, part.dtype, other * length + element),), e.dtype(i.body))
+            e.emit(Store(buffer, _place(state, offset, element), total))
+    e.emit(Barrier("block"))
+
+
+

@@ -1,0 +1,99 @@
+"""Column reductions of data that a row kernel reads anyway: split so that the row kernel can carry them along.
+
+    c[j] = sum_i f(i, j)      ->      p[g, j] = sum_(t < L) f(g*L + t, j)      each group of rows sums its own
+                                      c[j]    = sum_g p[g, j]                  a small second kernel
+
+In a row kernel with one group of consecutive rows a block, p is a register accumulator a column (layer norm's backward reads its
+two large operands once instead of twice). Alone, p is an ordinary column reduction with more, shorter columns.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tilefuse.ir.affine import axis, delinearise
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.ops import MONOIDS, dtype_of
+from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
+from tilefuse.schedule.carried import num_groups
+from tilefuse.schedule.domain import over_is_contiguous
+from tilefuse.target.device import DeviceSpec
+
+# How many maps deep operands are followed to the tensors they come from.
+MAX_DEPTH = 12
+
+
+def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
+    """The graph with every column reduction that shares a large operand with a row reduction split in two; the same object if none.
+
+    Exact: no; sums are associated differently.
+    """
+    if device.kind != "cuda":
+        return graph
+    rows: dict[tuple[int, int], set[str]] = {}
+    for node in graph.nodes:
+        if node.category == "reduce" and prod(e for _, e in node.over) >= 32 and over_is_contiguous(node):
+            shape = (node.type.num_elements, prod(e for _, e in node.over))
+            rows.setdefault(shape, set()).update(_sources(graph, node, shape[0] * shape[1]))
+    split: dict[str, tuple[Node, Node]] = {}
+    for node in graph.nodes:
+        if node.kind != "reduce.sum" or not node.axes or not node.type.dtype.is_float or over_is_contiguous(node):
+            continue
+        count, length = prod(e for _, e in node.over), node.type.num_elements
+        shared = rows.get((count, length))
+        groups = num_groups(count, length, device)
+        if shared and groups and shared & _sources(graph, node, count * length):
+            split[node.name] = _split(graph, node, groups)
+    if not split:
+        return graph
+    nodes = tuple(made for node in graph.nodes for made in split.get(node.name, (node,)))
+    return replace(graph, nodes=nodes)
+
+
+def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
+    """Values of `num_elements` elements that are no maps and from which the node's body is computed."""
+    assert node.body is not None
+    found: set[str] = set()
+    seen: set[str] = set()
+    todo = [(v, 0) for v in reads(node.body)]
+    while todo:
+        value, depth = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        inner = graph.node_by_name.get(value)
+        if inner is not None and inner.category == "map" and depth < MAX_DEPTH and inner.body is not None:
+            todo.extend((v, depth + 1) for v in reads(inner.body))
+        elif graph.type_of(value).num_elements == num_elements:
+            found.add(value)
+    return found
+
+
+def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
+    """The partial sums by groups of consecutive rows, and their sum under the node's own name."""
+    assert node.body is not None
+    shape = tuple(e for _, e in node.over)
+    count = prod(shape)
+    span = -(-count // groups)
+    taken = set(node.axes) | {a for a, _ in node.over}
+    group, step = _fresh("g", taken), _fresh("t", taken)
+    extents = dict(zip(node.axes, node.type.shape)) | {group: groups, step: span}
+    flat = axis(group) * span + axis(step)
+    where = delinearise(flat, shape, extents)
+    body = substitute_axes(node.body, dict(zip((a for a, _ in node.over), where, strict=True)), extents)
+    dtype = dtype_of(node.body, lambda v: graph.type_of(v).dtype)
+    if groups * span > count:
+        body = Guard((Bound(flat, 0, count),), body, MONOIDS["sum"].identity(dtype)[0])
+    name = _fresh(node.name + "_partial", set(graph.type_by_name))
+    partial = replace(node, name=name, type=Type(node.type.dtype, (groups, *node.type.shape)), axes=(group, *node.axes),
+                      over=((step, span),), body=body)
+    whole = replace(node, over=((group, groups),), body=Read(name, (axis(group), *(axis(a) for a in node.axes))))
+    return partial, whole
+
+
+def _fresh(wanted: str, taken: set[str]) -> str:
+    name, count = wanted, 0
+    while name in taken:
+        count += 1
+        name = f"{wanted}{count}"
+    return name

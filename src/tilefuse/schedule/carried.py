@@ -1,0 +1,88 @@
+"""Carried reductions: sums down the columns that a row kernel accumulates in registers while it walks its rows.
+
+    p[g, j] = sum_(t < L) f(g*L + t, j)     group g of L consecutive rows is one block (one cluster); a thread keeps a sum for
+                                            each of its columns and adds to it row by row; the block writes p[g] at its end
+"""
+from __future__ import annotations
+
+from math import prod
+
+from tilefuse.ir.affine import Affine, FloorDiv, Mod
+from tilefuse.ir.graph import Node
+from tilefuse.ir.scalar import Guard, Index, Read, walk
+from tilefuse.target.device import DeviceSpec
+
+# Elements of a row that one thread holds: its raw vectors, and an f32 accumulator an element and carried sum.
+ELEMENTS_PER_THREAD = 16
+BLOCK_THREADS = 512
+# With fewer turns the partial sums are no small part of the traffic.
+MIN_TURNS = 4
+
+
+def row_threads(length: int) -> tuple[int, int, int]:
+    """(threads a row and block, rows a block, blocks a cluster) of a row kernel with carried sums."""
+    threads = max(-(-length // ELEMENTS_PER_THREAD), 1)
+    if threads <= 32:
+        lanes = 1
+        while lanes < threads:
+            lanes *= 2
+        return lanes, BLOCK_THREADS // 2 // lanes, 1
+    threads = 32 * -(-threads // 32)
+    if threads <= BLOCK_THREADS:
+        return threads, max(1, BLOCK_THREADS // 2 // threads), 1
+    cluster = 1
+    while threads > BLOCK_THREADS and cluster < 16:
+        cluster *= 2
+        threads = 32 * -(-length // (ELEMENTS_PER_THREAD * cluster * 32))
+    return threads, 1, cluster
+
+
+def num_groups(count: int, length: int, device: DeviceSpec) -> int:
+    """Groups of rows for `count` rows of `length` elements; 0 where carrying does not pay or does not fit."""
+    threads, rows, cluster = row_threads(length)
+    if threads > BLOCK_THREADS or length < 32:
+        return 0
+    # About 100 registers a thread: 512 threads and a little more share a multiprocessor.
+    blocks = device.num_multiprocessors * max(1, 640 // (threads * rows))
+    if cluster > 1:
+        blocks = device.num_multiprocessors - device.num_multiprocessors // 16
+    groups = max(blocks // cluster, 1)
+    turns = -(-count // (groups * rows))
+    if turns < MIN_TURNS:
+        return 0
+    return -(-count // (turns * rows))
+
+
+def carried_span(node: Node) -> int:
+    """L of a node of the form p[g, ...] = reduce over t of something read at g*L + t; 0 if it is not one."""
+    if node.category != "reduce" or node.detail not in ("sum", "max", "min") or len(node.over) != 1 or len(node.axes) < 2:
+        return 0
+    (step, span), group = node.over[0], node.axes[0]
+    assert node.body is not None
+    for x in walk(node.body):
+        match x:
+            case Read(_, index):
+                subscripts: tuple[Affine, ...] = index
+            case Index(affine):
+                subscripts = (affine,)
+            case Guard(bounds, _, _):
+                subscripts = tuple(b.index for b in bounds)
+            case _:
+                continue
+        if any(_walks_groups(e, group, step, span) for e in subscripts):
+            return span
+    return 0
+
+
+def _walks_groups(e: Affine, group: str, step: str, span: int) -> bool:
+    if e.coefficient(group) == span and e.coefficient(step) == 1 and span > 1:
+        return True
+    return any(isinstance(atom, FloorDiv | Mod) and _walks_groups(atom.of, group, step, span) for atom, _ in e.terms)
+
+
+def num_rows(node: Node) -> int:
+    """Rows that a carried node sums in all (the last group may have fewer). Units: rows."""
+    assert node.body is not None
+    if isinstance(node.body, Guard) and len(node.body.bounds) == 1:
+        return node.body.bounds[0].high
+    return node.type.shape[0] * prod(e for _, e in node.over)
