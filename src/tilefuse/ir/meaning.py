@@ -204,18 +204,29 @@ def philox(seed: Array, counter: Array) -> tuple[Array, Array, Array, Array]:
     return c0.astype(np.uint32), c1.astype(np.uint32), c2.astype(np.uint32), c3.astype(np.uint32)
 
 
+def random_block(seed: Array, counter: Array) -> tuple[Array, Array, Array, Array]:
+    """The four words that counters 4n to 4n + 3 share: `philox` of n, which is `counter` div 4 (rounded down)."""
+    return philox(seed, np.asarray(counter).astype(np.int64) >> np.int64(2))
+
+
 def random_bits(seed: Array, counter: Array) -> Array:
-    """The first word of `philox`, u32."""
-    return philox(seed, counter)[0]
+    """Word (`counter` mod 4) of `random_block`, u32."""
+    return np.asarray(np.choose(np.asarray(counter).astype(np.int64) & 3, random_block(seed, counter)))
 
 
 def random_uniform(seed: Array, counter: Array) -> Array:
-    """The upper 24 bits of the first word, divided by 2^24: f32 in [0, 1)."""
-    return ((philox(seed, counter)[0] >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)).astype(np.float32)
+    """The upper 24 bits of `random_bits`, divided by 2^24: f32 in [0, 1)."""
+    return ((random_bits(seed, counter) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)).astype(np.float32)
 
 
 def random_normal(seed: Array, counter: Array) -> Array:
-    """sqrt(-2 log(1 - u)) * cos(2 pi v), f32; u and v are the first two words made uniform. Source: Box and Muller 1958."""
-    words = philox(seed, counter)
-    u, v = ((w >> np.uint32(8)).astype(np.float64) * 2.0**-24 for w in words[:2])
-    return np.asarray(np.sqrt(-2.0 * np.log(1.0 - u)) * np.cos(2.0 * np.pi * v)).astype(np.float32)
+    """sqrt(-2 log(1 - u)) * cos(2 pi v) for an even counter, sin for an odd one, f32.
+
+    u and v are words 0 and 1 of `random_block` made uniform where counter mod 4 is below 2, else words 2 and 3.
+    Source: Box and Muller 1958, "A note on the generation of random normal deviates".
+    """
+    uniform = [(w >> np.uint32(8)).astype(np.float64) * 2.0**-24 for w in random_block(seed, counter)]
+    place = np.asarray(counter).astype(np.int64) & 3
+    u, v = (np.where(place < 2, uniform[n], uniform[n + 2]) for n in (0, 1))
+    angle = 2.0 * np.pi * v
+    return np.asarray(np.sqrt(-2.0 * np.log(1.0 - u)) * np.where(place & 1, np.sin(angle), np.cos(angle))).astype(np.float32)

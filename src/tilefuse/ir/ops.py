@@ -233,9 +233,9 @@ _define("shift_right", 2, "int", m.shift_right, "tf_shift_right({0}, {1})", None
 
 # Counter-based random numbers: the same bits in the interpreter, on the host and on a device
 _RANDOM: tuple[tuple[str, m.Meaning, str, str], ...] = (
-    ("random_bits", m.random_bits, "u32", "first word of Philox-4x32-10 with key a and counter b"),
-    ("random_uniform", m.random_uniform, "f32", "uniform in [0, 1) from the upper 24 bits of the first word"),
-    ("random_normal", m.random_normal, "f32", "standard normal by Box and Muller from the first two words"),
+    ("random_bits", m.random_bits, "u32", "word (b mod 4) of Philox-4x32-10 with key a and counter (b div 4)"),
+    ("random_uniform", m.random_uniform, "f32", "uniform in [0, 1) from the upper 24 bits of random_bits"),
+    ("random_normal", m.random_normal, "f32", "standard normal by Box and Muller; counters 2n and 2n + 1 share a pair of words"),
 )
 for _name, _meaning, _result, _doc in _RANDOM:
     _define(_name, 2, "counter", _meaning, f"tf_{_name}({{0}}, {{1}})", None, ("0", "0"), 40, _doc, result=_result)
@@ -278,11 +278,12 @@ SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_signbit": "bool tf_signbit(F a)",
     "tf_shift_left": "I tf_shift_left(I a, I b): a * 2^b wrapping, 0 unless 0 <= b < bits",
     "tf_shift_right": "I tf_shift_right(I a, I b): a >> b (arithmetic if signed); unless 0 <= b < bits: 0, or -1 for negative a",
-    "tf_random_bits": "unsigned int tf_random_bits(long long seed, long long counter): word 0 of Philox-4x32-10, key (low, high half"
-                      " of seed), counter (low, high half of counter, 0, 0)",
-    "tf_random_uniform": "float tf_random_uniform(long long, long long): (word 0 >> 8) * 2^-24",
-    "tf_random_normal": "float tf_random_normal(long long, long long): sqrt(-2 log(1 - u)) * cos(2 pi v), u and v from words 0 and 1"
-                        " as in tf_random_uniform",
+    "tf_random_bits": "unsigned int tf_random_bits(long long seed, long long counter): word (counter mod 4) of Philox-4x32-10, key"
+                      " (low, high half of seed), counter (low, high half of (counter div 4), 0, 0). Also (seed, B block, int place)"
+                      " for the counter 4 * block + place; B is long long, or unsigned int where the block is known to fit",
+    "tf_random_uniform": "float tf_random_uniform(as tf_random_bits): (tf_random_bits >> 8) * 2^-24",
+    "tf_random_normal": "float tf_random_normal(as tf_random_bits): sqrt(-2 log(1 - u)) * cos(2 pi v), sin for an odd counter; u and v"
+                        " from words 0 and 1, or 2 and 3 where counter mod 4 is 2 or 3, as in tf_random_uniform",
 }
 
 

@@ -27,7 +27,7 @@ class Rule:
     """One local rewrite; `apply` gives the replacement, or None where it does not match.
 
     roots: functions at whose calls the rule is tried ("convert": any conversion, "guard"); empty: at every call.
-    examples: texts of expressions that the rule must rewrite, over reads %x[], %y[] of f32, %h[] of f16, %n[] of i32, %b[] of bool.
+    examples: texts of expressions that the rule must rewrite, over reads %x[], %y[] of f32, %h[] of f16, %n[] of i32, %k[] of i64, %b[] of bool.
     """
 
     name: str
@@ -332,6 +332,19 @@ def comparison_with_itself(e: Expr, types: Types) -> Expr | None:
             return const(False, BOOL)
         case Call("eq" | "le" | "ge" | "ne" as fn, (a, b)) if a == b and not types(a).is_float:
             return const(fn != "ne", BOOL)
+    return None
+
+
+@rule("lt(random_uniform(%k[], %k[]), 0.9:f32)", "ge(random_uniform(%k[], %k[]), 0.1:f32)")
+def comparison_of_uniform(e: Expr, types: Types) -> Expr | None:
+    """u < p and u >= p of a uniform random number -> the same comparison of its bits with ceil(p * 2^24) * 2^8, for 0 < p < 1.
+
+    Exact: u is (bits >> 8) / 2^24, so u < p where bits >> 8 is below the next integer from p * 2^24.
+    """
+    match e:
+        case Call("lt" | "ge" as fn, (Call("random_uniform", args), Const() as p)) if 0 < p.value < 1:
+            limit = math.ceil(float(np.float32(p.value)) * 2**24)
+            return call(fn, Call("random_bits", args), const(limit << 8, DTYPES["u32"]))
     return None
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tilefuse.ir.affine import axis
-from tilefuse.ir.dtype import BOOL, F16, F32, I32, DType
+from tilefuse.ir.dtype import BOOL, F16, F32, I32, I64, DType
 from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import NUMPY_DTYPES, Expr, Read, reads, transform
+from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, Read, reads, transform
 from tilefuse.ir.text import parse_expr, print_expr
 from tilefuse.passes.simplify_scalar import RULES, Rule, Simplifier, simplify_scalars
 
-LEAVES: dict[str, DType] = {"x": F32, "y": F32, "h": F16, "n": I32, "m": I32, "b": BOOL}
+LEAVES: dict[str, DType] = {"x": F32, "y": F32, "h": F16, "n": I32, "m": I32, "k": I64, "b": BOOL}
 INF, NAN = float("inf"), float("nan")
 SPECIAL = {
     "float": [0.0, -0.0, 1.0, -1.0, 2.5, -3.0, INF, -INF, NAN, 1e-40, -1e-45, 1.1754944e-38, 65504.0, -7e4, 3e38, 0.1, 6e-8],
@@ -133,3 +133,13 @@ def test_powers_of_large_expressions_are_not_repeated() -> None:
 def test_constants_fold_in_their_own_type() -> None:
     assert print_expr(simplify_scalars(parse_expr("bf16(div(1.0:f32, 3.0:f32))"), read_dtype)).endswith(":bf16")
     assert print_expr(simplify_scalars(parse_expr("u8(300:i32)"), read_dtype)) == "44:u8"
+
+
+@pytest.mark.parametrize("p", [0.9, 0.1, 0.5, 2.0**-24, 1 - 2.0**-24, 2.0**-30, 0.5 + 2.0**-24])
+def test_a_uniform_number_is_compared_by_its_bits_without_error(p: float) -> None:
+    """Around the threshold itself: the words whose upper 24 bits are next to p * 2^24."""
+    e = simplify_scalars(parse_expr(f"lt(random_uniform(%k[], %k[]), {p!r}:f32)"), read_dtype)
+    assert isinstance(e, Call) and isinstance(e.args[1], Const)
+    near = int(p * 2**24)
+    words = np.array([w << 8 | low for w in range(max(near - 3, 0), min(near + 4, 2**24)) for low in (0, 255)], dtype=np.uint64)
+    assert ((words >> 8) * 2.0**-24 < np.float32(p)).tolist() == (words < e.args[1].value).tolist()
