@@ -12,40 +12,48 @@ from tilefuse.ir.graph import Node
 from tilefuse.ir.scalar import Guard, Index, Read, walk
 from tilefuse.target.device import DeviceSpec
 
-# Elements of a row that one thread holds: its raw vectors, and an f32 accumulator an element and carried sum.
-ELEMENTS_PER_THREAD = 16
-BLOCK_THREADS = 512
+# (elements of a row that one thread holds, most threads a block): its raw vectors, and an f32 accumulator an element and carried
+# sum. Few elements and many threads hide latency best; longer rows take more elements, and clusters.
+SHAPES = ((8, 1024), (16, 512), (32, 512))
+# Threads that share a multiprocessor: as many as 64 registers a thread allow.
+RESIDENT_THREADS = 1024
 # With fewer turns the partial sums are no small part of the traffic.
 MIN_TURNS = 4
 
 
-def row_threads(length: int) -> tuple[int, int, int]:
-    """(threads a row and block, rows a block, blocks a cluster) of a row kernel with carried sums."""
-    threads = max(-(-length // ELEMENTS_PER_THREAD), 1)
-    if threads <= 32:
-        lanes = 1
-        while lanes < threads:
-            lanes *= 2
-        return lanes, BLOCK_THREADS // 2 // lanes, 1
-    threads = 32 * -(-threads // 32)
-    if threads <= BLOCK_THREADS:
-        return threads, max(1, BLOCK_THREADS // 2 // threads), 1
-    cluster = 1
-    while threads > BLOCK_THREADS and cluster < 16:
-        cluster *= 2
-        threads = 32 * -(-length // (ELEMENTS_PER_THREAD * cluster * 32))
-    return threads, 1, cluster
+def row_threads(length: int) -> tuple[int, int, int] | None:
+    """(threads a row and block, rows a block, blocks a cluster) of a row kernel with carried sums; None for rows too long."""
+    lanes = 1
+    while lanes < 32 and lanes * SHAPES[0][0] < length:
+        lanes *= 2
+    if lanes * SHAPES[0][0] >= length:
+        return lanes, max(1, 256 // lanes), 1
+    for most_cluster in (1, 8, 16):
+        for elements, most_threads in SHAPES:
+            cluster = 1
+            while cluster <= most_cluster:
+                threads = 32 * -(-length // (elements * cluster * 32))
+                if threads <= most_threads:
+                    return threads, max(1, 512 // threads) if cluster == 1 else 1, cluster
+                cluster *= 2
+    return None
+
+
+def blocks_per_multiprocessor(threads: int) -> int:
+    """Blocks of `threads` threads that share a multiprocessor in a kernel with carried sums."""
+    return max(1, RESIDENT_THREADS // threads)
 
 
 def num_groups(count: int, length: int, device: DeviceSpec) -> int:
     """Groups of rows for `count` rows of `length` elements; 0 where carrying does not pay or does not fit."""
-    threads, rows, cluster = row_threads(length)
-    if threads > BLOCK_THREADS or length < 32:
+    shape = row_threads(length)
+    if shape is None or length < 32:
         return 0
-    # About 100 registers a thread: 512 threads and a little more share a multiprocessor.
-    blocks = device.num_multiprocessors * max(1, 640 // (threads * rows))
+    threads, rows, cluster = shape
+    blocks = device.num_multiprocessors * blocks_per_multiprocessor(threads * rows)
     if cluster > 1:
-        blocks = device.num_multiprocessors - device.num_multiprocessors // 16
+        # Some processing clusters have an odd number of multiprocessors to spare.
+        blocks -= blocks // 16
     groups = max(blocks // cluster, 1)
     turns = -(-count // (groups * rows))
     if turns < MIN_TURNS:

@@ -10,7 +10,7 @@ from typing import Union
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, accesses, by_memory_order, contiguous_axes, stride_of, widest_vector
-from tilefuse.schedule.carried import row_threads
+from tilefuse.schedule.carried import blocks_per_multiprocessor, row_threads
 from tilefuse.schedule.resolved import Domain, Touch, direct_touches
 from tilefuse.target.device import DeviceSpec
 
@@ -51,6 +51,7 @@ class Rows:
     `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or
     clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it. `span` > 0: groups of that many
     consecutive rows instead, `rows` at a time, with sums carried down the columns.
+    `resident`: blocks that must fit a multiprocessor together (0: no matter).
     """
 
     kept_order: tuple[str, ...]
@@ -67,6 +68,7 @@ class Rows:
     stages: int = 0
     groups: int = 0
     span: int = 0
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +316,10 @@ def _rows_with_carried(domain: Domain, device: DeviceSpec, found: list[Access]) 
     spans = {i.node.over[0][1] for i in carried}
     last = [a for a in reduced if domain.extents[a] > 1][-1:]
     length = domain.num_reduced
-    threads, rows, cluster = row_threads(length)
+    shape = row_threads(length)
+    if shape is None:
+        return Rejected(Reason.REGISTERS, f"rows of {length} elements with sums carried down their columns fit no cluster")
+    threads, rows, cluster = shape
     width = widest_vector(found, tuple(last), domain.extents, length, _vector_limit(found, device))
     vectors = -(-length // width)
     chunks = -(-vectors // (threads * cluster))
@@ -329,11 +334,11 @@ def _rows_with_carried(domain: Domain, device: DeviceSpec, found: list[Access]) 
     fits = (fetched and all(t.dtype.itemsize * width >= 16 for t in fetched)
             and all(copies_of(t, domain, kept, reduced, vectors // cluster * width) for t in fetched))
     scratch = rows * length * 4 if rows > 1 else 0
-    stages = min(4, (device.shared_bytes_per_block // 2 - 8192 - scratch) // share_bytes) if fits and device.arch.startswith("sm_9") else 0
-    if stages < 2 and fits and device.arch.startswith("sm_9"):
-        stages = min(3, (device.shared_bytes_per_block - 8192 - scratch) // share_bytes)
+    resident = blocks_per_multiprocessor(threads * rows)
+    room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
+    stages = min(4, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
     return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, True, min(width, 2), 1, stages if stages >= 2 else 0,
-                carried[0].node.type.shape[0], next(iter(spans)))
+                carried[0].node.type.shape[0], next(iter(spans)), resident)
 
 
 # Bytes of one row share that a block keeps on its way: three of them fill shared memory.
