@@ -26,10 +26,11 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import I32, DType
+from tilefuse.ir.ops import NARROW_CUDA
 from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes, is_vector
-from tilefuse.schedule.choose import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
+from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -101,9 +102,31 @@ class KernelWriter:
 
     @property
     def narrow(self) -> bool:
-        """Whether every result is a float of 16 bits or fewer."""
-        types = [self.program.graph.type_of(r).dtype for r in self.program.graph.results]
-        return all(t.is_float and t.bits <= 16 for t in types)
+        """Whether hardware approximations (relative error below 2^-16) are lost in the rounding of the kernel's data.
+
+        Results that have a value an element of the domain must be floats of 16 bits or fewer, or owe nothing to an approximated
+        function. Results with fewer values (statistics of rows or columns, losses, positions) may be wider where every float
+        that the kernel reads has 16 bits or fewer: each term then carries a rounding of its own of 2^-12 or more, and a sum of n
+        terms in f32 an error of up to n * 2^-24 of the sum of their magnitudes, to which the approximations add at most 2^-16.
+        """
+        graph = self.program.graph
+        size = prod(self.domain.extents[a] for a in self.domain.kept + self.domain.reduced)
+        read_narrow = all(v.type.dtype.bits <= 16 for v in graph.inputs if v.type.dtype.is_float)
+        keys = {name: key for name, key, _ in self.domain.outputs}
+        for name in graph.results:
+            t = graph.type_of(name)
+            if t.dtype.is_float and t.dtype.bits <= 16:
+                continue
+            if t.num_elements < size and read_narrow and t.dtype.name != "f64":
+                continue
+            if t.dtype.is_float or name not in keys or self._approximated(keys[name]):
+                return False
+        return True
+
+    def _approximated(self, key: int) -> bool:
+        """Whether a value depends on a function that has an approximate form."""
+        needed = reachable(self.domain, [key], set())
+        return any(isinstance(x, Call) and x.fn in NARROW_CUDA for i in needed for x in resolved_walk(i.body))
 
     def _touched(self, value: str) -> bool:
         bodies = [i.body for i in self.domain.instances]

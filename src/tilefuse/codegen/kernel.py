@@ -280,8 +280,8 @@ class Kernel:
     """One kernel. Parameters are the global buffers, in order.
 
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
-    second launch bound (0: none). `narrow`: every result has 16 bits or fewer, so exponentials and quotients may be those of the
-    hardware (relative error below 2^-20). `header` is what the reader should know first: nodes, levels, bytes.
+    second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
+    ones of `ir.ops.NARROW_CUDA`. `header` is what the reader should know first: nodes, levels, bytes.
     """
 
     name: str
