@@ -27,8 +27,8 @@ from tilefuse.ir.scalar import call, cast, const
 from tilefuse.runtime.nvrtc import compile_cuda
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
-from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Parameter

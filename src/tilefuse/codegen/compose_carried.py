@@ -5,12 +5,12 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.compose_rows import RowState, in_row, vector_at
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Load, Reg, Store
+from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.domain import Instance
+from tilefuse.schedule.resolved import Instance
 
 
 def declare_carried(state: RowState) -> dict[int, Reg]:

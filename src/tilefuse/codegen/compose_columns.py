@@ -15,8 +15,9 @@ from tilefuse.ir.dtype import BOOL, DType
 from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.choose import Columns, stages
 from tilefuse.schedule.resolved import Domain, Instance, Touch
+from tilefuse.schedule.stages import stages
+from tilefuse.schedule.template import Columns
 
 
 @dataclass

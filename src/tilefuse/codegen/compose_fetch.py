@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from tilefuse.codegen.compose import Held
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
-from tilefuse.codegen.compose_rows import RowState, in_row
 from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, VectorLoad
+from tilefuse.codegen.rows_walk import RowState, in_row
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.choose import copies_of, fetched_touches
+from tilefuse.schedule.pipelined import copies_of, fetched_touches
 from tilefuse.schedule.resolved import Touch
 
 

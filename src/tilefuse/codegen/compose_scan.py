@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from tilefuse.codegen.compose import SCAN_FUNCTION
-from tilefuse.codegen.compose_rows import RowState, cluster_exchange, in_row, slot_base, vector_at
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
+from tilefuse.codegen.rows_combine import cluster_exchange, slot_base
+from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound, Call

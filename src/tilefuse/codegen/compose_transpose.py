@@ -13,8 +13,8 @@ from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Load, Reg
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of
-from tilefuse.schedule.choose import Transpose
 from tilefuse.schedule.resolved import Touch
+from tilefuse.schedule.template import Transpose
 
 
 def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:

@@ -16,7 +16,7 @@ from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.ops import MONOIDS, dtype_of
 from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
 from tilefuse.schedule.carried import num_groups
-from tilefuse.schedule.domain import over_is_contiguous
+from tilefuse.schedule.coordinates import over_is_contiguous
 from tilefuse.target.device import DeviceSpec
 
 # How many maps deep operands are followed to the tensors they come from.

@@ -9,6 +9,7 @@ from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Call, Guard
 from tilefuse.schedule.resolved import Domain, Resolved, Touch, resolved_walk
+from tilefuse.target.device import DeviceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,14 @@ def widest_vector(found: list[Access], names: tuple[str, ...], extents: Extents,
         if sum(size for best, size in weights.items() if best >= candidate) * 2 >= total:
             return candidate
     return 1
+
+
+def vector_limit(found: list[Access], device: DeviceSpec) -> int:
+    """Widest vector that the smallest element allows. Units: elements."""
+    if device.kind == "host":
+        return 16
+    smallest = min((a.itemsize for a in found if a.elements > 1), default=4)
+    return min(8, max(1, device.vector_bytes // smallest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
-from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose, choose
+from tilefuse.schedule.choose import choose
 from tilefuse.schedule.domain import find_domain
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.schedule.two_pass import two_pass
 from tilefuse.target.device import DeviceSpec

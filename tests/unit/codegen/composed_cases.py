@@ -28,10 +28,10 @@ from tests.unit.codegen.pattern_graphs import (
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.kernel import Kernel
-from tilefuse.schedule.choose import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.domain import find_domain
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec

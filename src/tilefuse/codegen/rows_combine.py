@@ -1,0 +1,139 @@
+"""Partial results of a row's threads into one: shuffles in warps, shared memory in blocks, the cluster, or global memory between blocks."""
+from __future__ import annotations
+
+from tilefuse.codegen.kernel import (
+    Assign,
+    Barrier,
+    ClusterStore,
+    Declare,
+    KExpr,
+    LastBlock,
+    Load,
+    Reg,
+    Shuffle,
+    Store,
+)
+from tilefuse.codegen.rows_walk import RowState
+from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.dtype import BOOL, DType
+from tilefuse.ir.ops import MONOIDS
+from tilefuse.ir.scalar import Bound
+from tilefuse.schedule.resolved import Instance
+
+
+def combine_threads(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """Shuffles within warps, shared memory across them, the cluster across blocks; every thread ends with the result."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    for i in group:
+        _shuffle(state, i, parts[i.key], min(c.threads, 32))
+    warps = c.threads // 32
+    slots = max(warps, 1) * c.cluster
+    if slots == 1:
+        if c.split == 1:
+            _publish(state, group, parts)
+        else:
+            _split_partials(state, group, parts)
+        return
+    copies = 2 if c.groups else 1
+    buffers = {i.key: [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows * copies) for p in parts[i.key]] for i in group}
+    warp = e.let("warp", state.place // 32, max(warps, 1))
+    own = slot_base(state, slots) + state.rank * max(warps, 1) + warp
+    exchange = cluster_exchange(state, [p.dtype for i in group for p in parts[i.key]], slots) if c.cluster > 1 else Barrier("block")
+    # Every lane holds the warp's result: lane n tells block n of the cluster.
+    peer = e.let("lane_of_warp", state.place % 32, 32)
+    with e.when([Bound(peer, 0, c.cluster)]):
+        for i in group:
+            for p, b in zip(parts[i.key], buffers[i.key], strict=True):
+                e.emit(Store(b, own, p) if c.cluster == 1 else ClusterStore(b, own, peer, p, exchange.signal))
+    e.emit(exchange)
+    for i in group:
+        dtype = e.dtype(i.body)
+        held = parts[i.key]
+        if slots <= 8:
+            _gather_slots(state, i, held, buffers[i.key], slots, dtype)
+        else:
+            _gather_by_warp(state, i, held, buffers[i.key], slots, dtype)
+    if c.split == 1:
+        _publish(state, group, parts)
+    else:
+        _split_partials(state, group, parts)
+
+
+def cluster_exchange(state: RowState, dtypes: list[DType], slots: int) -> Barrier:
+    """The barrier of one exchange over the cluster: a signalled one where the values have 4 or 8 bytes."""
+    if any(t.itemsize < 4 for t in dtypes):
+        return Barrier("cluster")
+    w = state.writer
+    w.num_barriers += 1
+    phase = state.parity if state.choice.groups else number(0)
+    return Barrier("cluster", number(w.num_barriers - 1), phase, slots * sum(t.itemsize for t in dtypes))
+
+
+def slot_base(state: RowState, slots: int) -> Affine:
+    """First exchange slot of this row. Turns alternate between two copies: a slow thread may still read those of the last turn."""
+    return state.row_of_block * slots + state.parity * (slots * state.choice.rows)
+
+
+def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:
+    """Every thread reads all slots: few, and the same address for a whole warp."""
+    e = state.writer.emitter
+    base = slot_base(state, slots)
+    for p, b in zip(held, buffers, strict=True):
+        e.emit(Assign(p, Load(b, p.dtype, base)))
+    with e.loop("slot", slots, start=1, unroll=state.writer.unroll) as slot:
+        other = [e.register(Load(b, p.dtype, base + slot), p.dtype, p.name + "_other") for p, b in zip(held, buffers, strict=True)]
+        e.combine(i.node.detail, held, other, dtype)
+
+
+def _gather_by_warp(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:
+    """Every warp reads the slots with its lanes and shuffles: log2(32) steps for any number of slots."""
+    e = state.writer.emitter
+    MONOIDS[i.node.detail]
+    base = slot_base(state, slots)
+    lane = e.let("lane_of_warp", state.place % 32, 32)
+    for p, start in zip(held, e.identities(i), strict=True):
+        e.emit(Assign(p, start))
+    with e.loop("round", -(-slots // 32), unroll=state.writer.unroll) as r, e.when([Bound(r * 32 + lane, 0, slots)]):
+        other = [e.register(Load(b, p.dtype, base + r * 32 + lane), p.dtype, p.name + "_other") for p, b in zip(held, buffers, strict=True)]
+        e.combine(i.node.detail, held, other, dtype)
+    _shuffle(state, i, held, 32)
+
+
+def _shuffle(state: RowState, instance: Instance, parts: list[Reg], width: int) -> None:
+    e = state.writer.emitter
+    dtype = e.dtype(instance.body)
+    step = width // 2
+    while step >= 1:
+        other = []
+        for p in parts:
+            o = Reg(e.fresh(p.name + "_other"), p.dtype)
+            e.emit(Declare(o.name, o.dtype), Shuffle(o, p, "xor", step, min(width, 32)))
+            other.append(o)
+        e.combine(instance.node.detail, parts, other, dtype)
+        step //= 2
+
+
+def _publish(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """The finished reductions become values of the row."""
+    e = state.writer.emitter
+    for i in group:
+        e.dtype(i.body)
+        value: KExpr = e.finished(i, parts[i.key])
+        e.frame.values[i.key] = value
+
+
+def _split_partials(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """Each block's partial result goes to global memory; the last block of a row reads them all back."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    count = w.domain.num_kept
+    spaces = {i.key: [w.workspace(f"{p.name}_partial", p.dtype, count * c.split) for p in parts[i.key]] for i in group}
+    with e.when([Bound(state.place, 0, 1), *state.row_bounds]):
+        for i in group:
+            for p, b in zip(parts[i.key], spaces[i.key], strict=True):
+                e.emit(Store(b, state.row * c.split + state.part, p))
+    last = Reg(e.fresh("is_last"), BOOL)
+    counter = w.counter("arrived", count)
+    e.emit(Declare(last.name, BOOL), LastBlock(last, counter, state.row, c.split))
+    state.split = (last, group, parts, spaces)

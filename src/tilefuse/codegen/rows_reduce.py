@@ -1,0 +1,169 @@
+"""One stage of row reductions: a thread's elements into its accumulators, lane by lane, then pairwise over the lanes."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilefuse.codegen.compose import Held
+from tilefuse.codegen.kernel import (
+    Assign,
+    Comment,
+    Declare,
+    Reg,
+)
+from tilefuse.codegen.rows_combine import combine_threads
+from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
+from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.ops import MONOIDS, flops_of
+from tilefuse.ir.scalar import Call, const
+from tilefuse.schedule.resolved import Instance
+from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
+
+
+def reduce_stage(state: RowState, group: list[Instance]) -> None:
+    """One stage: all reductions that depend on the same earlier results, in one pass over the row."""
+    if not group:
+        return
+    w, c = state.writer, state.choice
+    e = w.emitter
+    names = ", ".join(f"%{i.node.name} ({i.node.kind})" for i in group)
+    e.emit(Comment(f"{names}: threads -> warp -> block" + (" -> cluster" if c.cluster > 1 else "")))
+    parts: dict[int, list[list[Reg]]] = {}
+    for i in group:
+        parts[i.key] = _declare_parts(state, i, 1 if i.node.detail == "m2" else c.lanes)
+    needed = needed_keys(state, [u for i in group for u in i.uses])
+    bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
+    keep = _worth_keeping(state, needed, group)
+    arrays = {k: _declare_array(state, w.domain.instances[k]) for k in keep}
+    for chunk, env, width, held in walk_row(state, bodies):
+        chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail == "m2" and width > 1}
+        _hoist_lane_free(state, bodies, env, held)
+        with w.lanes(width, env, state.lane) as v:
+            w.bind(held, chunk, v)
+            for i in group:
+                if i.key in chunk_values:
+                    e.emit(Assign(Reg(chunk_values[i.key].name, chunk_values[i.key].dtype, v), e.expression(i.body)))
+                else:
+                    _accumulate(state, i, parts[i.key], v, width)
+            for k, array in arrays.items():
+                e.emit(Assign(Reg(array.name, array.dtype, chunk * c.vector + v), e.value(k)))
+        for i in group:
+            if i.key in chunk_values:
+                _merge_chunk(state, i, parts[i.key][0], chunk_values[i.key], width)
+    for i in group:
+        _combine_lanes(state, i, parts[i.key])
+    combine_threads(state, group, {k: p[0] for k, p in parts.items()})
+    w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
+
+
+# A value of at least this many operations is kept in registers rather than computed again (an exponential takes 8 instructions).
+KEEP_FLOPS = 6
+
+
+def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) -> list[int]:
+    """Costly values of every element that a later stage uses again: held in registers while the budget lasts."""
+    w, c = state.writer, state.choice
+    if not c.on_chip or state.tail or not w.unroll:
+        return []
+    instances = w.domain.instances
+    if w.narrow:
+        # The hardware's exponential takes two instructions: cheaper than the registers.
+        return []
+    later = [i for i in instances if i.key > max(g.key for g in group)]
+    wanted: list[int] = []
+    room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
+    if c.groups:
+        # One block a multiprocessor: three quarters of its registers may hold the row.
+        registers = min(w.device.max_registers_per_thread, w.device.registers_per_multiprocessor // (c.threads * c.rows))
+        room = registers * 3 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
+    for k in needed:
+        i = instances[k]
+        size = i.node.type.dtype.itemsize * c.chunks * c.vector
+        used_later = any(k in i.uses for i in later)
+        if k not in w.chunk_values and used_later and varies(w,
+                                                              k) and not i.serial and flops_of(i.body) >= KEEP_FLOPS and size <= room:  # type: ignore[arg-type]
+            wanted.append(k)
+            room -= size
+    return wanted
+
+
+def _declare_array(state: RowState, i: Instance) -> Reg:
+    e, c = state.writer.emitter, state.choice
+    array = Reg(e.fresh(i.node.name + "_v"), i.node.type.dtype)
+    e.emit(Declare(array.name, array.dtype, c.chunks * c.vector))
+    return array
+
+
+def _hoist_lane_free(state: RowState, bodies: Sequence[object], env: dict[str, Affine], held: list[Held]) -> None:
+    e = state.writer.emitter
+    loaded = {h.touch for h in held}
+    saved = dict(e.env)
+    e.env = saved | env
+    for touch in state.writer.touches(bodies):
+        own_axes = set(state.writer.domain.kept) | set(state.writer.domain.reduced)
+        if touch not in loaded and state.lane not in e.index(touch.offset).axes() and touch.offset.axes() <= own_axes:
+            e.touch(touch, False)
+    e.env = saved
+
+
+def _declare_parts(state: RowState, instance: Instance, lanes: int) -> list[list[Reg]]:
+    """Accumulators: for each lane group the components of the partial result."""
+    e = state.writer.emitter
+    e.dtype(instance.body)
+    MONOIDS[instance.node.detail]
+    suffixes = ("", "_at", "_m2") if instance.node.detail != "m2" else ("_count", "_mean", "")
+    arrays = []
+    for suffix, start in zip(suffixes, e.identities(instance)):
+        t = start.dtype
+        name = e.fresh(instance.node.name + suffix)
+        if lanes == 1:
+            e.emit(Declare(name, t, None, start))
+        else:
+            e.emit(Declare(name, t, lanes))
+            with e.loop("v", lanes, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
+                e.emit(Assign(Reg(name, t, v), start))
+        arrays.append((name, t))
+    return [[Reg(name, t, None if lanes == 1 else number(n)) for name, t in arrays] for n in range(lanes)]
+
+
+def _declare_values(state: RowState, instance: Instance, width: int) -> Reg:
+    e = state.writer.emitter
+    dtype = e.dtype(instance.body)
+    name = e.fresh(instance.node.name + "_x")
+    e.emit(Declare(name, dtype, width))
+    return Reg(name, dtype)
+
+
+def _accumulate(state: RowState, instance: Instance, parts: list[list[Reg]], lane: Affine, width: int) -> None:
+    lanes = len(parts)
+    if lanes == 1:
+        state.writer.emitter.accumulate(instance, parts[0])
+        return
+    index = lane if width <= lanes else lane % lanes
+    state.writer.emitter.accumulate(instance, [Reg(p.name, p.dtype, index) for p in parts[0]])
+
+
+def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: Reg, width: int) -> None:
+    """m2 of one vector in two passes over registers (no division a lane), merged by Chan's formula."""
+    e = state.writer.emitter
+    dtype = values.dtype
+    mean = Reg(e.fresh(instance.node.name + "_chunk_mean"), dtype)
+    m2 = Reg(e.fresh(instance.node.name + "_chunk_m2"), dtype)
+    e.emit(Declare(mean.name, dtype, None, const(0, dtype)), Declare(m2.name, dtype, None, const(0, dtype)))
+    with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
+        e.emit(Assign(mean, Call("add", (mean, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
+    e.emit(Assign(mean, Call("mul", (mean, const(1.0 / width, dtype)))))  # type: ignore[arg-type]
+    with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
+        off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
+        e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))  # type: ignore[arg-type]
+    e.combine("m2", parts, (const(width, dtype), mean, m2), dtype)
+
+
+def _combine_lanes(state: RowState, instance: Instance, parts: list[list[Reg]]) -> None:
+    """Pairwise over the lane accumulators; the result is in the first."""
+    e = state.writer.emitter
+    dtype = e.dtype(instance.body)
+    step = 1
+    while step < len(parts):
+        for n in range(0, len(parts) - step, 2 * step):
+            e.combine(instance.node.detail, parts[n], parts[n + step], dtype)
+        step *= 2

@@ -1,0 +1,176 @@
+"""A thread's walk over its part of a row: which vectors it holds, how they are loaded, in what order it meets them."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tilefuse.codegen.compose import Held, KernelWriter, reachable
+from tilefuse.codegen.kernel import (
+    Assign,
+    Comment,
+    Reg,
+)
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.ops import MONOIDS
+from tilefuse.ir.scalar import Bound
+from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.resolved import Instance, Touch
+from tilefuse.schedule.template import Rows
+
+
+@dataclass
+class RowState:
+    """Where the composer stands: the row, the thread's place in it, what is held."""
+
+    writer: KernelWriter
+    choice: Rows
+    lane: str
+    place: Affine          # thread within the row
+    row_of_block: Affine
+    row: Affine            # always a legal row (wrapped where the last block has too few)
+    row_bounds: list[Bound]  # hold where the row is a real one
+    kept_env: dict[str, Affine]
+    rank: Affine
+    part: Affine           # which of the split blocks
+    vectors: int
+    tail: int
+    share: int             # vectors from one block of a row to the next
+    held: list[Held]
+    carried: dict[int, Reg] = field(default_factory=dict)  # sums down the columns: arrays over the thread's elements
+    parity: Affine = number(0)  # pipelined: which copy of the exchange slots this turn uses
+    split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
+
+
+def vector_at(state: RowState, chunk: Affine) -> Affine:
+    """Number of the vector in the row that this thread holds as `chunk`."""
+    c = state.choice
+    block_part = (state.rank if c.cluster > 1 else state.part) * state.share
+    return block_part + chunk * c.threads + state.place
+
+
+def in_row(state: RowState, chunk: Affine, vector: Affine) -> list[Bound]:
+    """Hold where this thread's `chunk` is a vector of the row, and of this block's share."""
+    if state.choice.groups:
+        return [Bound(chunk * state.choice.threads + state.place, 0, state.share)]
+    return [Bound(vector, 0, state.vectors)]
+
+
+def lane_env_of(state: RowState, vector: Affine, width: int, base: int = 0) -> dict[str, Affine]:
+    """Root axes of a vector of the row, with the lane as its variable."""
+    e = state.writer.emitter
+    flat = vector * width + axis(state.lane) + base
+    return flat_axes(state.choice.reduced_order, flat, state.writer.domain.extents, e.extents | {state.lane: width})
+
+
+def varies(writer: KernelWriter, key: int) -> bool:
+    """Whether an instance varies along the reduced axes."""
+    return bool(writer.domain.instances[key].depends & set(writer.domain.reduced)) and not writer.domain.instances[key].shared
+
+
+def needed_keys(state: RowState, keys: list[int]) -> list[int]:
+    """Instances needed for `keys` that have no value yet, in evaluation order."""
+    e = state.writer.emitter
+    done = {i.key for i in state.writer.domain.instances if e.find(i.key) is not None} | set(state.writer.chunk_values)
+    return [i.key for i in reachable(state.writer.domain, keys, done)]
+
+
+def load_row(state: RowState) -> None:
+    """Every full read of the row, before anything waits: all of the thread's vectors are in flight at once."""
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    reduced = set(domain.reduced)
+    bodies = [i.body for i in domain.instances]
+    touches = [t for t in w.touches(bodies) if t.offset.axes() & reduced and (t.offset.axes() & set(domain.kept) or domain.num_kept == 1)
+               and not t.offset.axes() - reduced - set(domain.kept)]
+    extents = e.extents
+    probe = vector_at(state, axis("chunk_probe"))
+    probe_env = flat_axes(c.reduced_order, probe * c.vector + axis(state.lane), domain.extents,
+                          extents | {"chunk_probe": c.chunks, state.lane: c.vector}) | state.kept_env
+    state.held = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe_env)) for t in touches]
+    if not state.held:
+        return
+    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in state.held)}: global memory -> registers"))
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
+        vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
+        with e.when(in_row(state, chunk, vector)):
+            narrow_to(e, vector, state.vectors)
+            env = lane_env_of(state, vector, c.vector) | state.kept_env
+            for h in state.held:
+                w.fill(h, chunk, env, state.lane)
+
+
+def vector_extent(state: RowState) -> int:
+    """Bound on the number of a vector, those past the row's end included."""
+    c = state.choice
+    return max(c.chunks * c.threads * max(c.cluster, c.split), 1)
+
+
+def narrow_to(e, name: Affine, count: int) -> None:  # type: ignore[no-untyped-def]
+    if len(name.terms) == 1 and name.const == 0 and isinstance(name.terms[0][0], str):
+        e.frame.extents[name.terms[0][0]] = max(count, 1)
+
+
+def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = False) -> Iterator[tuple[Affine, dict[str, Affine], int,
+                                                                                                   list[Held]]]:
+    """The thread's vectors of the row, one after another: yields (chunk in the arrays, root axes with the lane, width, arrays).
+
+    What the consumer emits between two yields becomes the loop's body; a last narrow round covers the rest of the row.
+    """
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    reduced = set(domain.reduced)
+    missing = [t for t in w.touches(bodies) if t.offset.axes() & reduced and not any(h.touch == t for h in state.held)
+               and not t.offset.axes() - reduced - set(domain.kept)]
+    for instance, running in w.running:
+        e.emit(Assign(running, MONOIDS[instance.node.detail].identity(running.dtype)[0]))
+    if state.vectors and (c.on_chip or c.batch == 1):
+        with e.loop("chunk", c.chunks, unroll=w.unroll and c.on_chip) as chunk:
+            vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
+            rows = state.row_bounds if bounded_rows else []
+            with e.when([*in_row(state, chunk, vector), *rows]):
+                narrow_to(e, vector, state.vectors)
+                env = lane_env_of(state, vector, c.vector)
+                local = _step_arrays(state, missing, env, 1)
+                for h in local:
+                    w.fill(h, number(0), env | state.kept_env, state.lane)
+                yield chunk, env, c.vector, [*state.held, *local]
+    elif state.vectors:
+        yield from _walk_in_batches(state, missing, state.row_bounds if bounded_rows else [])
+    if state.tail:
+        e.emit(Comment(f"the last {state.tail} elements of the row do not fill a vector"))
+        base = state.vectors * c.vector
+        rows = state.row_bounds if bounded_rows else []
+        last = [Bound(state.part, c.split - 1, c.split)] if c.split > 1 else []
+        with e.loop("rest", state.tail) as rest, e.when([*rows, *last]):
+            yield number(0), lane_env_of(state, rest, 1, base), 1, []
+
+
+def _step_arrays(state: RowState, missing: list[Touch], env: dict[str, Affine], batch: int) -> list[Held]:
+    w, c = state.writer, state.choice
+    vectors = [t for t in missing if c.vector > 1 and w.runs(t, c.vector, state.lane, env | state.kept_env)]
+    return [w.held(t, batch, c.vector, True, step=batch == 1) for t in vectors]
+
+
+def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -> Iterator[tuple[Affine, dict[str, Affine], int,
+                                                                                                 list[Held]]]:
+    """A streamed row, `batch` vectors at a time: their loads are all in flight before the first is used."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    with e.loop("chunk", -(-c.chunks // c.batch)) as outer:
+        probe = lane_env_of(state, axis("vector_probe"), c.vector)
+        local = _step_arrays(state, missing, probe, c.batch)
+        for load in (True, False):
+            with e.loop("inner", c.batch, unroll=w.unroll) as inner:
+                chunk = outer * c.batch + inner
+                vector = e.let("vector", vector_at(state, chunk), vector_extent(state) + c.batch * c.threads)
+                bounds = [Bound(vector, 0, state.vectors)]
+                if c.chunks % c.batch and max(c.split, c.cluster) > 1:
+                    bounds.append(Bound(chunk, 0, c.chunks))
+                with e.when(bounds + ([] if load else rows)):
+                    narrow_to(e, vector, state.vectors)
+                    env = lane_env_of(state, vector, c.vector)
+                    if load:
+                        for h in local:
+                            w.fill(h, inner, env | state.kept_env, state.lane)
+                    else:
+                        yield inner, env, c.vector, local

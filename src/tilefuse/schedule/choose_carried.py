@@ -1,0 +1,46 @@
+"""Row schedules whose sums down the columns stay in registers while a block walks its rows."""
+from __future__ import annotations
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
+from tilefuse.schedule.carried import blocks_per_multiprocessor, row_threads
+from tilefuse.schedule.pipelined import copies_of, fetched_touches
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.stages import kept_bytes_of
+from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
+from tilefuse.target.device import DeviceSpec
+
+
+def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+    """A persistent grid over groups of consecutive rows; sums down the columns stay in registers until a group ends."""
+    kept = domain.kept
+    reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    carried = [i for i in domain.instances if i.carried]
+    spans = {i.node.over[0][1] for i in carried}
+    last = [a for a in reduced if domain.extents[a] > 1][-1:]
+    length = domain.num_reduced
+    shape = row_threads(length)
+    if shape is None:
+        return Rejected(Reason.REGISTERS,
+                        f"rows of {length} elements with sums carried down their columns fit no cluster")
+    threads, rows, cluster = shape
+    width = widest_vector(found, tuple(last), domain.extents, length, vector_limit(found, device))
+    vectors = -(-length // width)
+    chunks = -(-vectors // (threads * cluster))
+    kept_bytes = max(kept_bytes_of(domain, found), 1)
+    if device.kind != "cuda" or len(spans) != 1 or domain.has_scan or cluster > device.max_cluster_blocks or vectors % cluster:
+        return Rejected(Reason.REDUCTION_MISMATCH, "sums down the columns do not fit this kernel's walk over rows")
+    bytes_per_thread = chunks * width * (kept_bytes + 4 * len(carried))
+    if bytes_per_thread > 3 * KEPT_BYTES_PER_THREAD:
+        return Rejected(Reason.REGISTERS,
+                        f"{len(carried)} carried sums and {kept_bytes} bytes an element need {bytes_per_thread} bytes a thread")
+    share_bytes = vectors // cluster * width * kept_bytes * rows
+    fetched = fetched_touches(domain)
+    fits = (fetched and all(t.dtype.itemsize * width >= 16 for t in fetched)
+            and all(copies_of(t, domain, kept, reduced, vectors // cluster * width) for t in fetched))
+    scratch = rows * length * 4 if rows > 1 else 0
+    resident = blocks_per_multiprocessor(threads * rows)
+    room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
+    stages = min(4, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, True, min(width, 2), 1, stages if stages >= 2 else 0,
+                carried[0].node.type.shape[0], next(iter(spans)), resident)

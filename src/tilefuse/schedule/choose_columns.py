@@ -1,0 +1,55 @@
+"""Column schedules: threads across and down, blocks that split a column where there are few, rows held on chip where they fit."""
+from __future__ import annotations
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Columns
+from tilefuse.target.device import DeviceSpec
+
+
+def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
+    kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
+    reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    length, count = domain.num_reduced, domain.num_kept
+    multi = is_multi_stage(domain)
+    last = [a for a in kept if domain.extents[a] > 1][-1:]
+    if device.kind == "host":
+        width = 1
+        while width < 16 and count % (width * 2) == 0:
+            width *= 2
+        split = 1
+        if not multi and not writes_rows(domain):
+            while count // width * split < device.num_multiprocessors * 4 and length // (split * 2) >= 64:
+                split *= 2
+        return Columns(kept, reduced, width, 1, 1, -(-length // split), split, False, 1)
+    width = widest_vector(found, tuple(last), domain.extents, count, vector_limit(found, device))
+    kept_bytes = max(kept_bytes_of(domain, found), 1)
+    vectors = -(-count // width)
+    threads_x = 32
+    while threads_x > 16 and length >= 64:
+        threads_x //= 2
+    while threads_x > 4 and (threads_x > vectors or multi and vectors // threads_x < device.num_multiprocessors // 2):
+        threads_x //= 2
+    threads_y = 1
+    while threads_y * threads_x < 256 and threads_y < length:
+        threads_y *= 2
+    if not multi and not writes_rows(domain):
+        blocks = -(-vectors // threads_x)
+        split = 1
+        while blocks * split * 2 <= device.num_multiprocessors * 4 and length // (split * 2) >= threads_y * 4:
+            split *= 2
+        return Columns(kept, reduced, width, threads_x, threads_y, -(-length // (threads_y * split)), split, False, 4)
+    max_chunks = max(1, KEPT_BYTES_PER_THREAD // (kept_bytes * width))
+    while threads_y * threads_x < 1024 and -(-length // threads_y) > max_chunks and threads_y < 64:
+        threads_y *= 2
+    chunks = -(-length // threads_y)
+    if chunks <= max_chunks:
+        return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, True, chunks)
+    blocks = -(-vectors // threads_x)
+    if blocks < device.num_multiprocessors // 2 and length * count * kept_bytes > device.l2_bytes // 8:
+        return Rejected(Reason.NEEDS_GRID_SYNC,
+                        f"{blocks} column tiles cannot fill {device.num_multiprocessors} multiprocessors, and columns of {length} "
+                        "do not fit on chip")
+    return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, 4)

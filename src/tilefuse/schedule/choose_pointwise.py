@@ -1,0 +1,74 @@
+"""Maps, gathers and scatters: a flat walk, or tiles turned in shared memory where reads and writes run along different axes."""
+from __future__ import annotations
+
+from math import prod
+
+from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Pointwise, Transpose
+from tilefuse.target.device import DeviceSpec
+
+
+def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) -> Pointwise | Transpose:
+    names = domain.kept + domain.reduced
+    order = by_memory_order(names, found, domain.extents)
+    total = prod(domain.extents[a] for a in names)
+    if device.kind == "cuda" and domain.scatter is None:
+        turned = _transpose(domain, device, found, order)
+        if turned is not None:
+            return turned
+    limit = vector_limit(found, device)
+    last = [a for a in order if domain.extents[a] > 1][-1:]
+    width = widest_vector(found, tuple(last), domain.extents, total if len(last) == 0 else max(total, 1), limit)
+    if domain.scatter is not None or any(i.serial for i in domain.instances):
+        width = 1 if device.kind == "cuda" else min(width, 4)
+    if device.kind == "host":
+        vectors = max(total // width, 1)
+        return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)
+    # One vector a thread, small blocks: 0.95 to 0.98 of a copy on H200; two or four vectors gave 0.90 to 0.96 (benchmarks/tuning.py).
+    return Pointwise(order, width, 128, 1, True)
+
+
+def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...]) -> Transpose | None:
+    """A tile transpose where the large reads run along another axis than the writes."""
+    if any(i.serial for i in domain.instances):
+        return None
+    total = prod(domain.extents[a] for a in order)
+    if total < 1 << 14:
+        return None
+    write_axes = {a for access in found if access.written for a in order if domain.extents[a] > 1 and stride_of(access.offset, a) == 1}
+    if len(write_axes) != 1:
+        return None
+    write_axis = next(iter(write_axes))
+    turned: dict[str, int] = {}
+    for access in found:
+        if access.written or access.dynamic or access.guarded or access.elements * 2 < total:
+            continue
+        fast = [a for a in order if domain.extents[a] > 1 and stride_of(access.offset, a) == 1]
+        if len(fast) == 1 and fast[0] != write_axis and (stride_of(access.offset, write_axis) or 0) > 1:
+            turned[fast[0]] = max(turned.get(fast[0], 0), access.itemsize)
+    if len(turned) != 1:
+        return None
+    read_axis, itemsize = next(iter(turned.items()))
+    if min(domain.extents[read_axis], domain.extents[write_axis]) < 8:
+        return None
+    return _transpose_tile(domain, found, order, read_axis, write_axis, itemsize)
+
+
+def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str,
+                    itemsize: int) -> Transpose:
+    side = 64
+    largest = max(a.itemsize for a in found)
+
+    def width(axis: str, itemsize: int, written: bool) -> int:
+        best = max(1, min(8, 16 // itemsize))
+        for a in found:
+            if a.dynamic or a.guarded or stride_of(a.offset, axis) != 1 or (a.written != written and not written):
+                continue
+            while best > 1 and (domain.extents[axis] % best or a.offset.const % best
+                                or any(c % best for atom, c in a.offset.terms if atom != axis)):
+                best //= 2
+        return best
+
+    return Transpose(order, read_axis, write_axis, side, side, 256 if itemsize <= 2 else 512, width(read_axis, itemsize, False),
+                     width(write_axis, largest, True))

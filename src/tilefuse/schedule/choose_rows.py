@@ -1,0 +1,111 @@
+"""Row schedules by the length of the row: part of a warp, a block, a cluster, a persistent grid that fetches ahead, or streaming."""
+from __future__ import annotations
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
+from tilefuse.schedule.pipelined import choose_pipelined
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
+from tilefuse.target.device import DeviceSpec
+
+
+def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+    kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
+    reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced,
+                                                                     [a for a in found if a.offset.axes() & set(domain.reduced)],
+                                                                     domain.extents)
+    length, count = domain.num_reduced, domain.num_kept
+    last = [a for a in reduced if domain.extents[a] > 1][-1:]
+    multi = is_multi_stage(domain)
+    if device.kind == "host":
+        if domain.has_scan:
+            return Rows(kept, reduced, 1, 1, 1, max(length, 1), 1, 1, False, 1)
+        width = 16 if length >= 16 else 1
+        split = 1
+        if not multi and not writes_rows(domain) and count < device.num_multiprocessors and length >= 1 << 16:
+            split = device.num_multiprocessors
+        chunks = -(-(length // width) // split) if length >= width else 1
+        return Rows(kept, reduced, width, 1, 1, max(chunks, 1), 1, split, False, width)
+    width = widest_vector(found, tuple(last), domain.extents, length, vector_limit(found, device))
+    if domain.has_scan:
+        width = min(width, 8)
+    return _rows_on_cuda(domain, device, kept, reduced, width, kept_bytes_of(domain, found), multi)
+
+
+def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int,
+                  multi: bool) -> Rows | Rejected:
+    length, count = domain.num_reduced, domain.num_kept
+    vectors = -(-length // width)
+    vector_bytes = max(kept_bytes, 1) * width
+    max_chunks = max(1, KEPT_BYTES_PER_THREAD // vector_bytes)
+    # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
+    wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
+    if vectors <= 32 * max(wanted_chunks, min(max_chunks, 4)):
+        return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
+    if not multi and not writes_rows(domain):
+        return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
+    piped = choose_pipelined(domain, device, kept, reduced, width, vectors, kept_bytes)
+    if piped is not None:
+        return piped
+    found = _held_in_registers(domain, device, kept, reduced, width, vectors, vector_bytes, wanted_chunks, max_chunks)
+    if found is not None:
+        return found
+    if domain.has_scan:
+        return Rejected(Reason.SHARED_MEMORY, f"a scanned row of {length} elements does not fit the registers of a cluster")
+    if count < 2 * device.num_multiprocessors:
+        return Rejected(Reason.NEEDS_GRID_SYNC,
+                        f"{count} rows of {length} elements fit neither on chip nor in one block each; their reduction needs all blocks "
+                        "to meet")
+    threads = 1024
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2), 4)
+
+
+def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
+                       vector_bytes: int, wanted_chunks: int, max_chunks: int) -> Rows | None:
+    """The smallest cluster whose blocks hold their share of the row in registers with at most 512 threads.
+
+    Two such blocks fit a multiprocessor and overlap. Clusters exchange by signalled stores, so that small blocks in larger clusters
+    beat one large block (measured on H200: rows of 65536 f16 0.87 of a copy by 8 blocks of 128, 0.62 by one of 1024).
+    """
+    narrow = vector_bytes // width <= 2
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster_blocks:
+            break
+        share = -(-vectors // cluster)
+        limit = 512 if cluster == 1 or not narrow else 256
+        for chunks in dict.fromkeys((wanted_chunks, 4, 8, max_chunks)):
+            if chunks > max_chunks or chunks < wanted_chunks:
+                continue
+            threads = 32 * -(-share // (32 * chunks))
+            if threads <= (256 if chunks < min(8, max_chunks) else limit):
+                return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2))
+    for cluster in (8, 16):
+        share = -(-vectors // cluster)
+        threads = 32 * -(-share // (32 * max_chunks))
+        if cluster <= device.max_cluster_blocks and threads <= 1024:
+            return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2))
+    return None
+
+
+def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int,
+                count: int) -> Rows:
+    """Rows of at most a few vectors a lane: one warp or part of one a row, four warps a block."""
+    threads = 1
+    while threads < 32 and threads * wanted_chunks < vectors:
+        threads *= 2
+    rows = 128 // threads
+    while rows * threads > 32 and count // rows < device.num_multiprocessors * 2:
+        rows //= 2
+    return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
+
+
+def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int,
+                       vectors: int) -> Rows:
+    """Rows that are read once and leave only row results: blocks split a row where there are too few rows."""
+    threads = min(256, 32 * -(-vectors // (32 * 4)))
+    split = 1
+    wanted_blocks = device.num_multiprocessors * 4
+    while domain.num_kept * split * 2 <= wanted_blocks and vectors // (split * 2) >= threads * 4:
+        split *= 2
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // (threads * split)), 1, split, False, min(width, 4), 4)

@@ -1,0 +1,80 @@
+"""Rows fetched ahead into shared memory: which reads can be bulk copies, in what pieces, and when a queue of rows pays."""
+from __future__ import annotations
+
+from math import gcd
+
+from tilefuse.schedule.access import stride_of
+from tilefuse.schedule.resolved import Domain, Touch, direct_touches
+from tilefuse.schedule.template import Rows
+from tilefuse.target.device import DeviceSpec
+
+# Bytes of one row share that a block keeps on its way: three of them fill shared memory.
+STAGE_BYTES = 72 * 1024
+
+# Shorter rows are held in registers by several small blocks a multiprocessor, which overlap on their own.
+PIPELINED_ROW_BYTES = 512 * 1024
+
+
+def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
+               kept_bytes: int) -> Rows | None:
+    """Long rows: a persistent grid fetches rows ahead by asynchronous bulk copies, so that loads never wait for reductions."""
+    row_bytes = vectors * width * kept_bytes
+    if not domain.has_scan and len([a for a in reduced if domain.extents[a] > 1]) < 2:
+        # One exchange or two over a contiguous row: blocks that share a multiprocessor overlap at least as well (measured).
+        return None
+    if row_bytes < PIPELINED_ROW_BYTES or device.max_cluster_blocks < 1 or not device.arch.startswith("sm_9"):
+        return None
+    fetched = fetched_touches(domain)
+    if not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
+        return None
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster_blocks or vectors % cluster:
+            return None
+        share_bytes = row_bytes // cluster
+        if share_bytes > STAGE_BYTES or any(copies_of(t, domain, kept, reduced, vectors // cluster * width) is None for t in fetched):
+            continue
+        share = vectors // cluster
+        threads = 32 * -(-share // (32 * 8))
+        chunks = 8
+        while chunks > 4 and threads < 512:
+            chunks //= 2
+            threads = 32 * -(-share // (32 * chunks))
+        if threads > 1024:
+            continue
+        stages = min(4, (device.shared_bytes_per_block - 8192) // share_bytes)
+        most = max(1, device.num_multiprocessors // cluster if cluster < 8 else device.num_multiprocessors // (cluster + 1))
+        turns = -(-domain.num_kept // most)
+        if stages < 2 or turns < 2:
+            return None
+        return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), 1, stages,
+                    -(-domain.num_kept // turns))
+    return None
+
+
+def fetched_touches(domain: Domain) -> list[Touch]:
+    """Direct reads of every element of the row: what a pipelined kernel fetches ahead."""
+    reduced, known = set(domain.reduced), set(domain.reduced) | set(domain.kept)
+    found: dict[Touch, None] = {}
+    for i in domain.instances:
+        for t in direct_touches(i.body):
+            if t.offset.axes() & reduced and (t.offset.axes() & set(domain.kept) or domain.num_kept == 1) and t.offset.axes() <= known:
+                found.setdefault(t)
+    return list(found)
+
+
+def copies_of(t: Touch, domain: Domain, kept: tuple[str, ...], reduced: tuple[str, ...], share: int) -> int | None:
+    """Elements of each contiguous piece of a share of the row, if all pieces are whole and 16-byte aligned; else None."""
+    piece = 1
+    for a in reversed(reduced):
+        stride = stride_of(t.offset, a)
+        if stride is None or (domain.extents[a] > 1 and stride != piece):
+            if stride is None:
+                return None
+            break
+        piece *= domain.extents[a]
+    piece = gcd(piece, share)
+    aligned = 16 // min(t.dtype.itemsize, 16)
+    strides = [c for atom, c in t.offset.terms if not (isinstance(atom, str) and c == 1)]
+    if piece % aligned or t.offset.const % aligned or any(c % aligned for c in strides) or share // piece > 64:
+        return None
+    return piece

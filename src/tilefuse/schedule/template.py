@@ -1,0 +1,83 @@
+"""The templates: how a root domain may be spread over grid, cluster, block, warp and thread. One record each, with its parameters.
+
+Widths are in elements, counts in what the field says. `schedule.choose` fills them in, `codegen` writes the kernels.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+# Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers
+# leaves room for addresses, accumulators and conversions (measured: no spills at 128).
+KEPT_BYTES_PER_THREAD = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Flat walk: `threads` x `steps` vectors a block. `unrolled`: all loads of the steps are issued before the first use."""
+
+    order: tuple[str, ...]
+    vector: int
+    threads: int
+    steps: int
+    unrolled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Tiles of `rows` x `columns`: read along `read_axis`, written along `write_axis`, turned in shared memory."""
+
+    order: tuple[str, ...]
+    read_axis: str
+    write_axis: str
+    rows: int
+    columns: int
+    threads: int
+    read_vector: int
+    write_vector: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Reduced axes run along memory: `threads` lanes a row, `rows` rows a block, `cluster` blocks a row, `split` blocks a row
+    that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
+    `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or
+    clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
+    `span` > 0: groups of that many consecutive rows instead, `rows` at a time, with sums carried down the columns.
+    `resident`: blocks that must fit a multiprocessor together (0: no matter).
+    """
+
+    kept_order: tuple[str, ...]
+    reduced_order: tuple[str, ...]
+    vector: int
+    threads: int
+    rows: int
+    chunks: int
+    cluster: int
+    split: int
+    on_chip: bool
+    lanes: int
+    batch: int = 1
+    stages: int = 0
+    groups: int = 0
+    span: int = 0
+    resident: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Kept axes run along memory: `threads_x` vectors of columns a block, `threads_y` threads down each column, `split` blocks
+    down a column that meet through global memory. `chunks`: rows a thread. `on_chip`: they stay in registers between stages.
+    """
+
+    kept_order: tuple[str, ...]
+    reduced_order: tuple[str, ...]
+    vector: int
+    threads_x: int
+    threads_y: int
+    chunks: int
+    split: int
+    on_chip: bool
+    batch: int
+
+Choice = Union[Pointwise, Transpose, Rows, Columns]
