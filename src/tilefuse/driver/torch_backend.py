@@ -20,7 +20,7 @@ from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_log import log
 from tilefuse.driver.torch_part import CompiledPart
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
-from tilefuse.frontends.imported import Imported
+from tilefuse.frontends.imported import Imported, Output
 from tilefuse.frontends.torch_decompositions import decompositions
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.text import print_graph
@@ -194,9 +194,17 @@ def _report_strides(imported: Imported, gm: torch.fx.GraphModule) -> None:
         return
     listed = gm.graph.output_node().args[0]
     assert isinstance(listed, (list, tuple))
-    for node in listed:
+    for node, output in zip(listed, imported.outputs, strict=True):
         fake = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-        context.output_strides.append(given_strides(fake) if isinstance(fake, torch.Tensor) else None)
+        context.output_strides.append(_result_strides(imported, output, fake) if isinstance(fake, torch.Tensor) else None)
+
+
+def _result_strides(imported: Imported, output: Output, fake: torch.Tensor) -> tuple[int, ...]:
+    """Strides of one output: torch's own where the result is a window onto a product, else `given_strides`. Units: elements"""
+    own = tuple(int(s) for s in fake.stride())
+    if output.result is not None and imported.result_layouts.get(imported.graph.results[output.result]) == own:
+        return own
+    return given_strides(fake)
 
 
 def given_strides(fake: torch.Tensor) -> tuple[int, ...]:

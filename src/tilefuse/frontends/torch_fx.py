@@ -203,7 +203,8 @@ class _Walk:
         b = self.builder
         b.hint, b.span = node.name, _span(node)
         b.operands_dense = all(_is_dense(a.meta.get("val")) for a in node.all_input_nodes)
-        b.feeds_library_only = all(_is_library(user) for user in _readers(node))
+        readers = [_is_library(user) for user in _readers(node)]
+        b.feeds_library_only, b.feeds_library = all(readers), any(readers)
         b.expected = tuple(None if f is None else (_dtype(f, node), _shape(f)) for f in _tensors(fake))
         if name == "aten.copy_.default":
             self._update(node, args)
@@ -335,6 +336,9 @@ class _Walk:
             source = self._copied(source)
         kept = b.shape_of(source)
         wanted = row_major_strides(kept) if order is None else _strides_in_order(kept, order)
+        if order is None and not repeated and _is_product_view(node):
+            # The product's memory exists anyway: the caller gets the window onto it that torch would give.
+            wanted = strides
         back = None
         if self.result_layouts.get(source, wanted) != wanted:
             # The same value in a second layout: a result of its own, which the caller sees permuted.
@@ -405,13 +409,13 @@ _VIEWS = frozenset(
         "clone.default",
         "split_with_sizes.default",
         "split.Tensor",
+        "unbind.int",
+        "squeeze.default",
         "alias.default",
     )
 )
-_PRODUCTS = frozenset(
-    f"aten.{name}"
-    for name in ("mm.default", "bmm.default", "addmm.default", "baddbmm.default", "convolution.default", "convolution_backward.default")
-)
+_MATRIX_PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm"))
+_PRODUCTS = _MATRIX_PRODUCTS | {"aten.convolution.default", "aten.convolution_backward.default"}
 
 
 def _readers(node: fx.Node) -> list[fx.Node]:
@@ -429,6 +433,16 @@ def _is_library(node: fx.Node) -> bool:
     """Whether a reader cannot share a kernel with what it reads."""
     name = str(node.target)
     return node.op == "output" or name in _PRODUCTS or name in torch_ops_library.BY_DESIGN or name not in TORCH_OPS
+
+
+def _is_product_view(node: fx.Node) -> bool:
+    """Whether a node is a view, through views only, of a matrix product, which lies in memory row-major."""
+    viewed = False
+    while node.op == "call_function" and (node.target is operator.getitem or str(node.target) in _VIEWS - {"aten.clone.default"}):
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        node, viewed = source, True
+    return viewed and node.op == "call_function" and str(node.target) in _MATRIX_PRODUCTS
 
 
 def _is_dense(fake: object) -> bool:

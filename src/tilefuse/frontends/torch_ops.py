@@ -86,6 +86,7 @@ class TorchBuilder(TensorBuilder):
     operands_dense: whether every operand is row-major in torch's memory.
     seed, random_calls: the value holding the run's random seed ("" = none yet), and how many operators drew from it.
     feeds_library_only: whether nothing that could share a kernel with the operator reads its result.
+    feeds_library: whether a library call or the caller reads its result, which so lies in memory in any case.
     """
 
     def __init__(self, name: str) -> None:
@@ -93,6 +94,7 @@ class TorchBuilder(TensorBuilder):
         self.expected: tuple[tuple[DType, tuple[int, ...]] | None, ...] = ()
         self.operands_dense = True
         self.feeds_library_only = False
+        self.feeds_library = False
         self.seed = ""
         self.random_calls = 0
 

@@ -50,7 +50,9 @@ def product(b: TorchBuilder, x: Value, y: Value) -> str:
 
 @lowers("aten.addmm.default", "aten.baddbmm.default")
 def addmm(b: TorchBuilder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> str:
-    if beta == 1 and alpha == 1 and b.feeds_library_only and b.dtype_of(bias) == b.result_dtype:
+    # A row added in the product's own epilogue is free; where the sum lies in memory anyway, a map would only read and write it again.
+    inside = b.feeds_library_only or b.feeds_library and b.rank_of(bias) == 1
+    if beta == 1 and alpha == 1 and inside and b.dtype_of(bias) == b.result_dtype:
         attributes: dict[str, Attribute] = {"transpose_a": False, "transpose_b": False, "precision": "default", "has_bias": True}
         return b.library(b.hint or "matmul", "matmul", Type(b.result_dtype, b.result_shape), (x, y, bias), attributes)
     made = b.matmul(x, y)

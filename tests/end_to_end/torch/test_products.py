@@ -1,0 +1,70 @@
+"""Matrix products inside torch models: biases in the library's epilogue, windows onto products without copies, small tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tilefuse.driver import torch_backend
+from tilefuse.driver.torch_backend import backend, compiled_parts
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch_backend.reset()
+    yield
+    torch_backend.reset()
+
+
+def strict(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    return backend(gm, inputs, options={"strict": True})
+
+
+def steps(kind: str) -> list[str]:
+    """Operators of a part's library calls; "kernel" for a kernel, "copy" for a copy."""
+    (part,) = compiled_parts(kind)
+    assert part.program.counts.library_copies == 0
+    return [getattr(s, "operator", type(s).__name__.removesuffix("Step").lower()) for s in part.program.spec.steps]
+
+
+def attend(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    q, k, v = F.linear(x, w, b).view(2, 8, 3, 4, 16).permute(2, 0, 3, 1, 4).unbind(0)
+    return q, F.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_queries_keys_and_values_are_windows_onto_one_product(graded: bool) -> None:
+    x, w, b = (torch.randn(s, requires_grad=True) for s in ((2, 8, 64), (192, 64), (192,)))
+    with torch.set_grad_enabled(graded):
+        made, wanted = torch.compile(attend, backend=strict)(x, w, b), attend(x, w, b)
+    for a, e in zip(made, wanted, strict=True):
+        torch.testing.assert_close(a, e)
+        assert a.stride() == e.stride()
+    assert "kernel" not in steps("forward" if graded else "inference")
+    if graded:
+        loss = [sum(t.square().sum() for t in r) for r in (made, wanted)]
+        for a, e in zip(*(torch.autograd.grad(n, (x, w, b)) for n in loss), strict=True):
+            torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-4)
+
+
+def test_a_bias_is_added_once_where_the_sum_is_kept_for_the_gradient() -> None:
+    x, w, b = (torch.randn(s, requires_grad=True) for s in ((8, 16), (32, 16), (32,)))
+    made = torch.compile(lambda *a: F.gelu(F.linear(*a)), backend=strict)(x, w, b)
+    torch.testing.assert_close(made, F.gelu(F.linear(x, w, b)))
+    assert steps("forward") == ["matmul", "kernel"]
+    (part,) = compiled_parts("forward")
+    (call,) = (s for s in part.program.spec.steps if getattr(s, "operator", "") == "matmul")
+    assert len(call.operands) == 3
+
+
+def test_a_bias_shares_the_kernel_of_what_follows_where_nothing_else_needs_the_sum() -> None:
+    x, w, b = (torch.randn(s) for s in ((8, 16), (32, 16), (32,)))
+    torch.compile(lambda *a: F.gelu(F.linear(*a)), backend=strict)(x, w, b)
+    (part,) = compiled_parts("inference")
+    (call,) = (s for s in part.program.spec.steps if getattr(s, "operator", "") == "matmul")
+    assert len(call.operands) == 2
