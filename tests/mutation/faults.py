@@ -17,6 +17,8 @@ from tilefuse.codegen.kernel import (
     Barrier,
     BulkCopy,
     BulkWait,
+    Comment,
+    Declare,
     For,
     If,
     IfValue,
@@ -94,9 +96,31 @@ def _same(s: Stmt, new: Stmt, points: Points) -> bool:
     match s, new:
         case If(), If():
             return np.array_equal(_holds(s, points), _holds(new, points))
-        case For(body=(If() as guard,)), For():
-            return bool(_holds(guard, _looped(s, points)).sum() == _holds(guard, _looped(new, points)).sum())
+        case For(), For():
+            once, again = _reached((s,), points), _reached((new,), points)
+            return once is not None and once == again
     return False
+
+
+def _reached(body: tuple[Stmt, ...], points: Points) -> int | None:
+    """How often the guarded statements of a body are reached, if it is loops around names and guards; else None."""
+    total = 0
+    for s in body:
+        match s:
+            case Let(name, value):
+                points = points | {name: np.broadcast_to(evaluate(value, points), len(points["thread"]))}
+            case Declare(init=None) | Comment():
+                pass
+            case If():
+                total += int(_holds(s, points).sum())
+            case For(body=inner):
+                inside = _reached(inner, _looped(s, points))
+                if inside is None:
+                    return None
+                total += inside
+            case _:
+                return None
+    return total
 
 
 def _holds(s: If, points: Points) -> np.ndarray:

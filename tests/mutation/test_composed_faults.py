@@ -1,6 +1,7 @@
 """Plants faults in composed kernels: what composers emit holds nothing that could be dropped or moved unseen."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from tests.mutation.faults import silent_faults
 from tests.unit.codegen.composed_cases import Case, columns, rows, tiles
 from tests.unit.codegen.host_build import call, compiler
-from tests.unit.codegen.pattern_graphs import Pattern, column_sum, layer_norm, row_sum, running_sum, softmax, transpose
+from tests.unit.codegen.pattern_graphs import Pattern, column_sum, layer_norm, row_sum, running_sum, transpose
 from tests.unit.codegen.test_compose import assert_within, buffer_of, laid_out
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.ir.interpret import interpret
@@ -19,13 +20,17 @@ from tilefuse.schedule.template import Choice
 from tilefuse.target.device import H200
 
 CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
-    "cluster": (softmax(2, 100), rows(2, 32, 1, cluster=2)),
+    "cluster": (layer_norm(2, 100), rows(2, 32, 1, cluster=2)),
     "warps": (layer_norm(3, 70), rows(1, 64, 2)),
     "queue": (layer_norm(5, 128), rows(4, 32, 1, stages=2, groups=2)),
-    "split": (row_sum(3, 80), rows(2, 32, 1, split=2, on_chip=False, lanes=2)),
-    "columns": (column_sum(20, 10), columns(2, 4, 4, 3, split=2, batch=2)),
+    "split": (row_sum(3, 160), rows(2, 64, 1, split=2, on_chip=False, lanes=2)),
+    "columns": (column_sum(60, 10), columns(2, 4, 4, 4, split=4, batch=2)),
     "scan": (running_sum(3, 100), rows(1, 64, 2)),
     "tiles": (transpose(9, 14), tiles("r0", "r1", (8, 4), 32, (1, 1))),
+}
+# Faults that change nothing, and how many of them a kernel holds.
+HARMLESS = {
+    "scan": {"narrow below 0": 1},  # the first element of a row has nothing before it
 }
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
 
@@ -53,5 +58,6 @@ def test_every_planted_fault_shows(name: str, tmp_path: Path, seed: int = 7) -> 
         return any(memory[b.name].any() for b in changed.parameters if b.role == "counter")
 
     silent, planted = silent_faults(kernel, shows, tmp_path)
-    assert not silent, f"{len(silent)} of {planted} mutants pass silently: {silent}"
+    kinds = Counter(fault.split(" ", 1)[1] for fault in silent)
+    assert kinds == HARMLESS.get(name, {}), f"{len(silent)} of {planted} mutants pass silently: {silent}"
     assert planted >= 10

@@ -105,6 +105,7 @@ class CheckedPrinter(HostPrinter):
 
     def end_group(self) -> None:
         """The end of a cluster."""
+        self.out.line("for (tf_shared_memory& home : homes) home.end();")
         if self.cluster > 1:
             self.out.line("check.end_cluster();")
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
@@ -34,6 +34,7 @@ class ColumnState:
     part: Affine
     rows_of_part: int
     held: list[Held]
+    exchange: dict[int, list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial columns
 
     @property
     def domain(self) -> Domain:
@@ -247,7 +248,11 @@ def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, li
     if c.threads_y == 1:
         return
     pitch = c.threads_x * c.vector
-    buffers = {i.key: [w.shared(p.name + "_shared", p.dtype, c.threads_y * pitch) for p in parts[i.key]] for i in group}
+    for i in group:
+        # The last block comes here twice; the meeting of the blocks lies between, so that it may use the same memory again.
+        if i.key not in state.exchange:
+            state.exchange[i.key] = [w.shared(p.name + "_shared", p.dtype, c.threads_y * pitch) for p in parts[i.key]]
+    buffers = state.exchange
     # Lane-major within a row of partials, so that a warp's accesses fall into different banks.
     with e.loop("v", c.vector, unroll=w.unroll) as v:
         for i in group:

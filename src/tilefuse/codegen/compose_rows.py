@@ -146,9 +146,6 @@ def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -
                          b in zip(parts[i.key], spaces[i.key], strict=True)]
                 e.combine(i.node.detail, parts[i.key], other, dtype)
         unsplit = replace(state, choice=replace(c, split=1), part=number(0))
-        if c.threads > 1:
-            # The slots of the first round may still be read by a slow thread of this block.
-            e.emit(Barrier("block"))
         combine_threads(unsplit, group, parts)
         e.hoist([k for _, k, _ in row_outputs], frozenset(w.domain.kept))
         _write_rows(unsplit, row_outputs)

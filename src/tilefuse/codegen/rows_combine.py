@@ -36,7 +36,11 @@ def combine_threads(state: RowState, group: list[Instance], parts: dict[int, lis
             _split_partials(state, group, parts)
         return
     copies = 2 if c.groups else 1
-    buffers = {i.key: [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows * copies) for p in parts[i.key]] for i in group}
+    for i in group:
+        # The last block of a split row comes here twice; the meeting of the blocks lies between, so that it may use the same memory.
+        if i.key not in state.exchange:
+            state.exchange[i.key] = [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows * copies) for p in parts[i.key]]
+    buffers = state.exchange
     warp = e.let("warp", state.place // 32, max(warps, 1))
     own = slot_base(state, slots) + state.rank * max(warps, 1) + warp
     exchange = cluster_exchange(state, [p.dtype for i in group for p in parts[i.key]], slots) if c.cluster > 1 else Barrier("block")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
+from tilefuse.codegen.emitter import Emitter
 from tilefuse.codegen.kernel import (
     Assign,
     Comment,
@@ -38,6 +39,7 @@ class RowState:
     held: list[Held]
     carried: dict[int, Reg] = field(default_factory=dict)  # sums down the columns: arrays over the thread's elements
     parity: Affine = number(0)  # pipelined: which copy of the exchange slots this turn uses
+    exchange: dict[int, list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 
 
@@ -105,7 +107,8 @@ def vector_extent(state: RowState) -> int:
     return max(c.chunks * c.threads * max(c.cluster, c.split), 1)
 
 
-def narrow_to(e, name: Affine, count: int) -> None:  # type: ignore[no-untyped-def]
+def narrow_to(e: Emitter, name: Affine, count: int) -> None:
+    """Inside its guard a name lies below `count`: tells the index simplifier."""
     if len(name.terms) == 1 and name.const == 0 and isinstance(name.terms[0][0], str):
         e.frame.extents[name.terms[0][0]] = max(count, 1)
 

@@ -10,6 +10,7 @@ from tilefuse.target.device import DeviceSpec
 
 
 def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
+    """Threads across by vectors, threads down by the length; held on chip where later stages need the elements again."""
     kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
     reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
     length, count = domain.num_reduced, domain.num_kept

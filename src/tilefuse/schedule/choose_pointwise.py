@@ -10,6 +10,7 @@ from tilefuse.target.device import DeviceSpec
 
 
 def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) -> Pointwise | Transpose:
+    """A tile transposition where a large read runs across the writes, else a flat walk in memory order."""
     names = domain.kept + domain.reduced
     order = by_memory_order(names, found, domain.extents)
     total = prod(domain.extents[a] for a in names)

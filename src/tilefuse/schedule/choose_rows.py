@@ -11,6 +11,7 @@ from tilefuse.target.device import DeviceSpec
 
 
 def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+    """One thread a row on the host; on a device by the length of the row."""
     kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
     reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced,
                                                                      [a for a in found if a.offset.axes() & set(domain.reduced)],

@@ -41,4 +41,5 @@ def _after_shared(domain: Domain, key: int) -> bool:
 
 
 def writes_rows(domain: Domain) -> bool:
+    """Whether a result has a value an element of the row."""
     return any(offset.axes() & set(domain.reduced) for _, _, offset in domain.outputs)

@@ -197,6 +197,11 @@ struct tf_shared_memory {
         cell.write.kind = 0;  // complete for all threads
       }
   }
+  // A copy that arrives after its block is gone writes to whatever holds the memory then.
+  void end() {
+    for (const tf_cell& cell : cells)
+      if (cell.pending) return check.finding("copy still on its way at the end of its block", 0, "barrier", cell.pending - 1);
+  }
 };
 
 // The shared memory of the block with this rank.
