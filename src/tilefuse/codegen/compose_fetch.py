@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tilefuse.codegen.compose import Held
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
+from tilefuse.codegen.fetch_operands import RowScalars, column_operands
 from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, VectorLoad
 from tilefuse.codegen.rows_walk import RowState, in_row
 from tilefuse.ir.affine import Affine, number, substitute
@@ -35,10 +36,15 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
     if c.cluster > 1:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster"))
     carried = declare_carried(state)
+    columns = column_operands(state)
+    scalars = RowScalars(state)
+    scalars.start(_legal_row(state, number(0), state.row_of_block))
     with e.loop("turn", turns) as turn:
         now = _row_of_turn(state, turn)
+        scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
+        now = replace(now, held=columns)
         if c.stages:
-            held = _take(now, queues, turn)
+            held = [*_take(now, queues, turn), *columns]
             e.emit(Barrier("block"))
             with e.when([Bound(turn, 0, turns - c.stages)]):
                 _start_copies(state, queues, turn + c.stages, turn % c.stages)
@@ -62,6 +68,14 @@ def _row_number(state: RowState, turn: Affine, row_of_block: Affine) -> tuple[Af
         step = turn * c.rows + row_of_block
         return state.row * c.span + step, c.groups * c.span + num_turns(state) * c.rows
     return state.row + turn * c.groups, num_turns(state) * c.groups
+
+
+def _legal_row(state: RowState, turn: Affine, row_of_block: Affine) -> Affine:
+    """The row of a turn, wrapped to a real one where the turn lies past the last row."""
+    e = state.writer.emitter
+    count = state.writer.domain.num_kept
+    wanted, limit = _row_number(state, turn, row_of_block)
+    return e.let("row_ahead", e.let("row_unwrapped", wanted, limit + 2 * state.choice.rows * max(state.choice.groups, 1)) % count, count)
 
 
 def _row_of_turn(state: RowState, turn: Affine) -> RowState:

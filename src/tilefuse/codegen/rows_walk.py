@@ -88,16 +88,18 @@ def load_row(state: RowState) -> None:
     probe = vector_at(state, axis("chunk_probe"))
     probe_env = flat_axes(c.reduced_order, probe * c.vector + axis(state.lane), domain.extents,
                           extents | {"chunk_probe": c.chunks, state.lane: c.vector}) | state.kept_env
-    state.held = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe_env)) for t in touches]
-    if not state.held:
+    known = {h.touch for h in state.held}
+    made = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe_env)) for t in touches if t not in known]
+    state.held = [*state.held, *made]
+    if not made:
         return
-    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in state.held)}: global memory -> registers"))
+    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in made)}: global memory -> registers"))
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
         with e.when(in_row(state, chunk, vector)):
             narrow_to(e, vector, state.vectors)
             env = lane_env_of(state, vector, c.vector) | state.kept_env
-            for h in state.held:
+            for h in made:
                 w.fill(h, chunk, env, state.lane)
 
 

@@ -1,0 +1,80 @@
+"""Operands of a persistent row kernel that are not rows: row scalars one turn ahead, column vectors once for all rows.
+
+    a mean, a row's weight        asked for in turn t, used in turn t + 1: its latency hides behind a whole row
+    weights along the row         loaded into registers before the first row, as long as they are few bytes a thread
+"""
+from __future__ import annotations
+
+from tilefuse.codegen.compose import Held
+from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg
+from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
+from tilefuse.ir.affine import Affine, axis, substitute
+from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.resolved import Touch
+
+# Bytes of column vectors that a thread keeps for all its rows.
+COLUMN_BYTES = 64
+
+
+def column_operands(state: RowState) -> list[Held]:
+    """Vectors along the row that all rows share, loaded into registers once."""
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    reduced = set(domain.reduced)
+    probe = flat_axes(c.reduced_order, axis("vector_probe") * c.vector + axis(state.lane), domain.extents,
+                      e.extents | {"vector_probe": max(state.vectors, 1), state.lane: c.vector})
+    wanted: list[Touch] = []
+    room = COLUMN_BYTES
+    for t in w.touches(i.body for i in domain.instances):
+        size = t.dtype.itemsize * c.chunks * c.vector
+        if t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1 and size <= room and w.runs(t, c.vector, state.lane, probe):
+            wanted.append(t)
+            room -= size
+    held = [w.held(t, c.chunks, c.vector, True) for t in wanted]
+    if not held:
+        return []
+    e.emit(Comment(f"{', '.join('%' + t.value for t in wanted)}: global memory -> registers, once for all rows"))
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
+        vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * max(c.cluster, 1), 1))
+        with e.when(in_row(state, chunk, vector)):
+            if len(vector.terms) == 1 and isinstance(vector.terms[0][0], str):
+                e.frame.extents[vector.terms[0][0]] = max(state.vectors, 1)
+            env = flat_axes(c.reduced_order, vector * c.vector + axis(state.lane), domain.extents, e.extents | {state.lane: c.vector})
+            for h in held:
+                w.fill(h, chunk, env, state.lane)
+    return held
+
+
+class RowScalars:
+    """Values of a row that every turn needs at once: each is read one turn before it is used."""
+
+    def __init__(self, state: RowState) -> None:
+        w = state.writer
+        kept = set(w.domain.kept)
+        self.state = state
+        self.touches = [t for t in w.touches(i.body for i in w.domain.instances) if t.offset.axes() and t.offset.axes() <= kept]
+        self.coming: list[Reg] = []
+
+    def start(self, row: Affine) -> None:
+        """Before the first turn: asks for the scalars of its row."""
+        e = self.state.writer.emitter
+        if self.touches:
+            e.emit(Comment(f"{', '.join('%' + t.value for t in self.touches)}: one value a row, read a turn ahead"))
+        for t in self.touches:
+            reg = Reg(e.fresh(t.value + "_coming"), t.dtype)
+            e.emit(Declare(reg.name, reg.dtype, None, self._load(t, row)))
+            self.coming.append(reg)
+
+    def advance(self, kept_env: dict[str, Affine], next_row: Affine) -> None:
+        """In a turn: what was asked for becomes this row's; asks for the next row's."""
+        e = self.state.writer.emitter
+        for t, coming in zip(self.touches, self.coming, strict=True):
+            now = Reg(e.fresh(t.value + "_at"), t.dtype)
+            e.emit(Declare(now.name, now.dtype, None, coming), Assign(coming, self._load(t, next_row)))
+            e.frame.loads[t.value, substitute(t.offset, kept_env, e.extents), ()] = now
+
+    def _load(self, t: Touch, row: Affine) -> KExpr:
+        w, c = self.state.writer, self.state.choice
+        e = w.emitter
+        env = flat_axes(c.kept_order, row, w.domain.extents, e.extents)
+        return Load(e.buffers[t.value].name, t.dtype, substitute(t.offset, env, e.extents), (), e.cache.get(t.value, ""))
