@@ -15,8 +15,8 @@ from tilefuse.codegen.kernel import Kernel, KExpr, Load, Reg
 from tilefuse.codegen.writer import identifier
 from tilefuse.ir import ops
 from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render, simplify
-from tilefuse.ir.dtype import DTYPES, I64, DType
-from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index
+from tilefuse.ir.dtype import DTYPES, F32, I64, DType
+from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, const
 
 _INT32_MAX = 2**31 - 1
 
@@ -189,6 +189,8 @@ class ExpressionPrinter:
         raise InternalError(f"not a kernel expression: {e!r}")
 
     def _call(self, e: Call) -> tuple[str, DType]:
+        if self.narrow and e.fn == "add" and (one_plus := self._one_plus(e)):
+            return one_plus, F32
         typed = [self.typed(a) for a in e.args]  # type: ignore[arg-type]
         texts = [text for text, _ in typed]
         if e.fn.startswith("random_") and isinstance(e.args[1], Index):
@@ -197,10 +199,17 @@ class ExpressionPrinter:
         if e.fn in DTYPES:
             return ops.conversion_text(dtype, DTYPES[e.fn]).format(*texts), DTYPES[e.fn]
         op = ops.SCALAR_OPS[e.fn]
-        if self.narrow and dtype.name == "f32" and e.fn in ops.NARROW_CUDA:
-            return ops.NARROW_CUDA[e.fn].format(*texts), dtype
+        if self.narrow and e.fn in ops.NARROW_CUDA and "f32" in (dtype.name, op.result):
+            return ops.NARROW_CUDA[e.fn].format(*texts), F32
         by_dtype = op.cuda if self.target == "cuda" else op.host
         return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
+
+    def _one_plus(self, e: Call) -> str:
+        """Text of 1 + f(a) in f32 for the functions that have one for it; "" for any other sum."""
+        for one, other in (e.args, e.args[::-1]):
+            if one == const(1, F32) and isinstance(other, Call) and other.fn in ops.NARROW_ONE_PLUS:
+                return ops.NARROW_ONE_PLUS[other.fn].format(self.text(other.args[0]))  # type: ignore[arg-type]
+        return ""
 
     def _counter(self, counter: Affine) -> str:
         """The two arguments of a random function: which block of four numbers, and the place in it. Divided here and not in the

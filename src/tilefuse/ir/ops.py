@@ -240,15 +240,18 @@ _RANDOM: tuple[tuple[str, m.Meaning, str, str], ...] = (
 for _name, _meaning, _result, _doc in _RANDOM:
     _define(_name, 2, "counter", _meaning, f"tf_{_name}({{0}}, {{1}})", None, ("0", "0"), 40, _doc, result=_result)
 
-# What the texts above call. T stands for every dtype of the function's record; all are inline, for host and device, and none traps.
-# CUDA texts of f32 functions whose result ends in a float of 16 bits or fewer: one or two hardware instructions, relative error
-# below 2^-20 (for exp below (2 + |a|) * 2^-23, as much as rounding its argument costs), special values as the exact ones.
-# Source: PTX ISA, ex2.approx, rcp.approx, div.full, sqrt.approx: at most 2 units in the last place.
+# CUDA texts of f32 functions in kernels whose data has 16 bits or fewer: a few hardware instructions, relative error below 2^-16
+# (for exp below (2 + |a|) * 2^-23, as much as rounding its argument costs), special values as the exact ones, but results below
+# 2^-124 may be 0. sin and cos are missing: near a multiple of pi no short form has that error.
 NARROW_CUDA: dict[str, str] = {
-    "exp": "tf_narrow_exp({0})", "div": "tf_narrow_div({0}, {1})", "reciprocal": "tf_narrow_reciprocal({0})",
-    "sigmoid": "tf_narrow_sigmoid({0})", "sqrt": "tf_narrow_sqrt({0})",
+    name: f"tf_narrow_{name}({', '.join(f'{{{n}}}' for n in range(SCALAR_OPS[name].arity))})"
+    for name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "div", "reciprocal", "sigmoid", "sqrt", "tanh", "erf", "random_normal")
 }
+# The same for 1 + f(a), as in GELU: where f is near -1 the sum of the two would lose what the approximation keeps.
+NARROW_ONE_PLUS: dict[str, str] = {"erf": "tf_narrow_one_plus_erf({0})", "tanh": "tf_narrow_one_plus_tanh({0})"}
 
+# What the texts of the records call. T stands for every dtype of the function's record; all are inline, for host and device, and
+# none traps.
 SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_float": "float tf_float(N): exact value of a narrow float (tf_f16, tf_bf16, tf_f8e4m3, tf_f8e5m2)",
     "tf_f16": "class, 2 bytes: explicit tf_f16(float), nearest even, overflow to infinity, NaN kept; trivially copyable",

@@ -53,34 +53,61 @@ struct tf_bf16 {
 };
 TF_INLINE float tf_float(tf_bf16 a) { return __uint_as_float((unsigned int)a.bits << 16); }
 
-//@ tf_narrow_exp
-// The tf_narrow_ functions feed results of 16 bits or fewer: hardware approximations, relative error below 2^-20.
-TF_INLINE float tf_narrow_exp(float a) {
+//@ tf_hardware_exp2
+// The tf_hardware_ functions are single instructions of the special function unit (a few more where operands may be subnormal).
+// Source: PTX ISA, ex2.approx, lg2.approx, rcp.approx, div.full, sqrt.approx, sin.approx, cos.approx.
+TF_INLINE float tf_hardware_exp2(float a) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a * 1.4426950408889634f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
   return y;
 }
 
-//@ tf_narrow_reciprocal
-TF_INLINE float tf_narrow_reciprocal(float a) {
+//@ tf_hardware_log2
+TF_INLINE float tf_hardware_log2(float a) {
+  float y;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
+
+//@ tf_hardware_reciprocal
+TF_INLINE float tf_hardware_reciprocal(float a) {
   float y;
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(a));
   return y;
 }
 
-//@ tf_narrow_div
-TF_INLINE float tf_narrow_div(float a, float b) {
+//@ tf_hardware_reciprocal_normal
+// For operands that are not subnormal; a subnormal result becomes 0.
+TF_INLINE float tf_hardware_reciprocal_normal(float a) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
+
+//@ tf_hardware_div
+TF_INLINE float tf_hardware_div(float a, float b) {
   float y;
   asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
 
-//@ tf_narrow_sigmoid
-TF_INLINE float tf_narrow_sigmoid(float a) { return tf_narrow_reciprocal(1.0f + tf_narrow_exp(-a)); }
-
-//@ tf_narrow_sqrt
-TF_INLINE float tf_narrow_sqrt(float a) {
+//@ tf_hardware_sqrt
+TF_INLINE float tf_hardware_sqrt(float a) {
   float y;
   asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
+
+//@ tf_hardware_sin
+TF_INLINE float tf_hardware_sin(float a) {
+  float y;
+  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
+
+//@ tf_hardware_cos
+TF_INLINE float tf_hardware_cos(float a) {
+  float y;
+  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
   return y;
 }
