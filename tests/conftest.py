@@ -7,7 +7,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update", action="store_true", help="rewrite the expected parts of the text files under tests/text (refused in CI)")
+    parser.addoption("--update", action="store_true", help="rewrite the expected texts under tests/text and tests/golden (refused in CI)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilefuse.ir.graph import Graph
+from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
 
@@ -60,3 +61,29 @@ class TileProgram:
     flops: int
     choice: object = field(default=None, compare=False, repr=False)
     internal: object = field(default=None, compare=False, repr=False)
+
+
+def print_tile(program: TileProgram, device: DeviceSpec) -> str:
+    """The text of a tile program for a reader: template, launch, traffic, boundary values, level of every edge. Ends with a newline."""
+    launch, graph = program.launch, program.graph
+    shape = f"{launch.num_blocks} blocks of {launch.num_threads} threads" + (f", {launch.cluster} a cluster" if launch.cluster > 1 else "")
+    lines = [f"tile @{program.name} on {device.arch} {{", f"  schedule {program.notation}", f"  launch {shape}",
+             f"  reads {program.bytes_read} bytes, writes {program.bytes_written} bytes, {program.flops} operations"]
+    lines.append("  parameters " + ", ".join(f"{name} {_parameter_text(value)}" for name, value in program.parameters))
+    for v in graph.inputs:
+        lines.append(f"  %{v.name}: global {v.type}" + _strides_text(program, v.name))
+    lines += [f"  %{edge.producer} -> %{edge.user}: {edge.level.value}" for edge in program.levels]
+    for name in graph.results:
+        lines.append(f"  %{name} -> global {graph.type_of(name)}" + _strides_text(program, name))
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _parameter_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _strides_text(program: TileProgram, value: str) -> str:
+    strides = program.layouts.get(value)
+    return f" strides [{', '.join(map(str, strides))}]" if strides else ""

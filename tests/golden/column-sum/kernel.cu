@@ -1,0 +1,105 @@
+// k_s: 512 blocks of 256 threads, 4096 bytes of shared memory, for sm_90a
+// nodes: %s
+// schedule: reduce [SPLIT_8-CTA_16,GRID-CTA_16]G chunks 64 vector 4
+// reads 134217728 bytes, writes 16384 bytes
+extern "C" __global__ void __launch_bounds__(256)
+k_s(
+    const float* __restrict__ x,
+    float* __restrict__ s,
+    float* s_sum_partial,
+    int* arrived) {
+  const int thread = threadIdx.x;
+  const int block = blockIdx.x;
+  extern __shared__ __align__(128) unsigned char tf_shared[];
+  float* const s_sum_shared = reinterpret_cast<float*>(tf_shared);
+  const int x_1 = (thread & 15);
+  const int y = (thread >> 4);
+  const int part = (block & 7);
+  const int tile = (block >> 3);
+  const int column = 16 * tile + x_1;
+  // %s (reduce.sum): down the columns
+  alignas(16) float s_sum[4];
+  #pragma unroll
+  for (int v = 0; v < 4; ++v) {
+    s_sum[v] = 0.0f;
+  }
+  for (int step = 0; step < 16; ++step) {
+    alignas(16) float x_v[16];
+    #pragma unroll
+    for (int inner = 0; inner < 4; ++inner) {
+      const int row = 16 * inner + 1024 * part + 64 * step + y;
+      if (row < 8192) {
+        tf_vector_load_stream<4>(x_v + 4 * inner, x + 4 * column + 4096 * row);
+      }
+    }
+    #pragma unroll
+    for (int inner_1 = 0; inner_1 < 4; ++inner_1) {
+      const int row_1 = 16 * inner_1 + 1024 * part + 64 * step + y;
+      if (row_1 < 8192) {
+        #pragma unroll
+        for (int v_1 = 0; v_1 < 4; ++v_1) {
+          s_sum[v_1] = (s_sum[v_1] + x_v[4 * inner_1 + v_1]);
+        }
+      }
+    }
+  }
+  #pragma unroll
+  for (int v_2 = 0; v_2 < 4; ++v_2) {
+    s_sum_shared[16 * v_2 + x_1 + 64 * y] = s_sum[v_2];
+  }
+  __syncthreads();
+  #pragma unroll
+  for (int v_3 = 0; v_3 < 4; ++v_3) {
+    s_sum[v_3] = s_sum_shared[16 * v_3 + x_1];
+    for (int other = 1; other < 16; ++other) {
+      float s_sum_o = s_sum_shared[64 * other + 16 * v_3 + x_1];
+      s_sum[v_3] = (s_sum[v_3] + s_sum_o);
+    }
+  }
+  if (y < 1) {
+    #pragma unroll
+    for (int v_4 = 0; v_4 < 4; ++v_4) {
+      s_sum_partial[4 * column + 4096 * part + v_4] = s_sum[v_4];
+    }
+  }
+  bool is_last;
+  is_last = tf_last_block(arrived + (block >> 3), 8);
+  if (is_last) {
+    #pragma unroll
+    for (int v_5 = 0; v_5 < 4; ++v_5) {
+      s_sum[v_5] = 0.0f;
+    }
+    if (y < 8) {
+      #pragma unroll
+      for (int v_6 = 0; v_6 < 4; ++v_6) {
+        float s_sum_o_1 = s_sum_partial[4 * column + v_6 + 4096 * y];
+        s_sum[v_6] = (s_sum[v_6] + s_sum_o_1);
+      }
+    }
+    #pragma unroll
+    for (int v_7 = 0; v_7 < 4; ++v_7) {
+      s_sum_shared[16 * v_7 + x_1 + 64 * y] = s_sum[v_7];
+    }
+    __syncthreads();
+    #pragma unroll
+    for (int v_8 = 0; v_8 < 4; ++v_8) {
+      s_sum[v_8] = s_sum_shared[16 * v_8 + x_1];
+      for (int other_1 = 1; other_1 < 16; ++other_1) {
+        float s_sum_o_2 = s_sum_shared[64 * other_1 + 16 * v_8 + x_1];
+        s_sum[v_8] = (s_sum[v_8] + s_sum_o_2);
+      }
+    }
+    alignas(16) float s_1[4];
+    #pragma unroll
+    for (int v_9 = 0; v_9 < 4; ++v_9) {
+      s_1[v_9] = s_sum[v_9];
+    }
+    // %s: one value a column
+    if (y < 1) {
+      #pragma unroll
+      for (int v_10 = 0; v_10 < 4; ++v_10) {
+        s[4 * column + v_10] = s_1[v_10];
+      }
+    }
+  }
+}

@@ -1,0 +1,23 @@
+// k_y: 6144 blocks of 128 threads, for sm_90a
+// nodes: %y
+// schedule: map [GRID-CTA_128] steps 1 vector 8
+// reads 12648448 bytes, writes 12582912 bytes
+extern "C" __global__ void __launch_bounds__(128)
+k_y(
+    const tf_f16* __restrict__ t,
+    const long long* __restrict__ ids,
+    tf_f16* __restrict__ y) {
+  const int thread = threadIdx.x;
+  const int block = blockIdx.x;
+  const int vector = 128 * block + thread;
+  const int vector_1 = 128 * block + thread;
+  alignas(16) tf_f16 y_out[8];
+  #pragma unroll
+  for (int v = 0; v < 8; ++v) {
+    long long ids_at = ids[tf_index_div(vector_1, 96)];
+    tf_f16 t_at = tf_load_stream(&t[v + 8 * tf_index_rem(vector_1, 96) + (int)tf_minimum(tf_maximum(ids_at, 0ll), 30521ll) * 768]);
+    tf_f16 y_1 = t_at;
+    y_out[v] = y_1;
+  }
+  tf_vector_store_stream<8>(y + 8 * vector_1, y_out);
+}

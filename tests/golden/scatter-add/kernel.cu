@@ -1,0 +1,20 @@
+// k_y: 49152 blocks of 128 threads, for sm_90a
+// nodes: %y
+// schedule: map [GRID-CTA_128] steps 1 vector 1
+// reads 25231360 bytes, writes 50331648 bytes
+extern "C" __global__ void __launch_bounds__(128)
+k_y(
+    const long long* __restrict__ ids,
+    const float* __restrict__ g,
+    float* y) {
+  const int thread = threadIdx.x;
+  const int block = blockIdx.x;
+  const int vector = 128 * block + thread;
+  const int vector_1 = 128 * block + thread;
+  float g_at = tf_load_stream(&g[vector_1]);
+  long long ids_at = ids[tf_index_div(vector_1, 768)];
+  bool inside = bool((ids_at >= 0ll) & (ids_at < 30522ll));
+  if (inside) {
+    tf_atomic_sum(&y[tf_index_rem(vector_1, 768) + (int)ids_at * 768], g_at);
+  }
+}

@@ -1,0 +1,120 @@
+// k_y: 4096 blocks of 256 threads, 64 bytes of shared memory, for sm_90a
+// nodes: %m, %e, %s, %y
+// schedule: reduce [GRID_1,CTA_256]R chunks 2 vector 8
+// reads 33554432 bytes, writes 33554432 bytes
+extern "C" __global__ void __launch_bounds__(256)
+k_y(
+    const tf_bf16* __restrict__ x,
+    tf_bf16* __restrict__ y) {
+  const int thread = threadIdx.x;
+  const int block = blockIdx.x;
+  extern __shared__ __align__(128) unsigned char tf_shared[];
+  float* const m_shared = reinterpret_cast<float*>(tf_shared);
+  float* const s_shared = reinterpret_cast<float*>(tf_shared + 32);
+  alignas(16) tf_bf16 x_v[16];
+  // %x: global memory -> registers
+  #pragma unroll
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    const int vector = 256 * chunk + thread;
+    tf_vector_load_stream<8>(x_v + 8 * chunk, x + 4096 * block + 8 * vector);
+  }
+  // %m (reduce.max): threads -> warp -> block
+  alignas(16) float m[2];
+  #pragma unroll
+  for (int v = 0; v < 2; ++v) {
+    m[v] = (-tf_inf_f32());
+  }
+  #pragma unroll
+  for (int chunk_1 = 0; chunk_1 < 2; ++chunk_1) {
+    const int vector_1 = 256 * chunk_1 + thread;
+    #pragma unroll
+    for (int v_1 = 0; v_1 < 8; ++v_1) {
+      float m_x = tf_float(x_v[8 * chunk_1 + v_1]);
+      m[(v_1 & 1)] = tf_maximum(m[(v_1 & 1)], m_x);
+    }
+  }
+  m[0] = tf_maximum(m[0], m[1]);
+  float m_other;
+  m_other = tf_shuffle_xor<0xffffffffu>(m[0], 16, 32);
+  m[0] = tf_maximum(m[0], m_other);
+  float m_other_1;
+  m_other_1 = tf_shuffle_xor<0xffffffffu>(m[0], 8, 32);
+  m[0] = tf_maximum(m[0], m_other_1);
+  float m_other_2;
+  m_other_2 = tf_shuffle_xor<0xffffffffu>(m[0], 4, 32);
+  m[0] = tf_maximum(m[0], m_other_2);
+  float m_other_3;
+  m_other_3 = tf_shuffle_xor<0xffffffffu>(m[0], 2, 32);
+  m[0] = tf_maximum(m[0], m_other_3);
+  float m_other_4;
+  m_other_4 = tf_shuffle_xor<0xffffffffu>(m[0], 1, 32);
+  m[0] = tf_maximum(m[0], m_other_4);
+  const int warp_1 = (thread >> 5);
+  const int lane_of_warp = (thread & 31);
+  if (lane_of_warp < 1) {
+    m_shared[warp_1] = m[0];
+  }
+  __syncthreads();
+  m[0] = m_shared[0];
+  #pragma unroll
+  for (int slot = 1; slot < 8; ++slot) {
+    float m_other_5 = m_shared[slot];
+    m[0] = tf_maximum(m[0], m_other_5);
+  }
+  // %s (reduce.sum): threads -> warp -> block
+  alignas(16) float s[2];
+  #pragma unroll
+  for (int v_2 = 0; v_2 < 2; ++v_2) {
+    s[v_2] = 0.0f;
+  }
+  #pragma unroll
+  for (int chunk_2 = 0; chunk_2 < 2; ++chunk_2) {
+    const int vector_2 = 256 * chunk_2 + thread;
+    #pragma unroll
+    for (int v_3 = 0; v_3 < 8; ++v_3) {
+      float e = tf_narrow_exp((tf_float(x_v[8 * chunk_2 + v_3]) - m[0]));
+      s[(v_3 & 1)] = (s[(v_3 & 1)] + e);
+    }
+  }
+  s[0] = (s[0] + s[1]);
+  float s_other;
+  s_other = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
+  s[0] = (s[0] + s_other);
+  float s_other_1;
+  s_other_1 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
+  s[0] = (s[0] + s_other_1);
+  float s_other_2;
+  s_other_2 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
+  s[0] = (s[0] + s_other_2);
+  float s_other_3;
+  s_other_3 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
+  s[0] = (s[0] + s_other_3);
+  float s_other_4;
+  s_other_4 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
+  s[0] = (s[0] + s_other_4);
+  const int warp_2 = (thread >> 5);
+  const int lane_of_warp_1 = (thread & 31);
+  if (lane_of_warp_1 < 1) {
+    s_shared[warp_2] = s[0];
+  }
+  __syncthreads();
+  s[0] = s_shared[0];
+  #pragma unroll
+  for (int slot_1 = 1; slot_1 < 8; ++slot_1) {
+    float s_other_5 = s_shared[slot_1];
+    s[0] = (s[0] + s_other_5);
+  }
+  // %y: registers -> global memory
+  #pragma unroll
+  for (int chunk_3 = 0; chunk_3 < 2; ++chunk_3) {
+    const int vector_3 = 256 * chunk_3 + thread;
+    alignas(16) tf_bf16 y_out[8];
+    #pragma unroll
+    for (int v_4 = 0; v_4 < 8; ++v_4) {
+      float e_1 = tf_narrow_exp((tf_float(x_v[8 * chunk_3 + v_4]) - m[0]));
+      tf_bf16 y_1 = tf_bf16(tf_narrow_div(e_1, s[0]));
+      y_out[v_4] = y_1;
+    }
+    tf_vector_store_stream<8>(y + 4096 * block + 8 * vector_3, y_out);
+  }
+}

@@ -1,0 +1,62 @@
+"""The workloads whose tile programs and sources are kept: patterns at the sizes that models have, one folder each."""
+from __future__ import annotations
+
+from tests.unit.codegen.pattern_graphs import (
+    Pattern,
+    batch_norm,
+    bias_gelu,
+    column_sum,
+    concatenation,
+    embedding,
+    full_sum,
+    layer_norm,
+    max_pool,
+    row_extremes,
+    running_sum,
+    scatter_add,
+    softmax,
+    softmax_down,
+    transpose,
+)
+from tilefuse.base.candidate import Rejected
+from tilefuse.codegen.compose import compose
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+
+WORKLOADS: dict[str, Pattern] = {
+    "softmax-short-rows": softmax(65536, 128, "f16"),
+    "softmax": softmax(4096, 4096, "bf16"),
+    "softmax-cluster": softmax(512, 131072, "f16"),
+    "softmax-down": softmax_down(1024, 4096),
+    "layer-norm": layer_norm(8192, 768, "f16"),
+    "layer-norm-long": layer_norm(1024, 32768),
+    "batch-norm": batch_norm(64, 256, 28, 28, "f16"),
+    "bias-gelu": bias_gelu(8192, 3072, "f16"),
+    "column-sum": column_sum(8192, 4096),
+    "full-sum": full_sum(4096, 4096),
+    "row-extremes": row_extremes(2048, 32000, "f16"),
+    "running-sum": running_sum(1024, 8192),
+    "transpose": transpose(4096, 8192, "f16"),
+    "concatenation": concatenation(4096, 1024, 512, "f16"),
+    "max-pool": max_pool(32, 64, 112, 112),
+    "embedding": embedding(30522, 768, 8192),
+    "scatter-add": scatter_add(30522, 768, 8192),
+}
+
+
+def tile_program(name: str, device: DeviceSpec) -> TileProgram | Rejected:
+    """The tile program that a workload gets on a device, or why it gets none."""
+    return schedule_graph(WORKLOADS[name].graph, {}, device)
+
+
+def cuda_source(program: TileProgram, device: DeviceSpec) -> str:
+    """The whole source of a tile program."""
+    return print_cuda(compose(program, device), device)
+
+
+def kernel_text(source: str) -> str:
+    """The head of a source and its kernel, without the support code between them."""
+    head = [line for line in source.split("\n\n", 1)[0].splitlines() if line.startswith("//")]
+    return "\n".join(head) + "\n" + source[source.index('extern "C" __global__'):]
