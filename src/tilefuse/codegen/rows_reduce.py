@@ -1,7 +1,9 @@
 """One stage of row reductions: a thread's elements into its accumulators, lane by lane, then pairwise over the lanes."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from tilefuse.codegen.compose import Held
 from tilefuse.codegen.kernel import (
@@ -34,7 +36,11 @@ def reduce_stage(state: RowState, group: list[Instance]) -> None:
     bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
     keep = _worth_keeping(state, needed, group)
     arrays = {k: _declare_array(state, w.domain.instances[k]) for k in keep}
-    for chunk, env, width, held in walk_row(state, bodies):
+    long = c.threads == 1 and c.lanes > 1 and c.chunks > 2 * SUM_STRETCH
+    summed = [i for i in group if long and i.node.detail == "sum" and e.dtype(i.body).is_float]
+    totals = {i.key: _declare_parts(state, i, c.lanes) for i in summed}
+    around = partial(_sums_of_stretch, state, summed, parts, totals)
+    for chunk, env, width, held in walk_row(state, bodies, False, SUM_STRETCH if summed else 0, around):
         chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail == "m2" and width > 1}
         _hoist_lane_free(state, bodies, env, held)
         with w.lanes(width, env, state.lane) as v:
@@ -53,6 +59,29 @@ def reduce_stage(state: RowState, group: list[Instance]) -> None:
         _combine_lanes(state, i, parts[i.key])
     combine_threads(state, group, {k: p[0] for k, p in parts.items()})
     w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
+
+
+# Vectors that one lane accumulator takes before it is added to a total: the rounding error of a long sum by one thread grows with
+# the stretch plus the number of stretches, not with their product (Higham 2002, section 4.2, blocked summation).
+SUM_STRETCH = 64
+
+
+@contextlib.contextmanager
+def _sums_of_stretch(state: RowState, summed: list[Instance], parts: dict[int, list[list[Reg]]],
+                     totals: dict[int, list[list[Reg]]]) -> Iterator[None]:
+    """A stretch of the walk: its sums start at zero and are added to the totals at its end; after the last they are the totals."""
+    w = state.writer
+    e = w.emitter
+    pairs = [(parts[i.key], totals[i.key][0][0]) for i in summed]
+    for lanes, _ in pairs:
+        with e.loop("v", len(lanes), unroll=w.unroll, simd=not w.unroll) as v:
+            part = lanes[0][0]
+            e.emit(Assign(Reg(part.name, part.dtype, v), const(0, part.dtype)))
+    yield
+    for lanes, total in pairs:
+        with e.loop("v", len(lanes), unroll=w.unroll, simd=not w.unroll) as v:
+            part, sum_ = Reg(lanes[0][0].name, total.dtype, v), Reg(total.name, total.dtype, v)
+            e.emit(Assign(sum_, Call("add", (sum_, part))), Assign(part, sum_))  # type: ignore[arg-type]
 
 
 # A value of at least this many operations is kept in registers rather than computed again (an exponential takes 8 instructions).

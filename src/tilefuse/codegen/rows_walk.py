@@ -1,7 +1,8 @@
 """A thread's walk over its part of a row: which vectors it holds, how they are loaded, in what order it meets them."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
@@ -115,11 +116,16 @@ def narrow_to(e: Emitter, name: Affine, count: int) -> None:
         e.frame.extents[name.terms[0][0]] = max(count, 1)
 
 
-def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = False) -> Iterator[tuple[Affine, dict[str, Affine], int,
-                                                                                                   list[Held]]]:
-    """The thread's vectors of the row, one after another: yields (chunk in the arrays, root axes with the lane, width, arrays).
+# What a walk yields at each vector: (chunk in the register arrays, root axes with the lane as a variable, lanes, arrays).
+Step = tuple[Affine, dict[str, Affine], int, list[Held]]
+
+
+def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = False, stretch: int = 0,
+             around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Iterator[Step]:
+    """The thread's vectors of the row, one after another.
 
     What the consumer emits between two yields becomes the loop's body; a last narrow round covers the rest of the row.
+    stretch: if positive, the walk is one of stretches of so many chunks, and `around` writes what stands before and after each.
     """
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
@@ -128,17 +134,14 @@ def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = Fal
                and not t.offset.axes() - reduced - set(domain.kept)]
     for instance, running in w.running:
         e.emit(Assign(running, MONOIDS[instance.node.detail].identity(running.dtype)[0]))
-    if state.vectors and (c.on_chip or c.batch == 1):
+    if state.vectors and stretch:
+        with e.loop("stretch", -(-c.chunks // stretch)) as outer, around(), e.loop("chunk", stretch) as inner:
+            chunk = outer * stretch + inner
+            with e.when([Bound(chunk, 0, c.chunks)]):
+                yield from _one_vector(state, missing, chunk, state.row_bounds if bounded_rows else [])
+    elif state.vectors and (c.on_chip or c.batch == 1):
         with e.loop("chunk", c.chunks, unroll=w.unroll and c.on_chip) as chunk:
-            vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
-            rows = state.row_bounds if bounded_rows else []
-            with e.when([*in_row(state, chunk, vector), *rows]):
-                narrow_to(e, vector, state.vectors)
-                env = lane_env_of(state, vector, c.vector)
-                local = _step_arrays(state, missing, env, 1)
-                for h in local:
-                    w.fill(h, number(0), env | state.kept_env, state.lane)
-                yield chunk, env, c.vector, [*state.held, *local]
+            yield from _one_vector(state, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors:
         yield from _walk_in_batches(state, missing, state.row_bounds if bounded_rows else [])
     if state.tail:
@@ -150,14 +153,27 @@ def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = Fal
             yield number(0), lane_env_of(state, rest, 1, base), 1, []
 
 
+def _one_vector(state: RowState, missing: list[Touch], chunk: Affine, rows: list[Bound]) -> Iterator[Step]:
+    """The vector of one chunk, with what is not held yet loaded for it."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
+    with e.when([*in_row(state, chunk, vector), *rows]):
+        narrow_to(e, vector, state.vectors)
+        env = lane_env_of(state, vector, c.vector)
+        local = _step_arrays(state, missing, env, 1)
+        for h in local:
+            w.fill(h, number(0), env | state.kept_env, state.lane)
+        yield chunk, env, c.vector, [*state.held, *local]
+
+
 def _step_arrays(state: RowState, missing: list[Touch], env: dict[str, Affine], batch: int) -> list[Held]:
     w, c = state.writer, state.choice
     vectors = [t for t in missing if c.vector > 1 and w.runs(t, c.vector, state.lane, env | state.kept_env)]
     return [w.held(t, batch, c.vector, True, step=batch == 1) for t in vectors]
 
 
-def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -> Iterator[tuple[Affine, dict[str, Affine], int,
-                                                                                                 list[Held]]]:
+def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -> Iterator[Step]:
     """A streamed row, `batch` vectors at a time: their loads are all in flight before the first is used."""
     w, c = state.writer, state.choice
     e = w.emitter

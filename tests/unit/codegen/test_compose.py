@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from tests.unit.codegen.composed_cases import Case, all_cases
-from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
+from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler, run
+from tests.unit.codegen.pattern_graphs import ROUNDOFF, row_sum
 from tilefuse.codegen.kernel import Buffer, Kernel
+from tilefuse.codegen.rows_reduce import SUM_STRETCH
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.interpret import interpret
+from tilefuse.schedule.template import Rows
+from tilefuse.target.catalog import host_device
 
 CASES = {c.name: c for c in all_cases()}
 # Compiling is most of the time; checked kernels are ten times as long.
@@ -119,3 +123,20 @@ def test_schedules_by_hand_are_what_they_say(name: str) -> None:
     assert program.launch.cluster == cluster
     assert program.launch.num_blocks >= cluster * split
     assert program.launch.num_blocks % (cluster * split) == 0
+
+
+def test_long_sums_of_one_thread_are_blocked(tmp_path: Path, length: int = 1 << 20) -> None:
+    """Equal terms round the same way each time, so that a plain running sum drifts; stretches keep to the blocked bound.
+
+    Source: Higham 2002, section 4.2: the terms that one partial sum takes, plus the partial sums that a total takes.
+    """
+    case = Case("long", row_sum(1, length), {}, host_device())
+    kernel = case.kernel()
+    memory, status, report = run(kernel, {"x": np.full(length, 0.1, np.float32)}, tmp_path)
+    assert status == 0, report
+    wanted = float(np.float32(0.1)) * length
+    choice = case.program().choice
+    assert isinstance(choice, Rows) and choice.lanes > 1
+    depth = SUM_STRETCH + choice.chunks / SUM_STRETCH + choice.lanes + choice.split
+    assert abs(memory[buffer_of(kernel, "s").name][0] - wanted) <= depth * ROUNDOFF["f32"] * wanted
+    assert abs(np.cumsum(np.full(choice.chunks, 0.1, np.float32))[-1] / choice.chunks / np.float32(0.1) - 1) > depth * ROUNDOFF["f32"]
