@@ -171,6 +171,14 @@ def variants(base: Choice, share: int) -> Iterator[Choice]:
                                       groups=0)
         case Rows() if base.on_chip and (base.threads > 32 or base.cluster > 1):
             for cluster in (1, 2, 4, 8, 16):
+                for chunks in (2, 4):
+                    for stages in (2, 3):
+                        width = share // cluster
+                        threads = 32 * -(-width // (32 * chunks))
+                        if share % cluster == 0 and 128 <= threads <= 1024 and width * base.vector * 4 * stages <= 200000:
+                            yield replace(base, threads=threads, chunks=-(-width // threads), cluster=cluster, stages=stages,
+                                          groups=max(1, 132 // cluster - (1 if cluster > 2 else 0)))
+            for cluster in (1, 2, 4, 8, 16):
                 for chunks in (1, 2, 4, 8):
                     threads = 32 * -(-(-(-share // cluster)) // (32 * chunks))
                     if 32 < threads <= 1024:

@@ -12,9 +12,9 @@ from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL, DType
-from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Touch
 from tilefuse.schedule.stages import stages
 from tilefuse.schedule.template import Columns
@@ -222,7 +222,7 @@ def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:
     w, c = state.writer, state.choice
     e = w.emitter
     e.dtype(i.body)
-    MONOIDS[i.node.detail]
+    KERNEL_MONOIDS[i.node.detail]
     parts = []
     for n, start in enumerate(e.identities(i)):
         t = start.dtype
@@ -276,7 +276,7 @@ def _publish(state: ColumnState, i: Instance, parts: list[Reg]) -> Reg:
     w, c = state.writer, state.choice
     e = w.emitter
     dtype: DType = e.dtype(i.body)
-    monoid = MONOIDS[i.node.detail]
+    monoid = KERNEL_MONOIDS[i.node.detail]
     result = Reg(e.fresh(i.node.name), monoid.result(dtype))
     e.emit(Declare(result.name, result.dtype, None if c.vector == 1 else c.vector))
     with e.loop("v", c.vector, unroll=w.unroll) as v:

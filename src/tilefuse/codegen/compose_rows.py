@@ -21,9 +21,9 @@ from tilefuse.codegen.rows_combine import combine_threads
 from tilefuse.codegen.rows_reduce import reduce_stage
 from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.stages import stages
 from tilefuse.schedule.template import Rows
 
@@ -136,7 +136,7 @@ def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -
     with e.nested() as inner:
         for i in group:
             dtype = e.dtype(i.body)
-            MONOIDS[i.node.detail]
+            KERNEL_MONOIDS[i.node.detail]
             for p, start in zip(parts[i.key], e.identities(i), strict=True):
                 e.emit(Assign(p, start))
             rounds = -(-c.split // c.threads)

@@ -9,9 +9,9 @@ from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Decl
 from tilefuse.codegen.rows_combine import cluster_exchange, slot_base
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis
-from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
 
 
@@ -33,7 +33,7 @@ def _serial_scan(state: RowState, i: Instance) -> None:
     e = state.writer.emitter
     dtype = e.dtype(i.body)
     running = Reg(e.fresh(i.node.name), dtype)
-    e.emit(Declare(running.name, dtype, None, MONOIDS[i.node.detail].identity(dtype)[0]))
+    e.emit(Declare(running.name, dtype, None, KERNEL_MONOIDS[i.node.detail].identity(dtype)[0]))
     state.writer.running.append((i, running))
 
 
@@ -41,7 +41,7 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     w, c = state.writer, state.choice
     e = w.emitter
     dtype = e.dtype(i.body)
-    identity = MONOIDS[i.node.detail].identity(dtype)[0]
+    identity = KERNEL_MONOIDS[i.node.detail].identity(dtype)[0]
     e.emit(Comment(f"%{i.node.name} ({i.node.kind}): lanes -> warp -> block" + (" -> cluster" if c.cluster > 1 else "")))
     values = Reg(e.fresh(i.node.name + "_v"), dtype)
     totals = Reg(e.fresh(i.node.name + "_total"), dtype)

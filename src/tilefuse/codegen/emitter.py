@@ -14,8 +14,9 @@ from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Assign, Buffer, Comment, Declare, For, If, KExpr, Let, Load, Reg, Stmt
 from tilefuse.ir.affine import Affine, axis, number, simplify, substitute
 from tilefuse.ir.dtype import BOOL, I32, I64, DType
-from tilefuse.ir.ops import MONOIDS, dtype_of
+from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
+from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_dtype, resolved_walk
 
 # Names that generated code must not use for the user's values: C++ keywords, and what the printers declare.
@@ -179,7 +180,7 @@ class Emitter:
 
     def _serial(self, instance: Instance) -> KExpr:
         """A reduction by this thread alone: a loop over its own axes."""
-        MONOIDS[instance.node.detail]
+        KERNEL_MONOIDS[instance.node.detail]
         self.dtype(instance.body)
         starts = self.identities(instance)
         parts = [Reg(self.fresh(f"{instance.node.name}_{n}" if n else instance.node.name), start.dtype) for n, start in enumerate(starts)]
@@ -199,7 +200,7 @@ class Emitter:
 
         The position of an arg-reduction is held in 32 bits where the reduced domain allows: half the registers and shuffles.
         """
-        monoid = MONOIDS[instance.node.detail]
+        monoid = KERNEL_MONOIDS[instance.node.detail]
         starts = monoid.identity(self.dtype(instance.body))
         if monoid.name in ARG_COMPARISON:
             return (starts[0], const(2**31 - 1, I32)) if self._narrow_position(instance) else starts
@@ -210,14 +211,14 @@ class Emitter:
 
     def finished(self, instance: Instance, parts: list[Reg]) -> KExpr:
         """The result of a reduction from its components."""
-        made = MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
+        made = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
         if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
             return Call("i64", (made,))
         return made  # type: ignore[no-any-return]
 
     def accumulate(self, instance: Instance, parts: list[Reg]) -> None:
         """parts = combine(parts, lift(body)), at the current point."""
-        monoid = MONOIDS[instance.node.detail]
+        monoid = KERNEL_MONOIDS[instance.node.detail]
         dtype = self.dtype(instance.body)
         body = self.register(self.expression(instance.body), dtype, instance.node.name + "_x")
         position: KExpr = const(0, I64)
@@ -245,7 +246,7 @@ class Emitter:
 
     def combine(self, monoid: str, into: list[Reg], other: Iterable[KExpr], dtype: DType) -> None:
         """into = combine(into, other), all components from the old ones."""
-        new = MONOIDS[monoid].combine(tuple(into), tuple(other), dtype)
+        new = KERNEL_MONOIDS[monoid].combine(tuple(into), tuple(other), dtype)
         if len(into) == 1:
             self.emit(Assign(into[0], new[0]))
             return

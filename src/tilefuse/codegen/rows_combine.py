@@ -16,8 +16,8 @@ from tilefuse.codegen.kernel import (
 from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import BOOL, DType
-from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound
+from tilefuse.schedule.online import KERNEL_MONOIDS, second_result
 from tilefuse.schedule.resolved import Instance
 
 
@@ -93,7 +93,7 @@ def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[s
 def _gather_by_warp(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:
     """Every warp reads the slots with its lanes and shuffles: log2(32) steps for any number of slots."""
     e = state.writer.emitter
-    MONOIDS[i.node.detail]
+    KERNEL_MONOIDS[i.node.detail]
     base = slot_base(state, slots)
     lane = e.let("lane_of_warp", state.place % 32, 32)
     for p, start in zip(held, e.identities(i), strict=True):
@@ -122,9 +122,12 @@ def _publish(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]
     """The finished reductions become values of the row."""
     e = state.writer.emitter
     for i in group:
-        e.dtype(i.body)
         value: KExpr = e.finished(i, parts[i.key])
         e.frame.values[i.key] = value
+        for second in state.writer.domain.instances:
+            if second.second_of == i.key:
+                made = e.register(second_result(parts[i.key], second.node.type.dtype), second.node.type.dtype, second.node.name)
+                e.frame.values[second.key] = made
 
 
 def _split_partials(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:

@@ -15,10 +15,14 @@ from tilefuse.codegen.kernel import (
 from tilefuse.codegen.rows_combine import combine_threads
 from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, number
-from tilefuse.ir.ops import MONOIDS, flops_of
+from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Call, const
+from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
+
+# Reductions that take a vector at once: first something of the whole vector, then every element relative to it.
+BY_VECTOR = ("m2", "expsum")
 
 
 def reduce_stage(state: RowState, group: list[Instance]) -> None:
@@ -31,7 +35,7 @@ def reduce_stage(state: RowState, group: list[Instance]) -> None:
     e.emit(Comment(f"{names}: threads -> warp -> block" + (" -> cluster" if c.cluster > 1 else "")))
     parts: dict[int, list[list[Reg]]] = {}
     for i in group:
-        parts[i.key] = _declare_parts(state, i, 1 if i.node.detail == "m2" else c.lanes)
+        parts[i.key] = _declare_parts(state, i, 1 if i.node.detail in BY_VECTOR else c.lanes)
     needed = needed_keys(state, [u for i in group for u in i.uses])
     bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
     keep = _worth_keeping(state, needed, group)
@@ -41,7 +45,7 @@ def reduce_stage(state: RowState, group: list[Instance]) -> None:
     totals = {i.key: _declare_parts(state, i, c.lanes) for i in summed}
     around = partial(_sums_of_stretch, state, summed, parts, totals)
     for chunk, env, width, held in walk_row(state, bodies, False, SUM_STRETCH if summed else 0, around):
-        chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail == "m2" and width > 1}
+        chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail in BY_VECTOR and width > 1}
         _hoist_lane_free(state, bodies, env, held)
         with w.lanes(width, env, state.lane) as v:
             w.bind(held, chunk, v)
@@ -54,7 +58,8 @@ def reduce_stage(state: RowState, group: list[Instance]) -> None:
                 e.emit(Assign(Reg(array.name, array.dtype, chunk * c.vector + v), e.value(k)))
         for i in group:
             if i.key in chunk_values:
-                _merge_chunk(state, i, parts[i.key][0], chunk_values[i.key], width)
+                merge = _merge_chunk if i.node.detail == "m2" else _merge_exponentials
+                merge(state, i, parts[i.key][0], chunk_values[i.key], width)
     for i in group:
         _combine_lanes(state, i, parts[i.key])
     combine_threads(state, group, {k: p[0] for k, p in parts.items()})
@@ -138,8 +143,8 @@ def _declare_parts(state: RowState, instance: Instance, lanes: int) -> list[list
     """Accumulators: for each lane group the components of the partial result."""
     e = state.writer.emitter
     e.dtype(instance.body)
-    MONOIDS[instance.node.detail]
-    suffixes = ("", "_at", "_m2") if instance.node.detail != "m2" else ("_count", "_mean", "")
+    KERNEL_MONOIDS[instance.node.detail]
+    suffixes = {"m2": ("_count", "_mean", ""), "expsum": ("", "_exp_sum")}.get(instance.node.detail, ("", "_at"))
     arrays = []
     for suffix, start in zip(suffixes, e.identities(instance)):
         t = start.dtype
@@ -185,6 +190,23 @@ def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: 
         off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
         e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))  # type: ignore[arg-type]
     e.combine("m2", parts, (const(width, dtype), mean, m2), dtype)
+
+
+def _merge_exponentials(state: RowState, instance: Instance, parts: list[Reg], values: Reg, width: int) -> None:
+    """One vector into (maximum, sum of exponentials): its own maximum first, then one rescaling and an exponential an element."""
+    e = state.writer.emitter
+    dtype = values.dtype
+    top = Reg(e.fresh(instance.node.name + "_top"), dtype)
+    e.emit(Declare(top.name, dtype, None, parts[0]))
+    with e.loop("v", width, unroll=state.writer.unroll) as v:
+        e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
+    lowest = const(float("-inf"), dtype)
+    shift = e.register(Call("select", (Call("eq", (top, lowest)), const(0, dtype), top)), dtype, "shift")  # type: ignore[arg-type]
+    rescaled = Call("mul", (parts[1], Call("exp", (Call("sub", (parts[0], shift)),))))  # type: ignore[arg-type]
+    e.emit(Assign(parts[1], rescaled), Assign(parts[0], top))  # type: ignore[arg-type]
+    with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
+        term = Call("exp", (Call("sub", (Reg(values.name, dtype, v), shift)),))  # type: ignore[arg-type]
+        e.emit(Assign(parts[1], Call("add", (parts[1], term))))  # type: ignore[arg-type]
 
 
 def _combine_lanes(state: RowState, instance: Instance, parts: list[list[Reg]]) -> None:

@@ -13,9 +13,9 @@ from tilefuse.codegen.kernel import (
     Reg,
 )
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.ops import MONOIDS
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance, Touch
 from tilefuse.schedule.template import Rows
 
@@ -133,7 +133,7 @@ def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = Fal
     missing = [t for t in w.touches(bodies) if t.offset.axes() & reduced and not any(h.touch == t for h in state.held)
                and not t.offset.axes() - reduced - set(domain.kept)]
     for instance, running in w.running:
-        e.emit(Assign(running, MONOIDS[instance.node.detail].identity(running.dtype)[0]))
+        e.emit(Assign(running, KERNEL_MONOIDS[instance.node.detail].identity(running.dtype)[0]))
     if state.vectors and stretch:
         with e.loop("stretch", -(-c.chunks // stretch)) as outer, around(), e.loop("chunk", stretch) as inner:
             chunk = outer * stretch + inner

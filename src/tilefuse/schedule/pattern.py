@@ -10,6 +10,8 @@ from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
 from tilefuse.schedule.choose import choose
 from tilefuse.schedule.domain import find_domain
+from tilefuse.schedule.online import with_online_sums
+from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
@@ -37,9 +39,11 @@ def position_of(graph: Graph) -> dict[str, int]:
     return found
 
 
-def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec,
+                     eager_rounding: bool = False) -> TileProgram | Rejected:
     """The tile program of a pattern on a device, or why there is none.
 
+    eager_rounding: every value inside is rounded to its own type, also where it never leaves the kernel (see `precision.py`).
     Requires: nodes are maps, gathers, reductions, scans or scatters. Layouts give strides of values that are not dense row-major.
     """
     for name in nodes:
@@ -48,7 +52,7 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
     inner = pattern_graph(graph, nodes)
     if not inner.results:
         return Rejected(Reason.DOMAIN_MISMATCH, "nothing outside reads the pattern")
-    return schedule_graph(inner, layouts, device)
+    return schedule_graph(inner if eager_rounding else keep_precision(inner), layouts, device)
 
 
 def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | None = None) -> TileProgram | Rejected:
@@ -66,6 +70,11 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
     choice = wanted or choose(domain, device)
     if isinstance(choice, Rejected):
         return choice
+    if isinstance(choice, Rows):
+        online = with_online_sums(domain)
+        again = choice if online is domain else wanted or choose(online, device)
+        if not isinstance(again, Rejected):
+            domain, choice = online, again
     if getattr(choice, "on_chip", False):
         domain = two_pass(domain)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}

@@ -51,6 +51,7 @@ class Instance:
     shared    whether it is a reduction or scan that the threads of the root domain do together
     position  shared arg-reductions: row-major position in the reduced domain, in root axes
     carried   a sum down the columns that the kernel accumulates row by row (see `carried.py`); nothing in the kernel reads it
+    second_of a reduction that comes as the second result of another one (see `online.py`): that one's key
     """
 
     key: int
@@ -63,6 +64,7 @@ class Instance:
     position: Affine | None = None
     uses: tuple[int, ...] = ()
     carried: bool = False
+    second_of: int | None = None
 
 
 @dataclass

@@ -18,7 +18,7 @@ def stages(domain: Domain) -> dict[int, int]:
     below: dict[int, int] = {}
     for instance in domain.instances:
         needed = max((below[u] for u in instance.uses), default=0)
-        if instance.shared and not instance.carried:
+        if instance.shared and not instance.carried and instance.second_of is None:
             depth[instance.key] = needed
             below[instance.key] = needed + 1
         else:
