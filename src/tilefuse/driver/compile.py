@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +23,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
-from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
@@ -82,9 +82,11 @@ def _current_index() -> int:
 
 
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
-             options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None) -> Generated:
+             options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
+             free_results: Collection[int] = ()) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
+    free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
     Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
     """
     now = trace.current()
@@ -94,15 +96,22 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.dump("0_given.txt", print_graph(graph))
     context = PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants),
                           stop_after=options.stop_after)
+    results = graph.results
     with now.span("passes"):
         graph = separate_updates(Pipeline.parse(options.passes or DEFAULT_PIPELINE).run(graph, context))
     now.dump("1_passed.txt", print_graph(graph))
     given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
     with now.span("layouts"):
-        graph = with_packed_weights(split_cross_reductions(graph, device) if options.fuse else graph, given, device, options)
-        layouts = plan_layouts(graph, given, result_layouts or {}, device, options, _library_layout(graph, device))
+        graph = split_cross_reductions(graph, device) if options.fuse else graph
+        # Passes may give a result another name, never another place.
+        wanted = {new: tuple((result_layouts or {})[old]) for old, new in zip(results, graph.results, strict=True)
+                  if old in (result_layouts or {})}
+        free = {graph.results[n] for n in free_results} - {r for n, r in enumerate(graph.results) if n not in free_results}
+        graph = with_packed_weights(graph, given, device, options, free)
+        layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
     with now.span("plan") as facts:
-        plan = plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts)
+        fixed = {v: s for v, s in wanted.items() if v not in free}
+        plan = plan_graph(graph, given, device, options, result_layouts=fixed, layouts=layouts)
         facts.update(nodes=len(graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)
@@ -131,7 +140,8 @@ def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
 
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
                   device: DeviceSpec | str | None = None, options: Options | None = None, fallbacks: Iterable[tuple[str, str]] = (),
-                  result_layouts: Layouts | None = None, progress: Callable[[int, int], None] | None = None) -> Any:
+                  result_layouts: Layouts | None = None, free_results: Collection[int] = (),
+                  progress: Callable[[int, int], None] | None = None) -> Any:
     """The runnable program (`runtime.program.Program`) of a graph.
 
     constants: data of every constant input. device: a record, an executor's name, or None for the one at hand.
@@ -147,15 +157,16 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
     with traced(chosen) as now, noted(f"graph @{graph.name}", spec, chosen):
         now.line("device", f"{graph.name} for {spec.name} ({spec.arch}) on {place}")
         made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=fallbacks,
-                        result_layouts=result_layouts)
+                        result_layouts=result_layouts, free_results=free_results)
         with now.span("build"):
             return Program(made.spec, made.constants, place, chosen, progress=progress)
 
 
-def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None) -> Any:
+def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None,
+                     free_results: Collection[int] = ()) -> Any:
     """The runnable program of what a frontend imported. Raises: as `compile_graph`."""
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
-                         fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
+                         fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results)
 
 
 def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:

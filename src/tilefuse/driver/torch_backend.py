@@ -20,7 +20,7 @@ from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_log import log
 from tilefuse.driver.torch_part import CompiledPart
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
-from tilefuse.frontends.imported import Imported, Output
+from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_decompositions import decompositions
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.text import print_graph
@@ -58,7 +58,11 @@ def backend(
     _COUNTS["graphs"] += 1
 
     def compiler(kind: str) -> Callable[..., Any]:
-        return lambda part, inputs: compile_part(part, kind, f"{name}_{kind}", settings)
+        def compile_(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            _restride(part, inputs)
+            return compile_part(part, kind, f"{name}_{kind}", settings)
+
+        return compile_
 
     compiled = aot_autograd(
         fw_compiler=compiler("forward"),
@@ -94,7 +98,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         _report(kind, gm, graph_text, error, settings)
         return _by_torch(gm)
     _summarise(name, imported)
-    _report_strides(imported, gm)
+    _report_strides(made, gm)
     _PARTS.append(weakref.ref(made))
     return made.boxed()
 
@@ -119,7 +123,8 @@ def reset() -> None:
 
 def _compiled(gm: torch.fx.GraphModule, kind: str, imported: Imported, settings: Settings) -> CompiledPart:
     device = _device_of(gm)
-    program = compile_imported(imported, device=device, options=settings.options)
+    free = _saved(imported) if kind == "forward" else ()
+    program = compile_imported(imported, device=device, options=settings.options, free_results=free)
     placeholders = gm.graph.find_nodes(op="placeholder")
     here = program.device.type
     moved = [n for n, p in enumerate(placeholders) if isinstance(p.meta.get("val"), torch.Tensor) and p.meta["val"].device.type != here]
@@ -187,24 +192,42 @@ def _summarise(name: str, imported: Imported) -> None:
         log.warning("tilefuse runs %d operators of %s in torch: %s", len(imported.fallbacks), name, listed)
 
 
-def _report_strides(imported: Imported, gm: torch.fx.GraphModule) -> None:
-    """Tells torch the strides that results really have, so that the backward graph is traced for them."""
+def _restride(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Enters into the graph the strides that its arguments will really have: saved activations lie as our forward part gives them."""
+    for node, given in zip(part.graph.find_nodes(op="placeholder"), inputs):
+        traced = node.meta.get("val")
+        if isinstance(traced, torch.Tensor) and isinstance(given, torch.Tensor) and traced.stride() != given.stride():
+            node.meta["val"] = given
+
+
+def _saved(imported: Imported) -> tuple[int, ...]:
+    """Numbers of results that only the backward part sees, so that their layout is ours to choose."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    first = getattr(metadata, "num_forward", None)
+    if not isinstance(first, int) or context is None or context.output_strides is None:
+        return ()
+    seen = {o.result for o in imported.outputs[:first]}
+    saved = (o.result for o in imported.outputs[first:] if o.permutation is None and o.expanded is None)
+    return tuple(dict.fromkeys(n for n in saved if n is not None and n not in seen))
+
+
+def _report_strides(part: CompiledPart, gm: torch.fx.GraphModule) -> None:
+    """Tells torch the strides that results really have, so that the backward graph is compiled for them."""
     context = torch._guards.TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
+    strides_by_name = {v.name: v.strides for v in part.program.spec.values}
     listed = gm.graph.output_node().args[0]
     assert isinstance(listed, (list, tuple))
-    for node, output in zip(listed, imported.outputs, strict=True):
+    for node, output in zip(listed, part.imported.outputs, strict=True):
         fake = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-        context.output_strides.append(_result_strides(imported, output, fake) if isinstance(fake, torch.Tensor) else None)
-
-
-def _result_strides(imported: Imported, output: Output, fake: torch.Tensor) -> tuple[int, ...]:
-    """Strides of one output: torch's own where the result is a window onto a product, else `given_strides`. Units: elements"""
-    own = tuple(int(s) for s in fake.stride())
-    if output.result is not None and imported.result_layouts.get(imported.graph.results[output.result]) == own:
-        return own
-    return given_strides(fake)
+        if not isinstance(fake, torch.Tensor):
+            context.output_strides.append(None)
+        elif output.result is None or output.permutation is not None or output.expanded is not None:
+            context.output_strides.append(given_strides(fake))
+        else:
+            context.output_strides.append(strides_by_name[part.program.spec.results[output.result]])
 
 
 def given_strides(fake: torch.Tensor) -> tuple[int, ...]:

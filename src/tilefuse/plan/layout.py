@@ -9,7 +9,7 @@ where a fixed layout is met: at an argument, at a result, at a library call that
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
 from tilefuse.base.options import Options
@@ -56,12 +56,13 @@ def allows_channels_last(device: DeviceSpec, options: Options) -> bool:
     return options.channels_last == "always" or options.channels_last == "auto" and device.kind == "cuda"
 
 
-def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options) -> Graph:
+def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, free: Set[str] = frozenset()) -> Graph:
     """The graph with a copy of each convolution weight that is an argument, where the faster convolution pays for packing it.
 
         conv(%x, %w)   ->   %w_packed = map { %w }   conv(%x, %w_packed)        (%w_packed: channels last)
 
     Constants are packed when the program is built instead, and computed weights are stored packed by the kernel that makes them.
+    free: results whose layout is ours to choose; a convolution that gives another one is left as it is.
     """
     if not allows_channels_last(device, options):
         return graph
@@ -71,7 +72,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
     taken = set(graph.type_by_name)
     for node in graph.nodes:
         weight = node.operands[1] if node.kind == "library.convolution" else ""
-        if weight in inputs and node.name not in graph.escaping and packing_gain_us(graph, node, device) > 0:
+        if weight in inputs and node.name not in graph.escaping - free and packing_gain_us(graph, node, device) > 0:
             if weight not in packed:
                 packed[weight] = _fresh(f"{weight}_packed", taken)
                 nodes.append(_packing(packed[weight], weight, graph.type_of(weight)))
@@ -115,14 +116,15 @@ def _changes(shape: tuple[int, ...]) -> bool:
 
 
 def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSpec, options: Options,
-                 library_layout: LibraryLayout | None = None) -> dict[str, tuple[int, ...]]:
+                 library_layout: LibraryLayout | None = None, free: Set[str] = frozenset()) -> dict[str, tuple[int, ...]]:
     """Strides of all values that are not dense row-major.
 
-    given: strides of inputs; wanted: strides of results (a result that is missing is dense row-major).
+    given: strides of inputs; wanted: strides of results (a result that is missing is dense row-major); free: results whose strides
+    are ours to choose: they are as wanted only where nothing speaks for channels last.
     Units: elements.
     """
     layouts: dict[str, tuple[int, ...]] = {v: s for v, s in given.items() if s != row_major_strides(graph.type_of(v).shape)}
-    fixed = _fixed(graph, given, wanted, layouts)
+    fixed = _fixed(graph, given, wanted, layouts, free) - (free - {v for _, v in graph.updates} - set(given))
     if allows_channels_last(device, options):
         _pack_weights(graph, fixed, layouts)
     for node in graph.nodes:
@@ -132,18 +134,20 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
             strides = _of_library(graph, node, ChainMap(_operand_views(graph, node, layouts), layouts), library_layout)
         else:
             strides = _followed(graph, node, layouts)
+        if strides is None and node.name in free:
+            strides = wanted.get(node.name)
         if strides is not None and strides != row_major_strides(node.type.shape):
             layouts[node.name] = strides
     return layouts
 
 
-def _fixed(graph: Graph, given: Layouts, wanted: Layouts, layouts: dict[str, tuple[int, ...]]) -> set[str]:
+def _fixed(graph: Graph, given: Layouts, wanted: Layouts, layouts: dict[str, tuple[int, ...]], free: Set[str]) -> set[str]:
     """Values whose layout is not ours to choose; those that are not dense row-major are entered into `layouts`."""
     fixed = {i.name for i in graph.inputs if not i.constant} | set(given)
     for result in graph.results:
         if result not in fixed:
             fixed.add(result)
-            if result in wanted and wanted[result] != row_major_strides(graph.type_of(result).shape):
+            if result not in free and result in wanted and wanted[result] != row_major_strides(graph.type_of(result).shape):
                 layouts[result] = wanted[result]
     for target, value in graph.updates:
         if value not in fixed:
@@ -174,6 +178,12 @@ def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]
     if node.detail == "convolution":
         # torch gives channels last where the tensor or the weight is so; a 1x1 weight is both, then the tensor decides.
         if any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in node.operands[:2]):
+            return channels_last_strides(node.type.shape)
+        return None
+    if node.detail == "convolution_backward":
+        # The same for gradients of operand and weight, whatever the incoming gradient's layout is (torch would copy that one).
+        _, x, weight = node.operands[:3]
+        if len(node.type.shape) in (4, 5) and any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in (x, weight)):
             return channels_last_strides(node.type.shape)
         return None
     if library_layout is None:
