@@ -27,7 +27,8 @@ class Rule:
     """One local rewrite; `apply` gives the replacement, or None where it does not match.
 
     roots: functions at whose calls the rule is tried ("convert": any conversion, "guard"); empty: at every call.
-    examples: texts of expressions that the rule must rewrite, over reads %x[], %y[] of f32, %h[] of f16, %n[] of i32, %k[] of i64, %b[] of bool.
+    examples: texts of expressions that the rule must rewrite, over reads %x[], %y[] of f32, %h[] of f16, %n[] of i32, %k[] of i64
+        and %b[] of bool.
     """
 
     name: str

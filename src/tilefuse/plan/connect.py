@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 from tilefuse import schedule
@@ -43,7 +44,8 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     decided: dict[str, tuple[int, ...]] = dict(layouts or {}) | dict(input_layouts)
     frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
     views = find_views(graph, decided, result_layouts or {}, frozen)
-    pricer = Pricer(graph, decided, device, options, scheduler or schedule.schedule_pattern, cost_model or AnalyticCost(device))
+    schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
+    pricer = Pricer(graph, decided, device, options, schedule_pattern, cost_model or AnalyticCost(device))
     unfused = _alone(graph, views, pricer)
     found = Planner(graph, views, pricer, options).run() if options.fuse else None
     unfused_us = sum(c.priced.cost.us for c in unfused if c.priced)
