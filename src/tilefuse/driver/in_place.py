@@ -1,7 +1,8 @@
-"""Updates: how the new contents of an input get into its storage. In place where that is safe, else by a copy at the end.
+"""Values that take over the storage of another: updates of inputs, and scatters into what nobody else needs.
 
-Writing in place is safe where nothing reads the old contents afterwards, and the kernel that writes reads each element only to compute
-the same element. The two buffers of the kernel then become one, so that the printed code promises nothing false about aliasing.
+Updates are written in place where that is safe, else copied at the end. Writing in place is safe where nothing reads the old contents
+afterwards, and the kernel that writes reads each element only to compute the same element. The two buffers of the kernel then become
+one, so that the printed code promises nothing false about aliasing.
 """
 from __future__ import annotations
 
@@ -77,6 +78,41 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
         same_type = plan.graph.type_of(target) == plan.graph.type_of(value)
         if same_type and same_strides and (last_read.get(target, -1) < number or _element_by_element(plan.graph, step, target)):
             found[value] = target
+    return found
+
+
+def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
+    """Base -> scatter, for every base that a kernel writes and only the scatter reads: it is written straight into the scatter's storage.
+
+    taken: values that take over an input's storage already.
+
+        %zeros = map { 0 }   copy %zeros -> %s   %s = scatter into %zeros      ->      %s = map { 0 }   %s = scatter into %s
+    """
+    graph = plan.graph
+    writer: dict[str, PlannedKernel] = {}
+    readers: dict[str, list[str]] = {}
+    fixed = {v.base for v in plan.views} | {v.value for v in plan.views} | set(graph.results) | {v for pair in graph.updates for v in pair}
+    for step in plan.steps:
+        if isinstance(step, LibraryCall):
+            fixed.update(step.operands)
+            continue
+        writer.update(dict.fromkeys(step.pattern.written, step))
+        for name in step.pattern.nodes:
+            for value in graph.node_by_name[name].reads():
+                readers.setdefault(value, []).append(name)
+    found: dict[str, str] = {}
+    for name in (n for step in plan.kernels for n in step.pattern.nodes):
+        node = graph.node_by_name[name]
+        base = node.operands[0] if node.category == "scatter" else ""
+        if not base or base not in writer or base in fixed or base in taken or name in taken or readers[base] != [name]:
+            continue
+        if strides_of(graph, plan.layouts, base) == strides_of(graph, plan.layouts, name):
+            found[base] = name
+    # A scatter may be the base of the next one.
+    for base, name in found.items():
+        while name in found:
+            name = found[name]
+        found[base] = name
     return found
 
 

@@ -11,7 +11,7 @@ from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Kernel
-from tilefuse.driver.in_place import alias_buffers, in_place_updates
+from tilefuse.driver.in_place import alias_buffers, in_place_updates, scatter_bases
 from tilefuse.ir.graph import Type
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
@@ -37,6 +37,7 @@ class _Lowering:
         self.device = device
         self.options = options
         self.in_place = in_place_updates(plan)
+        self.in_place |= scatter_bases(plan, self.in_place)
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []
         self.number_of: dict[tuple[int, tuple[tuple[str, str], ...]], int] = {}
@@ -60,9 +61,10 @@ class _Lowering:
                            updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
 
     def _initial_contents(self, kernel: PlannedKernel) -> list[CopyStep]:
-        """A scatter kernel writes some elements of its result only: the others are copied from its operand first."""
+        """A scatter kernel writes some elements of its result only: the others are copied from its operand first, if not there already."""
         scatters = [n for n in map(self.plan.graph.node_by_name.__getitem__, kernel.pattern.nodes) if n.category == "scatter"]
-        return [CopyStep(self.in_place.get(n.operands[0], n.operands[0]), n.name) for n in scatters]
+        copies = [CopyStep(self.in_place.get(n.operands[0], n.operands[0]), self.in_place.get(n.name, n.name)) for n in scatters]
+        return [c for c in copies if c.source != c.target]
 
     def _kernel_step(self, kernel: PlannedKernel) -> KernelStep:
         binding = dict(kernel.binding)

@@ -1,4 +1,4 @@
-"""Matrix products inside torch models: biases in the library's epilogue, windows onto products without copies, small tables."""
+"""Matrix products inside torch models: biases in the library's epilogue, windows onto products without copies; gradients of tables."""
 
 from __future__ import annotations
 
@@ -68,3 +68,24 @@ def test_a_bias_shares_the_kernel_of_what_follows_where_nothing_else_needs_the_s
     (part,) = compiled_parts("inference")
     (call,) = (s for s in part.program.spec.steps if getattr(s, "operator", "") == "matmul")
     assert len(call.operands) == 2
+
+
+@pytest.mark.parametrize("table", [2, 4, 50])
+def test_gradients_of_tables(table: int) -> None:
+    """Tables of a few rows sum down columns, larger ones scatter into zeros that are not copied first."""
+    ids, w = torch.randint(0, table, (6, 40)), torch.randn(table, 24, requires_grad=True)
+
+    def run(ids: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.embedding(ids, w).square().sum()
+
+    (made,) = torch.autograd.grad(torch.compile(run, backend=strict)(ids, w), w)
+    (wanted,) = torch.autograd.grad(run(ids, w), w)
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-4)
+    assert "copy" not in steps("backward")
+
+
+def test_a_padding_row_of_a_small_table_has_no_gradient() -> None:
+    ids, w = torch.randint(0, 3, (6, 40)), torch.randn(3, 24, requires_grad=True)
+    (made,) = torch.autograd.grad(torch.compile(lambda i, t: F.embedding(i, t, padding_idx=1).sum(), backend=strict)(ids, w), w)
+    (wanted,) = torch.autograd.grad(F.embedding(ids, w, padding_idx=1).sum(), w)
+    torch.testing.assert_close(made, wanted)

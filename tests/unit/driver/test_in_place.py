@@ -82,3 +82,28 @@ def test_swapped_inputs_and_a_result_that_is_an_old_value() -> None:
 def test_a_graph_without_such_conflicts_is_left_alone() -> None:
     graph = parse_graph(STEP)
     assert separate_updates(graph) is graph
+
+
+SCATTERS = """graph @scatters(%x: f32[8, 4], %i: i64[8], %b: f32[16, 4]) -> (f32[16, 4], f32[16, 4]) {
+  %z: f32[16, 4] = map [r, c] { 0.0:f32 }
+  %once: f32[16, 4] = scatter.sum over [i < 8, j < 4] into %z at [%i[i], index(j)] { %x[i, j] }
+  %twice: f32[16, 4] = scatter.sum over [i < 8, j < 4] into %once at [%i[i], index(j)] { %x[i, j] }
+  %given: f32[16, 4] = scatter.sum over [i < 8, j < 4] into %b at [%i[i], index(j)] { %x[i, j] }
+  return %twice, %given
+}"""
+
+
+def test_a_scatter_takes_over_what_nobody_else_needs() -> None:
+    x, i, base = torch.arange(32.0).view(8, 4), torch.tensor([3, 3, 0, 15, 3, 7, 7, 1]), torch.ones(16, 4)
+    twice, given = run(SCATTERS, x, i, base)
+    wanted = torch.zeros(16, 4).index_add(0, i, x)
+    assert torch.equal(twice, 2 * wanted) and torch.equal(given, wanted + 1) and torch.equal(base, torch.ones(16, 4))
+    spec = generate(parse_graph(SCATTERS), constants={}, device=H200, options=Options()).spec
+    assert [s.source for s in spec.steps if isinstance(s, CopyStep)] == ["b"]
+
+
+def test_a_base_that_others_read_is_copied_for_the_scatter() -> None:
+    text = SCATTERS.replace("return %twice, %given", "return %twice, %once")
+    x, i = torch.arange(32.0).view(8, 4), torch.tensor([3, 3, 0, 15, 3, 7, 7, 1])
+    twice, once = run(text, x, i, torch.zeros(16, 4))
+    assert torch.equal(twice, 2 * once)
