@@ -250,7 +250,8 @@ class CheckedPrinter(HostPrinter):
         num_bytes = s.width * itemsize
         alignment = 1 if self.threads == 1 else max(min(num_bytes, 16) // itemsize, 1)
         array = f"{self._register_name(s.array)}, {self._at(s.array, s.array_index)}"
-        memory = f"{identifier(s.buffer)}, {self.scope.text(s.index)}"
+        place = self.expressions.address(s.index, s.dynamic) if isinstance(s, VectorLoad) else self.scope.text(s.index)
+        memory = f"{identifier(s.buffer)}, {place}"
         if isinstance(s, VectorLoad):
             return f"tf_vector_load_checked({array}, {memory}, {s.width}, {alignment}, {self.site});"
         return f"tf_vector_store_checked({memory}, {array}, {s.width}, {alignment}, {self.site});"

@@ -19,6 +19,7 @@ from tilefuse.codegen.kernel import (
     Comment,
     Declare,
     Kernel,
+    KExpr,
     Reg,
     Store,
     VectorLoad,
@@ -73,6 +74,7 @@ class Held:
     width: int
     vector: bool
     step: bool = False
+    dynamic: tuple[tuple[KExpr, int], ...] = ()
 
 
 class KernelWriter:
@@ -211,7 +213,7 @@ class KernelWriter:
             e.frame.values[key] = Reg(reg.name, reg.dtype, chunk * width + lane)
         for h in held:
             start = number(0) if h.step else chunk * h.width
-            e.frame.loads[h.touch.value, e.index(h.touch.offset), ()] = Reg(h.array, h.touch.dtype, start + lane)
+            e.frame.loads[h.touch.value, e.index(h.touch.offset), h.dynamic] = Reg(h.array, h.touch.dtype, start + lane)
         for instance, running in self.running:
             value = e.expression(instance.body)
             e.emit(Assign(running, Call(SCAN_FUNCTION[instance.node.detail], (running, value))))  # type: ignore[arg-type]
@@ -256,7 +258,9 @@ class KernelWriter:
         with e.loop("v", width, unroll=self.unroll, simd=not self.unroll) as v, e.nested() as inner:
             e.env = saved | {a: substitute(x, {lane: v}, e.extents) for a, x in lane_env.items()}
             inner.values.update({k: r if width == 1 else Reg(r.name, r.dtype, v) for k, r in self.lane_values.items()})
+            e.neighbours += width > 1
             yield v
+            e.neighbours -= width > 1
             e.frames[-2].statements.extend(inner.statements)
         e.env = saved
 
@@ -293,6 +297,8 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
 
         position = ((block * steps + step) * threads + thread) * vector + lane
     """
+    from tilefuse.codegen.vector_operands import vector_operands
+
     e, domain = writer.emitter, writer.domain
     total = prod(domain.extents[a] for a in choice.order)
     width = choice.vector
@@ -345,10 +351,11 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
                     for h in held:
                         writer.fill(h, number(0), lane_env, lane)
                 _hoist_without_lane(writer, bodies, lane_env, lane, held)
+                more = vector_operands(writer, bodies, lane_env, lane, lane_count)
                 if scatter is not None:
-                    _scatter_lanes(writer, lane_count, held, s, lane_env, lane)
+                    _scatter_lanes(writer, lane_count, [*held, *more], s, lane_env, lane)
                 else:
-                    writer.write_lanes(domain.outputs, lane_count, held, s, lane_env, lane)
+                    writer.write_lanes(domain.outputs, lane_count, [*held, *more], s, lane_env, lane)
 
     if vectors:
         first = axis("block") * (choice.threads * choice.steps) + axis("thread")

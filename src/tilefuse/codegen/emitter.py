@@ -53,6 +53,7 @@ class Emitter:
         self.names: set[str] = set(RESERVED)
         self.buffers: dict[str, Buffer] = {}
         self.cache = dict(prefetch_cache or {})
+        self.neighbours = 0  # > 0 inside loops whose steps read next to each other: the first-level cache holds what a step leaves
 
     # -- frames and names ----------------------------------------------------------------------------------------
 
@@ -191,7 +192,9 @@ class Emitter:
         with contextlib.ExitStack() as stack:
             for loop, extent in instance.serial:
                 self.env[loop] = stack.enter_context(self.loop(loop, extent, unroll=extent <= 8))
+            self.neighbours += 1
             self.accumulate(instance, parts)
+            self.neighbours -= 1
         self.env = saved
         return self.finished(instance, parts)
 
@@ -289,12 +292,13 @@ class Emitter:
     def touch(self, e: Touch, guarded: bool) -> KExpr:
         """An element of a boundary value: a register that already holds it, or a load."""
         offset = self.index(e.offset)
-        dynamic = tuple((self._clamped(d, extent, guarded), stride) for d, extent, stride in e.dynamic)
+        dynamic = tuple((self.clamped(d, extent, guarded), stride) for d, extent, stride in e.dynamic)
         identity = (e.value, offset, dynamic)
         for f in reversed(self.frames):
             if identity in f.loads:
                 return f.loads[identity]
-        load = Load(self.buffers[e.value].name, e.dtype, offset, dynamic, self.cache.get(e.value, ""))
+        cache = self.cache.get(e.value, "")
+        load = Load(self.buffers[e.value].name, e.dtype, offset, dynamic, "" if self.neighbours and cache == "stream" else cache)
         if guarded:
             return load
         name = self.fresh(e.value + "_at")
@@ -303,7 +307,8 @@ class Emitter:
         self.frame.loads[identity] = held
         return held
 
-    def _clamped(self, subscript: Resolved, extent: int, guarded: bool) -> KExpr:
+    def clamped(self, subscript: Resolved, extent: int, guarded: bool) -> KExpr:
+        """A data-dependent subscript within 0 .. extent - 1, as i64."""
         value = self.expression(subscript, guarded)
         dtype = dtype_of(value, lambda _: I64) if not isinstance(value, (Reg, Load, Const)) else value.dtype
         if dtype.name != "i64":

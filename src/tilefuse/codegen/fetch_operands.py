@@ -27,7 +27,8 @@ def column_operands(state: RowState) -> list[Held]:
     room = COLUMN_BYTES
     for t in w.touches(i.body for i in domain.instances):
         size = t.dtype.itemsize * c.chunks * c.vector
-        if t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1 and size <= room and w.runs(t, c.vector, state.lane, probe):
+        of_column = t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1
+        if of_column and size <= room and w.runs(t, c.vector, state.lane, probe):
             wanted.append(t)
             room -= size
     held = [w.held(t, c.chunks, c.vector, True) for t in wanted]

@@ -134,7 +134,7 @@ class IfValue:
 
 @dataclass(frozen=True, slots=True)
 class VectorLoad:
-    """array[array_index .. + width) = buffer[index .. + width) as one access of width * itemsize bytes (aligned).
+    """array[array_index .. + width) = buffer[index + dynamic .. + width) as one access of width * itemsize bytes (aligned).
 
     The register array has the buffer's dtype. width * itemsize is 1, 2, 4, 8 or 16 on a GPU (a multiple of 16 becomes
     several accesses); anything on the host.
@@ -146,6 +146,7 @@ class VectorLoad:
     index: Affine
     width: int
     cache: str = ""
+    dynamic: tuple[tuple[KExpr, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

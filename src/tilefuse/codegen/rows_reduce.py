@@ -203,7 +203,7 @@ def _merge_exponentials(state: RowState, instance: Instance, parts: list[Reg], v
     lowest = const(float("-inf"), dtype)
     shift = e.register(Call("select", (Call("eq", (top, lowest)), const(0, dtype), top)), dtype, "shift")  # type: ignore[arg-type]
     rescaled = Call("mul", (parts[1], Call("exp", (Call("sub", (parts[0], shift)),))))  # type: ignore[arg-type]
-    e.emit(Assign(parts[1], rescaled), Assign(parts[0], top))  # type: ignore[arg-type]
+    e.emit(Assign(parts[1], rescaled), Assign(parts[0], top))
     with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
         term = Call("exp", (Call("sub", (Reg(values.name, dtype, v), shift)),))  # type: ignore[arg-type]
         e.emit(Assign(parts[1], Call("add", (parts[1], term))))  # type: ignore[arg-type]

@@ -217,7 +217,10 @@ class ThreadPrinter:
     def vector(self, s: VectorLoad | VectorStore) -> str:
         """A vector access, as one copy."""
         array = f"&{self.place(s.array, s.array_index)}"
-        memory = self.element(s.buffer, s.index)
+        if isinstance(s, VectorLoad) and s.dynamic:
+            memory = f"{identifier(s.buffer)} + ({self.expressions.address(s.index, s.dynamic)})"
+        else:
+            memory = self.element(s.buffer, s.index)
         target, source = (array, memory) if isinstance(s, VectorLoad) else (memory, array)
         return f"std::memcpy({target}, {source}, {s.width * self.buffers[s.buffer].dtype.itemsize});"
 

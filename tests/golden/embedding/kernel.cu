@@ -11,12 +11,13 @@ k_y(
   const int block = blockIdx.x;
   const int vector = 128 * block + thread;
   const int vector_1 = 128 * block + thread;
+  alignas(16) tf_f16 t_v[8];
+  long long ids_at = ids[tf_index_div(vector_1, 96)];
+  tf_vector_load_stream<8>(t_v, t + 8 * tf_index_rem(vector_1, 96) + (int)tf_minimum(tf_maximum(ids_at, 0ll), 30521ll) * 768);
   alignas(16) tf_f16 y_out[8];
   #pragma unroll
   for (int v = 0; v < 8; ++v) {
-    long long ids_at = ids[tf_index_div(vector_1, 96)];
-    tf_f16 t_at = tf_load_stream(&t[v + 8 * tf_index_rem(vector_1, 96) + (int)tf_minimum(tf_maximum(ids_at, 0ll), 30521ll) * 768]);
-    tf_f16 y_1 = t_at;
+    tf_f16 y_1 = t_v[v];
     y_out[v] = y_1;
   }
   tf_vector_store_stream<8>(y + 8 * vector_1, y_out);

@@ -16,7 +16,7 @@ k_y(
   for (int y_p_0 = 0; y_p_0 < 3; ++y_p_0) {
     #pragma unroll
     for (int y_q_0 = 0; y_q_0 < 3; ++y_q_0) {
-      float y_x = (y_p_0 + 2 * tf_index_rem(tf_index_div(vector_1, 56), 56) - 1 >= 0 && y_q_0 + 2 * tf_index_rem(vector_1, 56) - 1 >= 0 ? tf_load_stream(&x[2 * vector_1 + 112 * y_p_0 + y_q_0 + 112 * tf_index_div(vector_1, 56) - 113]) : (-tf_inf_f32()));
+      float y_x = (y_p_0 + 2 * tf_index_rem(tf_index_div(vector_1, 56), 56) - 1 >= 0 && y_q_0 + 2 * tf_index_rem(vector_1, 56) - 1 >= 0 ? x[2 * vector_1 + 112 * y_p_0 + y_q_0 + 112 * tf_index_div(vector_1, 56) - 113] : (-tf_inf_f32()));
       y_1 = tf_maximum(y_1, y_x);
     }
   }

@@ -281,6 +281,30 @@ def concatenation(rows: int, left: int, right: int, dtype: str = "f32") -> Patte
     }}"""), integers)
 
 
+def three_pieces(rows: int, widths: tuple[int, int, int], dtype: str = "f32") -> Pattern:
+    """Three matrices side by side plus the first of them padded; one is read on two paths, guards stand in guards. Exact: integers."""
+    a, b, c = widths
+    whole = a + b + c
+    return Pattern(parse_graph(f"""graph @three_pieces(%x: {dtype}[{rows}, {a}], %y: {dtype}[{rows}, {b}], %z: {dtype}[{rows}, {c}])
+                                   -> ({dtype}[{rows}, {whole}], {dtype}[{rows}, {whole}]) {{
+      %joined: {dtype}[{rows}, {whole}] = map [i, j] {{ guard(0 <= j < {a} ? %x[i, j] :
+        guard(0 <= j + {-a} < {b} ? %y[i, j + {-a}] : %z[i, j + {-a - b}])) }}
+      %ends: {dtype}[{rows}, {whole}] = map [i, j] {{ guard(0 <= i < {rows - 1}, 0 <= j + {-b - c} < {a} ? %x[i, j + {-b - c}] :
+        guard(0 <= j < {a} ? %x[i, j] : 7.0:{dtype})) }}
+      return %joined, %ends
+    }}"""), integers)
+
+
+def padded(rows: int, columns: int, before: int, after: int, dtype: str = "f32") -> Pattern:
+    """A matrix with a margin on each side, doubled. Exact: integers."""
+    whole = before + columns + after
+    inside = f"guard(0 <= j + {-before} < {columns} ? %x[i, j + {-before}] : 0.0:{dtype})"
+    return Pattern(parse_graph(f"""graph @padded(%x: {dtype}[{rows}, {columns}]) -> ({dtype}[{rows}, {whole}]) {{
+      %y: {dtype}[{rows}, {whole}] = map [i, j] {{ add({inside}, {inside}) }}
+      return %y
+    }}"""), integers)
+
+
 def max_pool(n: int, c: int, h: int, w: int) -> Pattern:
     """Windows of 3 by 3, two apart, one of padding. Exact: nothing is computed."""
     rows, columns = "2*h + p + -1", "2*w + q + -1"
@@ -298,6 +322,18 @@ def embedding(words: int, length: int, count: int, dtype: str = "f16") -> Patter
 
     return Pattern(parse_graph(f"""graph @embedding(%t: {dtype}[{words}, {length}], %ids: i64[{count}]) -> ({dtype}[{count}, {length}]) {{
       %y: {dtype}[{count}, {length}] = gather [i, j] {{ lookup(%t, %ids[i], index(j)) }}
+      return %y
+    }}"""), fill)
+
+
+def token_embedding(words: int, length: int, batch: int, count: int) -> Pattern:
+    """Rows of a table by number plus a row by position, as a language model starts. Exact: integers."""
+    def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(-2, words + 2, shape) if name == "ids" else integers(rng, name, shape)
+
+    return Pattern(parse_graph(f"""graph @token_embedding(%t: f16[{words}, {length}], %p: f32[{count}, {length}], %ids: i32[{batch}, {count}])
+                                   -> (f32[{batch}, {count}, {length}]) {{
+      %y: f32[{batch}, {count}, {length}] = gather [b, i, j] {{ add(f32(lookup(%t, add(%ids[b, i], 1:i32), index(j))), %p[i, j]) }}
       return %y
     }}"""), fill)
 
