@@ -215,7 +215,8 @@ class ExpressionPrinter:
         """The two arguments of a random function: which block of four numbers, and the place in it. Divided here and not in the
         generated code, where compilers would not see that the lanes of a vector share a block."""
         block, place = (simplify(e, self.scope.extents) for e in (counter // 4, counter % 4))
-        unsigned = self.scope.index_bits == 32 and self.scope.at_least(counter, 0)
+        span = self.scope.range_of(block)
+        unsigned = span is not None and span[0] >= 0 and span[1] < 2**32
         return f"({'unsigned int' if unsigned else 'long long'})({self.scope.text(block)}), {self.scope.text(place)}"
 
     def address(self, index: Affine, dynamic: tuple[tuple[KExpr, int], ...]) -> str:

@@ -274,7 +274,7 @@ SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_pow": "I tf_pow(I a, I b): repeated squaring, wrapping; b < 0 gives 1 for a = 1, 1 or -1 for a = -1, else 0",
     "tf_erfinv": "F tf_erfinv(F a), host only: inverse of erf within 4 units in the last place; +-infinity at +-1, NaN beyond",
     "tf_digamma": "F tf_digamma(F a): see ir/meaning.py for the series",
-    "tf_sigmoid": "F tf_sigmoid(F a): 1 / (1 + exp(-a))",
+    "tf_sigmoid": "F tf_sigmoid(F a): 1 / (1 + exp(-a)); CUDA f32: the quotient within 1 unit in the last place",
     "tf_isnan": "bool tf_isnan(F a)",
     "tf_isinf": "bool tf_isinf(F a)",
     "tf_isfinite": "bool tf_isfinite(F a)",

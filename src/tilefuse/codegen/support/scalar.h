@@ -157,7 +157,12 @@ TF_INLINE unsigned int tf_shift_right(unsigned int a, unsigned int b) { return b
 TF_INLINE unsigned long long tf_shift_right(unsigned long long a, unsigned long long b) { return b < 64 ? a >> b : 0; }
 
 //@ tf_sigmoid
+#if defined(__CUDA_ARCH__)
+// The hardware's reciprocal is within 1 unit in the last place; the correctly rounded quotient branches for divisors that are not here.
+TF_INLINE float tf_sigmoid(float a) { return tf_hardware_reciprocal(1.0f + expf(-a)); }
+#else
 TF_INLINE float tf_sigmoid(float a) { return 1.0f / (1.0f + expf(-a)); }
+#endif
 TF_INLINE double tf_sigmoid(double a) { return 1.0 / (1.0 + exp(-a)); }
 
 //@ tf_digamma
