@@ -12,10 +12,12 @@ from tests.unit.codegen.pattern_graphs import (
     column_deviation,
     column_sum,
     concatenation,
+    cross_entropy,
     embedding,
     full_sum,
     layer_norm,
     max_pool,
+    norm_backward,
     padded,
     row_extremes,
     row_sum,
@@ -105,6 +107,7 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
         (9, 64, "f16"), (5, 768, "f32"), (3, 1001, "bf16"), (2, 65, "f64"), (2, 8192, "f16"))),
     *((f"{n}x{c}x{h}x{w}-{t}", batch_norm(n, c, h, w, t), {}) for n, c, h, w, t in (
         (4, 8, 7, 7, "f32"), (8, 3, 16, 16, "f16"), (1, 5, 7, 1, "f32"))),
+    *((f"{r}x{n}-{t}", cross_entropy(r, n, t), {}) for r, n, t in ((6, 9, "f32"), (6, 700, "f16"), (5, 6000, "f32"), (5, 200, "f64"))),
     *((f"{r}x{n}-{t}", row_sum(r, n, t), {}) for r, n, t in ((7, 33, "f32"), (2, 20000, "bf16"), (5, 300, "i64"))),
     *((f"{r}x{n}-{t}", row_extremes(r, n, t), {}) for r, n, t in ((5, 77, "f32"), (6, 3000, "f16"), (5, 130, "f64"), (3, 40, "i64"))),
     *((f"{n}x{c}-{t}", column_sum(n, c, t), {}) for n, c, t in ((1000, 48, "f32"), (5, 7, "f32"), (700, 33, "f16"), (64, 10, "i64"))),
@@ -141,6 +144,11 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("channels-last", max_pool(2, 4, 6, 6), {"x": (144, 1, 24, 4), "y": (36, 1, 12, 4)}),
 )
 
+# Patterns that only a device's kernels hold: sums carried down the columns while a block walks its rows.
+CARRIED: tuple[tuple[str, Pattern], ...] = tuple((f"{r}x{n}-{g}-{t}", norm_backward(r, n, g, t)) for r, n, g, t in (
+    (24, 64, 4, "f32"), (22, 96, 3, "f16"), (50, 700, 5, "f32"), (9, 2048, 2, "f16"),
+    (5, 8192, 2, "f32"), (6, 12288, 2, "f16"), (4, 20480, 2, "f16"), (40, 33, 4, "f32")))
+
 # Schedules made by hand, for the device: what its own choice reaches at larger sizes only, and corners of every parameter.
 BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("cluster2", softmax(5, 1000), rows(4, 64, 2, cluster=2, lanes=2)),
@@ -151,6 +159,8 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("rows-of-warps", softmax(5, 512), rows(4, 64, 2, rows=3)),
     ("queue", softmax(7, 256), rows(4, 32, 2, stages=2, groups=3)),
     ("queue-cluster", softmax(11, 1024), rows(4, 32, 4, cluster=2, stages=3, groups=2)),
+    ("streamed", cross_entropy(5, 1500), rows(4, 64, 6, on_chip=False, lanes=2, batch=4)),
+    ("split3", cross_entropy(6, 1000), rows(4, 32, 3, split=3, on_chip=False, batch=2)),
     ("cluster4", layer_norm(5, 1024), rows(4, 32, 2, cluster=4, lanes=2)),
     ("cluster8-odd", layer_norm(3, 777), rows(1, 32, 4, cluster=8)),
     ("streamed", layer_norm(4, 1200, "f16"), rows(8, 32, 5, on_chip=False, lanes=2, batch=4)),
@@ -189,5 +199,6 @@ def all_cases() -> tuple[Case, ...]:
     """Every case, those of one pattern together."""
     made = [Case(f"{p.graph.name}-{name}-{device.name}", p, layouts, device)
             for name, p, layouts in CHOSEN for device in (H200, host_device())]
+    made += [Case(f"{p.graph.name}-{name}", p, {}, H200) for name, p in CARRIED]
     made += [Case(f"{p.graph.name}-{name}", p, {}, H200, wanted) for name, p, wanted in BY_HAND]
     return tuple(sorted(made, key=lambda c: c.group))

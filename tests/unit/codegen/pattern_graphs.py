@@ -172,6 +172,52 @@ def batch_norm(n: int, c: int, h: int, w: int, dtype: str = "f32") -> Pattern:
     return Pattern(graph, smooth, bounds)
 
 
+def cross_entropy(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Log-sum-exp of rows and each row's loss: maximum and sum of exponentials leave row results only, and one element is looked up."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @cross_entropy(%x: {dtype}[{rows}, {length}], %ids: i64[{rows}]) -> ({acc}[{rows}], {acc}[{rows}]) {{
+      %m: {acc}[{rows}] = reduce.max [i] over [k < {length}] {{ {wide("%x[i, k]", dtype)} }}
+      %s: {acc}[{rows}] = reduce.sum [i] over [k < {length}] {{ exp(sub({wide("%x[i, k]", dtype)}, %m[i])) }}
+      %lse: {acc}[{rows}] = map [i] {{ add(%m[i], log(%s[i])) }}
+      %loss: {acc}[{rows}] = gather [i] {{ sub(%lse[i], {wide("lookup(%x, index(i), %ids[i])", dtype)}) }}
+      return %lse, %loss
+    }}""")
+
+    def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(0, length, shape) if name == "ids" else special_rows(rng, name, shape)
+
+    def bounds(arrays: Arrays) -> list[np.ndarray]:
+        # The logarithm turns the sum's relative error into an absolute one.
+        x = arrays["x"].astype(np.float64)
+        top = x.max(1)
+        unit = ROUNDOFF[acc]
+        off = np.where(np.isfinite(x - top[:, None]), top[:, None] - x, 0).max(1, initial=0)
+        size = np.abs(np.where(np.isfinite(top), top, 0)) + np.log(length)
+        lse = (length + 4 * off + 4 * FUNCTION_ROUNDOFFS + 4 * size) * unit
+        return [lse, lse + (size + np.abs(np.where(np.isfinite(x), x, 0)).max(1)) * unit]
+
+    return Pattern(graph, fill, bounds)
+
+
+def norm_backward(rows: int, length: int, groups: int, dtype: str = "f32") -> Pattern:
+    """A row reduction, elements that depend on it, and two sums down groups of consecutive rows, in one read. Exact: integers."""
+    acc, span = computed(dtype), -(-rows // groups)
+    x, g = (wide(f"%{v}[i, j]", dtype) for v in "xg")
+
+    def down(body: str) -> str:
+        return f"reduce.sum [q, j] over [t < {span}] {{ guard(0 <= {span}*q + t < {rows} ? {body} : 0.0:{acc}) }}"
+
+    here = f"{span}*q + t, j"
+    return Pattern(parse_graph(f"""graph @norm_backward(%x: {dtype}[{rows}, {length}], %g: {dtype}[{rows}, {length}])
+                                   -> ({acc}[{rows}, {length}], {acc}[{groups}, {length}], {acc}[{groups}, {length}]) {{
+      %a: {acc}[{rows}] = reduce.sum [i] over [j < {length}] {{ mul({x}, {g}) }}
+      %dx: {acc}[{rows}, {length}] = map [i, j] {{ add({g}, mul({x}, %a[i])) }}
+      %dw: {acc}[{groups}, {length}] = {down(f"mul({wide(f'%x[{here}]', dtype)}, {wide(f'%g[{here}]', dtype)})")}
+      %db: {acc}[{groups}, {length}] = {down(wide(f"%g[{here}]", dtype))}
+      return %dx, %dw, %db
+    }}"""), lambda rng, name, shape: rng.integers(-2, 3, shape))
+
+
 def row_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
     """Sums of rows. Exact: integers."""
     return Pattern(parse_graph(f"""graph @row_sum(%x: {dtype}[{rows}, {length}]) -> ({computed(dtype)}[{rows}]) {{
