@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilefuse.ir.affine import Affine, FloorDiv, Mod
+from tilefuse.ir.affine import Affine, FloorDiv, Mod, axis
 from tilefuse.ir.graph import Node
 from tilefuse.ir.scalar import Guard, Index, Read, walk
 from tilefuse.target.device import DeviceSpec
@@ -84,8 +84,11 @@ def carried_span(node: Node) -> int:
 
 
 def _walks_groups(e: Affine, group: str, step: str, span: int) -> bool:
-    if e.coefficient(group) == span and e.coefficient(step) == 1 and span > 1:
-        return True
+    if span > 1 and e.coefficient(step) == 1:
+        # Where L divides the extent that the rows were split at, the group itself is split: 64*(g % 2) + t of (64*g + t) % 128.
+        halves = (c for atom, c in e.terms if isinstance(atom, Mod) and atom.of == axis(group))
+        if e.coefficient(group) == span or span in halves:
+            return True
     return any(isinstance(atom, FloorDiv | Mod) and _walks_groups(atom.of, group, step, span) for atom, _ in e.terms)
 
 

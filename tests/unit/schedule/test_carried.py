@@ -1,0 +1,47 @@
+"""Sums carried down the columns of a row kernel: recognised and right whether or not the groups fit the extents of the rows."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.codegen.host_build import compiler, run
+from tilefuse.base.options import Options
+from tilefuse.codegen.compose import compose
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.cross import split_cross_reductions
+from tilefuse.schedule.carried import carried_span
+from tilefuse.target.device import H200
+
+
+def centred(batch: int, length: int) -> str:
+    """Rows less their mean, and the sum of their squares down the columns."""
+    shape = f"f32[{batch}, {length}, 768]"
+    return f"""graph @centred(%x: {shape}) -> ({shape}, f32[768]) {{
+  %s: f32[{batch}, {length}] = reduce.sum [b, l] over [k < 768] {{ %x[b, l, k] }}
+  %y: {shape} = map [b, l, j] {{ sub(%x[b, l, j], mul(%s[b, l], 0.0013020833721384406:f32)) }}
+  %c: f32[768] = reduce.sum [j] over [b < {batch}, l < {length}] {{ mul(%y[b, l, j], %x[b, l, j]) }}
+  return %y, %c
+}}"""
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("batch", "length"), [(64, 128), (67, 127)])
+def test_a_column_sum_is_carried_by_the_row_kernel(batch: int, length: int, tmp_path: Path) -> None:
+    graph = split_cross_reductions(parse_graph(centred(batch, length)), H200)
+    assert any(carried_span(n) for n in graph.nodes if n.category == "reduce")
+    plan = plan_graph(graph, {}, H200, Options())
+    first = plan.kernels[0]
+    assert {"s", "y", "c_partial"} <= set(first.pattern.nodes)
+    x = np.random.default_rng(1).standard_normal((batch, length, 768)).astype(np.float32)
+    kernel = compose(first.program, H200)
+    made, status, report = run(kernel, {b.name: x for b in kernel.parameters if b.origin == "x"}, tmp_path)
+    assert status == 0, report
+    y, c = interpret(graph, {"x": x})
+    by_origin = {b.origin: made[b.name] for b in kernel.parameters}
+    np.testing.assert_allclose(by_origin["y"].reshape(x.shape), y, atol=1e-5)
+    partial = by_origin["c_partial"].reshape(graph.type_of("c_partial").shape)
+    np.testing.assert_allclose(partial.sum(0), c, rtol=1e-4)
