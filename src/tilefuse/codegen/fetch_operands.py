@@ -34,7 +34,7 @@ def column_operands(state: RowState) -> list[Held]:
     held = [w.held(t, c.chunks, c.vector, True) for t in wanted]
     if not held:
         return []
-    e.emit(Comment(f"{', '.join('%' + t.value for t in wanted)}: global memory -> registers, once for all rows"))
+    e.emit(Comment(f"{', '.join('%' + t.value for t in wanted)}: global memory -> registers"))
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * max(c.cluster, 1), 1))
         with e.when(in_row(state, chunk, vector)):

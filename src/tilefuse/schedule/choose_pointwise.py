@@ -58,7 +58,9 @@ def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: t
 
 def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str,
                     itemsize: int) -> Transpose:
-    side = 64
+    # Rows run along the result, columns along the operand. Measured on H200 (8192 x 8192): f16 32 x 128 by 256 threads 0.95 of a
+    # copy, 64 x 64 0.93; f32 64 x 64 by 512 threads 0.97.
+    rows, columns, threads = (32, 128, 256) if itemsize <= 2 else (64, 64, 512)
     largest = max(a.itemsize for a in found)
 
     def width(axis: str, itemsize: int, written: bool) -> int:
@@ -71,5 +73,5 @@ def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...],
                 best //= 2
         return best
 
-    return Transpose(order, read_axis, write_axis, side, side, 256 if itemsize <= 2 else 512, width(read_axis, itemsize, False),
+    return Transpose(order, read_axis, write_axis, rows, columns, threads, width(read_axis, itemsize, False),
                      width(write_axis, largest, True))

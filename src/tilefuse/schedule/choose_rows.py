@@ -42,7 +42,7 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // vector_bytes)
     # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
     wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
-    if vectors <= 32 * max(wanted_chunks, min(max_chunks, 4)):
+    if vectors <= 32 * min(max_chunks, max(wanted_chunks, 2)):
         return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
     if not multi and not writes_rows(domain):
         return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
@@ -75,12 +75,13 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
             break
         share = -(-vectors // cluster)
         limit = 512 if cluster == 1 or not narrow else 256
-        for chunks in dict.fromkeys((wanted_chunks, 4, 8, max_chunks)):
+        for chunks in dict.fromkeys((max(wanted_chunks, 2), 4, 8, max_chunks)):
             if chunks > max_chunks or chunks < wanted_chunks:
                 continue
             threads = 32 * -(-share // (32 * chunks))
-            if threads <= (256 if chunks < min(8, max_chunks) else limit):
-                return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2))
+            if threads <= (256 if cluster > 1 and chunks < min(8, max_chunks) else limit):
+                rows = max(1, 128 // threads) if cluster == 1 else 1
+                return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2))
     for cluster in (8, 16):
         share = -(-vectors // cluster)
         threads = 32 * -(-share // (32 * max_chunks))
