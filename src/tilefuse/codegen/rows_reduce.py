@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tilefuse.codegen.compose import Held
+from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import (
     Assign,
     Comment,
@@ -15,10 +15,10 @@ from tilefuse.codegen.kernel import (
 from tilefuse.codegen.rows_combine import combine_threads
 from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, number
-from tilefuse.ir.ops import flops_of
+from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
 from tilefuse.schedule.online import KERNEL_MONOIDS
-from tilefuse.schedule.resolved import Instance
+from tilefuse.schedule.resolved import Instance, resolved_walk
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
 
 # Reductions that take a vector at once: first something of the whole vector, then every element relative to it.
@@ -91,6 +91,9 @@ def _sums_of_stretch(state: RowState, summed: list[Instance], parts: dict[int, l
 
 # A value of at least this many operations is kept in registers rather than computed again (an exponential takes 8 instructions).
 KEEP_FLOPS = 6
+# The same where functions have their short forms, counted with all that the value is made from: the hardware's exponential of a
+# difference stays below it, an activation does not.
+NARROW_KEEP_FLOPS = 8
 
 
 def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) -> list[int]:
@@ -99,9 +102,6 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     if not c.on_chip or state.tail or not w.unroll:
         return []
     instances = w.domain.instances
-    if w.narrow:
-        # The hardware's exponential takes two instructions: cheaper than the registers.
-        return []
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
     room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
@@ -113,11 +113,20 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         i = instances[k]
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
         used_later = any(k in i.uses for i in later)
-        if k not in w.chunk_values and used_later and varies(w,
-                                                              k) and not i.serial and flops_of(i.body) >= KEEP_FLOPS and size <= room:  # type: ignore[arg-type]
+        costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow else flops_of(i.body) >= KEEP_FLOPS  # type: ignore[arg-type]
+        if k not in w.chunk_values and used_later and varies(w, k) and not i.serial and costly and size <= room:
             wanted.append(k)
             room -= size
     return wanted
+
+
+def _narrow_flops(w: KernelWriter, key: int) -> int:
+    """Operations to compute an element again from what a thread holds, with functions in their short forms."""
+    found = 0
+    for i in reachable(w.domain, [key], {n for n, other in enumerate(w.domain.instances) if other.shared} | set(w.chunk_values)):
+        calls = [x.fn for x in resolved_walk(i.body) if isinstance(x, Call)]
+        found += flops_of(i.body) + sum(NARROW_FLOPS[fn] - SCALAR_OPS[fn].flops for fn in calls if fn in NARROW_FLOPS)  # type: ignore[arg-type]
+    return found
 
 
 def _declare_array(state: RowState, i: Instance) -> Reg:
