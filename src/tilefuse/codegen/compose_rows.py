@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.codegen.compose import KernelWriter
+from tilefuse.codegen.fetch_operands import column_operands
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
@@ -19,7 +20,6 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.rows_combine import combine_threads
 from tilefuse.codegen.rows_reduce import reduce_stage
-from tilefuse.codegen.fetch_operands import column_operands
 from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
