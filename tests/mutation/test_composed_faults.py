@@ -11,7 +11,7 @@ import pytest
 from tests.mutation.faults import silent_faults
 from tests.unit.codegen.composed_cases import Case, columns, rows, tiles
 from tests.unit.codegen.host_build import call, compiler
-from tests.unit.codegen.pattern_graphs import Pattern, column_sum, layer_norm, row_sum, running_sum, transpose
+from tests.unit.codegen.pattern_graphs import Pattern, column_sum, cross_entropy, layer_norm, norm_backward, row_sum, running_sum, transpose
 from tests.unit.codegen.test_compose import assert_within, buffer_of, laid_out
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.ir.interpret import interpret
@@ -23,6 +23,8 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "cluster": (layer_norm(2, 100), rows(2, 32, 1, cluster=2)),
     "warps": (layer_norm(3, 70), rows(1, 64, 2)),
     "queue": (layer_norm(5, 128), rows(4, 32, 1, stages=2, groups=2)),
+    "carried": (norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
+    "online": (cross_entropy(5, 200), rows(2, 32, 2, split=2, on_chip=False, batch=2)),
     "split": (row_sum(3, 160), rows(2, 64, 1, split=2, on_chip=False, lanes=2)),
     "columns": (column_sum(60, 10), columns(2, 4, 4, 4, split=4, batch=2)),
     "scan": (running_sum(3, 100), rows(1, 64, 2)),
@@ -30,6 +32,7 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
 }
 # Faults that change nothing, and how many of them a kernel holds.
 HARMLESS = {
+    "carried": {"at the place of x_queue": 1, "at the place of g_queue": 1},  # the walk over the rows is done: the queues are free
     "scan": {"narrow below 0": 1},  # the first element of a row has nothing before it
 }
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]

@@ -39,8 +39,11 @@ def write_carried(state: RowState, carried: dict[int, Reg]) -> None:
     offset_of = {key: offset for _, key, offset in domain.outputs}
     name_of = {key: name for name, key, _ in domain.outputs}
     scratch = w.shared("carried_rows", next(iter(carried.values())).dtype, c.rows * domain.num_reduced) if c.rows > 1 else ""
-    for key, part in carried.items():
+    for n, (key, part) in enumerate(carried.items()):
         i = domain.instances[key]
+        if scratch and n:
+            # The sums of the one before may still be read.
+            e.emit(Barrier("block"))
         e.emit(Comment(f"%{i.node.name}: " + ("registers -> shared memory -> global memory" if scratch else "registers -> global memory")))
         if scratch:
             _through_shared(state, i, part, scratch, e.buffers[name_of[key]].name, offset_of[key])
@@ -86,7 +89,6 @@ def _through_shared(state: RowState, i: Instance, part: Reg, scratch: str, buffe
             with e.loop("other", c.rows, start=1) as other:
                 e.combine(i.node.detail, [total], (Load(scratch, part.dtype, other * length + element),), e.dtype(i.body))
             e.emit(Store(buffer, _place(state, offset, element), total))
-    e.emit(Barrier("block"))
 
 
 

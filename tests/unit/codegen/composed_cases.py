@@ -78,9 +78,9 @@ class Case:
 
 
 def rows(vector: int, threads: int, chunks: int, rows: int = 1, cluster: int = 1, split: int = 1, on_chip: bool = True, lanes: int = 1,
-         batch: int = 1, stages: int = 0, groups: int = 0) -> Callable[[Domain], Choice]:
+         batch: int = 1, stages: int = 0, groups: int = 0, span: int = 0) -> Callable[[Domain], Choice]:
     """A row schedule with axes in the domain's order."""
-    return lambda d: Rows(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups)
+    return lambda d: Rows(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups, span)
 
 
 def columns(vector: int, threads_x: int, threads_y: int, chunks: int, split: int = 1, on_chip: bool = False,
@@ -159,6 +159,9 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("rows-of-warps", softmax(5, 512), rows(4, 64, 2, rows=3)),
     ("queue", softmax(7, 256), rows(4, 32, 2, stages=2, groups=3)),
     ("queue-cluster", softmax(11, 1024), rows(4, 32, 4, cluster=2, stages=3, groups=2)),
+    ("few-rows-a-turn", norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
+    ("cluster2", norm_backward(9, 256, 2), rows(4, 32, 1, cluster=2, lanes=2, stages=2, groups=2, span=5)),
+    ("held", norm_backward(9, 96, 3), rows(1, 32, 3, rows=2, groups=3, span=3)),
     ("streamed", cross_entropy(5, 1500), rows(4, 64, 6, on_chip=False, lanes=2, batch=4)),
     ("split3", cross_entropy(6, 1000), rows(4, 32, 3, split=3, on_chip=False, batch=2)),
     ("cluster4", layer_norm(5, 1024), rows(4, 32, 2, cluster=4, lanes=2)),

@@ -288,7 +288,7 @@ template <class T, class Source> void tf_bulk_copy_checked(tf_shared<T>& shared,
   check.thread = 0;
   for (long long n = 0; n < elements; ++n) {
     shared.store(at + n, buffer.load(index + n, site), site);
-    if (at + n >= 0 && at + n < shared.size)
+    if (at + n >= 0 && at + n < shared.size && shared.offset + (at + n + 1) * (long long)sizeof(T) <= shared.home.bytes)
       for (int part = 0; part < (int)sizeof(T) / shared.home.granule; ++part) shared.cells(at + n)[part].pending = barrier + 1;
   }
   if (arrive) ++shared.home.arrived[barrier];
