@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def step_of(model: nn.Module, architecture: Architecture, training: bool, networ
 
 def profile_eager(report: Report, step: Callable[..., Any], inputs: Sequence[Tensors], device: torch.device, top: int) -> None:
     """The total of eager torch and its kernels."""
-    timing, _ = time_calls([lambda a=a: step(*a) for a in inputs], device, budget_s=0.5)
+    timing, _ = time_calls([partial(step, *a) for a in inputs], device, budget_s=0.5)
     report.add(f"\neager: {timing.median_us:.1f} us a step ({timing.method})")
     list_kernels(report, step, inputs[0], device, top)
 
@@ -122,15 +123,17 @@ def profile_compiled(report: Report, model: nn.Module, architecture: Architectur
     step = step_of(model, architecture, options.training, compiled)
     step(*inputs[0])
     given = arguments_of(torch_backend.compiled_parts(), lambda: step(*inputs[0]))
-    timing, _ = time_calls([lambda a=a: step(*a) for a in inputs], device, budget_s=0.5)
+    timing, _ = time_calls([partial(step, *a) for a in inputs], device, budget_s=0.5)
     report.add(f"\ntilefuse: {timing.median_us:.1f} us a step ({timing.method})")
     lines: dict[tuple[str, ...], Line] = {}
     for part, tensors in given:
-        before = part.program.counts.library_copies
+        counts = part.program.counts
+        before, copied = counts.library_copies, counts.argument_copies / max(counts.calls, 1)
         times = part.program.profile(*tensors, repeats=options.repeats)
-        copies = (part.program.counts.library_copies - before) // (options.repeats + 2)
+        copies = (counts.library_copies - before) // (options.repeats + 2)
         found = [line_of(part.kind, part.program, n, row) for n, row in enumerate(times)]
-        report.add(f"  {part.kind}: {summary(found)}; {copies} library results copied; memory: {part.program.memory}")
+        report.add(f"  {part.kind}: {summary(found)}; {copied:.0f} arguments and {copies} library results copied; "
+                   f"memory: {part.program.memory}")
         for line in found:
             known = lines.setdefault((line.part, line.kind, line.name, line.detail), Line(line.part, line.kind, line.name, line.detail))
             known.count += 1
@@ -188,7 +191,8 @@ def line_of(kind: str, program: Any, number: int, row: Any) -> Line:
 
 def shape_text(value: Any) -> str:
     """Dtype and shape; strides as well where the value is not dense row-major."""
-    step, dense = 1, []
+    step = 1
+    dense: list[int] = []
     for extent in reversed(value.shape):
         dense.insert(0, step)
         step *= extent
@@ -199,7 +203,7 @@ def shape_text(value: Any) -> str:
 
 def bytes_of(value: Any) -> int:
     """Bytes of a value's elements."""
-    return math.prod(value.shape) * ITEM_BYTES.get(value.dtype, 1)
+    return int(math.prod(value.shape) * ITEM_BYTES.get(value.dtype, 1))
 
 
 def product_flops(operator: str, operands: Sequence[Any], results: Sequence[Any], attributes: dict[str, Any]) -> int:
@@ -228,7 +232,7 @@ def summary(found: Sequence[Line]) -> str:
 
 def print_steps(report: Report, lines: Sequence[Line], top: int) -> None:
     """The steps sorted by time."""
-    report.add(f"{'us':>9} {'n':>4} {'us each':>8} {'MiB':>8} {'GB/s':>7} {'limit':>8} {'TF/s':>6}  step")
+    report.add(f"{'us':>9} {'n':>4} {'us each':>8} {'MiB each':>8} {'GB/s':>7} {'limit':>8} {'TF/s':>6}  step (first letter: the part)")
     shown = sorted(lines, key=lambda line: -line.us)
     for line in shown[:top]:
         rate = line.num_bytes / line.us / 1e3 if line.us else 0.0

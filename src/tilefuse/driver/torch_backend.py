@@ -205,7 +205,7 @@ def _saved(imported: Imported) -> tuple[int, ...]:
     context = torch._guards.TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
     first = getattr(metadata, "num_forward", None)
-    if not isinstance(first, int) or context is None or context.output_strides is None:
+    if not isinstance(first, int) or getattr(metadata, "tokens", None) or context is None or context.output_strides is None:
         return ()
     seen = {o.result for o in imported.outputs[:first]}
     saved = (o.result for o in imported.outputs[first:] if o.permutation is None and o.expanded is None)
