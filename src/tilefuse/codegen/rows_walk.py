@@ -12,11 +12,12 @@ from tilefuse.codegen.kernel import (
     Comment,
     Reg,
 )
+from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
-from tilefuse.schedule.resolved import Instance, Touch
+from tilefuse.schedule.resolved import Instance, Resolved, Touch
 from tilefuse.schedule.template import Rows
 
 
@@ -120,7 +121,7 @@ def narrow_to(e: Emitter, name: Affine, count: int) -> None:
 Step = tuple[Affine, dict[str, Affine], int, list[Held]]
 
 
-def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = False, stretch: int = 0,
+def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = False, stretch: int = 0,
              around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Iterator[Step]:
     """The thread's vectors of the row, one after another.
 
@@ -138,12 +139,12 @@ def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = Fal
         with e.loop("stretch", -(-c.chunks // stretch)) as outer, around(), e.loop("chunk", stretch) as inner:
             chunk = outer * stretch + inner
             with e.when([Bound(chunk, 0, c.chunks)]):
-                yield from _one_vector(state, missing, chunk, state.row_bounds if bounded_rows else [])
+                yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors and (c.on_chip or c.batch == 1):
         with e.loop("chunk", c.chunks, unroll=w.unroll and c.on_chip) as chunk:
-            yield from _one_vector(state, missing, chunk, state.row_bounds if bounded_rows else [])
+            yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors:
-        yield from _walk_in_batches(state, missing, state.row_bounds if bounded_rows else [])
+        yield from _walk_in_batches(state, bodies, missing, state.row_bounds if bounded_rows else [])
     if state.tail:
         e.emit(Comment(f"the last {state.tail} elements of the row do not fill a vector"))
         base = state.vectors * c.vector
@@ -153,7 +154,7 @@ def walk_row(state: RowState, bodies: Sequence[object], bounded_rows: bool = Fal
             yield number(0), lane_env_of(state, rest, 1, base), 1, []
 
 
-def _one_vector(state: RowState, missing: list[Touch], chunk: Affine, rows: list[Bound]) -> Iterator[Step]:
+def _one_vector(state: RowState, bodies: Sequence[Resolved], missing: list[Touch], chunk: Affine, rows: list[Bound]) -> Iterator[Step]:
     """The vector of one chunk, with what is not held yet loaded for it."""
     w, c = state.writer, state.choice
     e = w.emitter
@@ -164,7 +165,7 @@ def _one_vector(state: RowState, missing: list[Touch], chunk: Affine, rows: list
         local = _step_arrays(state, missing, env, 1)
         for h in local:
             w.fill(h, number(0), env | state.kept_env, state.lane)
-        yield chunk, env, c.vector, [*state.held, *local]
+        yield chunk, env, c.vector, [*state.held, *local, *vector_operands(w, bodies, env | state.kept_env, state.lane, c.vector)]
 
 
 def _step_arrays(state: RowState, missing: list[Touch], env: dict[str, Affine], batch: int) -> list[Held]:
@@ -173,7 +174,7 @@ def _step_arrays(state: RowState, missing: list[Touch], env: dict[str, Affine], 
     return [w.held(t, batch, c.vector, True, step=batch == 1) for t in vectors]
 
 
-def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -> Iterator[Step]:
+def _walk_in_batches(state: RowState, bodies: Sequence[Resolved], missing: list[Touch], rows: list[Bound]) -> Iterator[Step]:
     """A streamed row, `batch` vectors at a time: their loads are all in flight before the first is used."""
     w, c = state.writer, state.choice
     e = w.emitter
@@ -194,4 +195,4 @@ def _walk_in_batches(state: RowState, missing: list[Touch], rows: list[Bound]) -
                         for h in local:
                             w.fill(h, inner, env | state.kept_env, state.lane)
                     else:
-                        yield inner, env, c.vector, local
+                        yield inner, env, c.vector, [*local, *vector_operands(w, bodies, env | state.kept_env, state.lane, c.vector)]

@@ -384,6 +384,20 @@ def token_embedding(words: int, length: int, batch: int, count: int) -> Pattern:
     }}"""), fill)
 
 
+def embedding_sum(words: int, length: int, count: int) -> Pattern:
+    """Looked-up rows of two tables, their sum and the sum of each row: as an embedding followed by a norm. Exact: integers."""
+    def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(-2, words + 2, shape) if name in ("ids", "kinds") else integers(rng, name, shape)
+
+    return Pattern(parse_graph(f"""graph @embedding_sum(%t: f16[{words}, {length}], %u: f16[3, {length}], %ids: i64[{count}], %kinds: i64[{count}])
+                                   -> (f32[{count}, {length}]) {{
+      %e: f32[{count}, {length}] = gather [i, j] {{ add(f32(lookup(%t, %ids[i], index(j))), f32(lookup(%u, %kinds[i], index(j)))) }}
+      %s: f32[{count}] = reduce.sum [i] over [k < {length}] {{ %e[i, k] }}
+      %y: f32[{count}, {length}] = map [i, j] {{ sub(%e[i, j], %s[i]) }}
+      return %y
+    }}"""), fill)
+
+
 def scatter_add(words: int, length: int, count: int) -> Pattern:
     """Rows added to those of a table by number; numbers out of range are dropped. Exact: integers."""
     def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
