@@ -1,0 +1,120 @@
+// k_lse_loss: 4096 blocks of 256 threads, 64 bytes of shared memory, for sm_90a
+// nodes: %m, %s, %lse, %loss
+// schedule: reduce [GRID_1,CTA_256]G chunks 25 vector 8
+// reads 412123136 bytes, writes 32768 bytes
+extern "C" __global__ void __launch_bounds__(256)
+k_lse_loss(
+    const tf_bf16* __restrict__ x,
+    const long long* __restrict__ ids,
+    float* __restrict__ lse,
+    float* __restrict__ loss) {
+  const int thread = threadIdx.x;
+  const int block = blockIdx.x;
+  extern __shared__ __align__(128) unsigned char tf_shared[];
+  float* const m_shared = reinterpret_cast<float*>(tf_shared);
+  float* const m_exp_sum_shared = reinterpret_cast<float*>(tf_shared + 32);
+  // %m (reduce.expsum): threads -> warp -> block
+  float m = (-tf_inf_f32());
+  float m_exp_sum = 0.0f;
+  for (int chunk = 0; chunk < 7; ++chunk) {
+    alignas(16) tf_bf16 x_v[32];
+    #pragma unroll
+    for (int inner = 0; inner < 4; ++inner) {
+      const int vector = 1024 * chunk + 256 * inner + thread;
+      if (vector < 6288) {
+        tf_vector_load_stream<8>(x_v + 8 * inner, x + 50304 * block + 8 * vector);
+      }
+    }
+    #pragma unroll
+    for (int inner_1 = 0; inner_1 < 4; ++inner_1) {
+      const int vector_1 = 1024 * chunk + 256 * inner_1 + thread;
+      if (vector_1 < 6288) {
+        alignas(16) float m_x[8];
+        #pragma unroll
+        for (int v = 0; v < 8; ++v) {
+          m_x[v] = tf_float(x_v[8 * inner_1 + v]);
+        }
+        float m_top = m;
+        #pragma unroll
+        for (int v_1 = 0; v_1 < 8; ++v_1) {
+          m_top = tf_maximum(m_top, m_x[v_1]);
+        }
+        float shift = ((m_top == (-tf_inf_f32())) ? 0.0f : m_top);
+        m_exp_sum = (m_exp_sum * tf_narrow_exp((m - shift)));
+        m = m_top;
+        #pragma unroll
+        for (int v_2 = 0; v_2 < 8; ++v_2) {
+          m_exp_sum = (m_exp_sum + tf_narrow_exp((m_x[v_2] - shift)));
+        }
+      }
+    }
+  }
+  float m_other;
+  m_other = tf_shuffle_xor<0xffffffffu>(m, 16, 32);
+  float m_exp_sum_other;
+  m_exp_sum_other = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 16, 32);
+  float next = tf_maximum(m, m_other);
+  float next_1 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other))))) + (m_exp_sum_other * tf_narrow_exp((m_other - ((tf_maximum(m, m_other) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other))))));
+  m = next;
+  m_exp_sum = next_1;
+  float m_other_1;
+  m_other_1 = tf_shuffle_xor<0xffffffffu>(m, 8, 32);
+  float m_exp_sum_other_1;
+  m_exp_sum_other_1 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 8, 32);
+  float next_2 = tf_maximum(m, m_other_1);
+  float next_3 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_1) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_1))))) + (m_exp_sum_other_1 * tf_narrow_exp((m_other_1 - ((tf_maximum(m, m_other_1) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_1))))));
+  m = next_2;
+  m_exp_sum = next_3;
+  float m_other_2;
+  m_other_2 = tf_shuffle_xor<0xffffffffu>(m, 4, 32);
+  float m_exp_sum_other_2;
+  m_exp_sum_other_2 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 4, 32);
+  float next_4 = tf_maximum(m, m_other_2);
+  float next_5 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_2) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_2))))) + (m_exp_sum_other_2 * tf_narrow_exp((m_other_2 - ((tf_maximum(m, m_other_2) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_2))))));
+  m = next_4;
+  m_exp_sum = next_5;
+  float m_other_3;
+  m_other_3 = tf_shuffle_xor<0xffffffffu>(m, 2, 32);
+  float m_exp_sum_other_3;
+  m_exp_sum_other_3 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 2, 32);
+  float next_6 = tf_maximum(m, m_other_3);
+  float next_7 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_3) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_3))))) + (m_exp_sum_other_3 * tf_narrow_exp((m_other_3 - ((tf_maximum(m, m_other_3) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_3))))));
+  m = next_6;
+  m_exp_sum = next_7;
+  float m_other_4;
+  m_other_4 = tf_shuffle_xor<0xffffffffu>(m, 1, 32);
+  float m_exp_sum_other_4;
+  m_exp_sum_other_4 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 1, 32);
+  float next_8 = tf_maximum(m, m_other_4);
+  float next_9 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_4) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_4))))) + (m_exp_sum_other_4 * tf_narrow_exp((m_other_4 - ((tf_maximum(m, m_other_4) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_4))))));
+  m = next_8;
+  m_exp_sum = next_9;
+  const int warp_1 = (thread >> 5);
+  const int lane_of_warp = (thread & 31);
+  if (lane_of_warp < 1) {
+    m_shared[warp_1] = m;
+    m_exp_sum_shared[warp_1] = m_exp_sum;
+  }
+  __syncthreads();
+  m = m_shared[0];
+  m_exp_sum = m_exp_sum_shared[0];
+  #pragma unroll
+  for (int slot = 1; slot < 8; ++slot) {
+    float m_other_5 = m_shared[slot];
+    float m_exp_sum_other_5 = m_exp_sum_shared[slot];
+    float next_10 = tf_maximum(m, m_other_5);
+    float next_11 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))) + (m_exp_sum_other_5 * tf_narrow_exp((m_other_5 - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))));
+    m = next_10;
+    m_exp_sum = next_11;
+  }
+  float s = ((m == (-tf_inf_f32())) ? tf_nan_f32() : m_exp_sum);
+  // %lse, %loss: one value a row
+  if (thread < 1) {
+    float lse_1 = (m + tf_narrow_log(s));
+    lse[block] = lse_1;
+    long long ids_at = ids[block];
+    tf_bf16 x_at = tf_load_stream(&x[50304 * block + (int)tf_minimum(tf_maximum(ids_at, 0ll), 50303ll)]);
+    float loss_1 = (lse_1 - tf_float(x_at));
+    loss[block] = loss_1;
+  }
+}

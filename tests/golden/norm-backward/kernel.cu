@@ -1,0 +1,175 @@
+// k_dx_dw: 132 blocks of 512 threads, 163968 bytes of shared memory, for sm_90a
+// nodes: %a, %dx, %dw, %db
+// schedule: reduce [GRID_8,CTA_64]S4 chunks 2 vector 8
+// reads 67108864 bytes, writes 68190208 bytes
+extern "C" __global__ void __launch_bounds__(512, 1)
+k_dx_dw(
+    const tf_f16* __restrict__ x,
+    const tf_f16* __restrict__ g,
+    float* __restrict__ dx,
+    float* __restrict__ dw,
+    float* __restrict__ db) {
+  const int thread = threadIdx.x;
+  const int block = blockIdx.x;
+  extern __shared__ __align__(128) unsigned char tf_shared[];
+  tf_f16* const x_queue = reinterpret_cast<tf_f16*>(tf_shared);
+  tf_f16* const g_queue = reinterpret_cast<tf_f16*>(tf_shared + 65536);
+  float* const a_shared = reinterpret_cast<float*>(tf_shared + 131072);
+  float* const carried_rows = reinterpret_cast<float*>(tf_shared + 131200);
+  __shared__ __align__(8) unsigned long long tf_arrivals[4];
+  tf_bulk_init(tf_arrivals, 4);
+  const int place = (thread & 63);
+  const int row_of_block = (thread >> 6);
+  // %x, %g: the first 4 rows start on their way to shared memory
+  #pragma unroll
+  for (int ahead = 0; ahead < 4; ++ahead) {
+    for (int fetched_row = 0; fetched_row < 8; ++fetched_row) {
+      const int next_row = ((8 * ahead + 125 * block + fetched_row) & 16383);
+      tf_bulk_copy(x_queue + 8192 * ahead + 1024 * fetched_row, x + 1024 * next_row, 2048, tf_arrivals + ahead, false);
+      if (fetched_row < 7) {
+        tf_bulk_copy(g_queue + 8192 * ahead + 1024 * fetched_row, g + 1024 * next_row, 2048, tf_arrivals + ahead, false);
+      }
+      if (fetched_row >= 7) {
+        tf_bulk_copy(g_queue + 8192 * ahead + 1024 * fetched_row, g + 1024 * next_row, 2048, tf_arrivals + ahead, true);
+      }
+    }
+  }
+  alignas(16) float dw_carried[16];
+  #pragma unroll
+  for (int v = 0; v < 16; ++v) {
+    dw_carried[v] = 0.0f;
+  }
+  alignas(16) float db_carried[16];
+  #pragma unroll
+  for (int v_1 = 0; v_1 < 16; ++v_1) {
+    db_carried[v_1] = 0.0f;
+  }
+  const int row_unwrapped = 125 * block + row_of_block;
+  const int row_ahead = (row_unwrapped & 16383);
+  for (int turn = 0; turn < 16; ++turn) {
+    const int step_of_group = row_of_block + 8 * turn;
+    const int row = 125 * block + row_of_block + 8 * turn;
+    const int row_wrapped = (row & 16383);
+    const int parity = (turn & 1);
+    const int row_unwrapped_1 = 125 * block + row_of_block + 8 * turn + 8;
+    const int row_ahead_1 = (row_unwrapped_1 & 16383);
+    const int stage = (turn & 3);
+    // %x, %g: shared memory -> registers
+    tf_bulk_wait(tf_arrivals + stage, ((turn >> 2) & 1));
+    alignas(16) tf_f16 x_v[16];
+    alignas(16) tf_f16 g_v[16];
+    #pragma unroll
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      tf_vector_load<8>(x_v + 8 * chunk, x_queue + 512 * chunk + 8 * place + 1024 * row_of_block + 8192 * stage);
+      tf_vector_load<8>(g_v + 8 * chunk, g_queue + 512 * chunk + 8 * place + 1024 * row_of_block + 8192 * stage);
+    }
+    __syncthreads();
+    if (turn < 12) {
+      for (int fetched_row_1 = 0; fetched_row_1 < 8; ++fetched_row_1) {
+        const int next_row_1 = ((125 * block + fetched_row_1 + 8 * turn + 32) & 16383);
+        tf_bulk_copy(x_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), x + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), false);
+        if (fetched_row_1 < 7) {
+          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), false);
+        }
+        if (fetched_row_1 >= 7) {
+          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), true);
+        }
+      }
+    }
+    // %a (reduce.sum): threads -> warp -> block
+    alignas(16) float a[2];
+    #pragma unroll
+    for (int v_2 = 0; v_2 < 2; ++v_2) {
+      a[v_2] = 0.0f;
+    }
+    #pragma unroll
+    for (int chunk_1 = 0; chunk_1 < 2; ++chunk_1) {
+      const int vector = 64 * chunk_1 + place;
+      #pragma unroll
+      for (int v_3 = 0; v_3 < 8; ++v_3) {
+        float a_x = (tf_float(x_v[8 * chunk_1 + v_3]) * tf_float(g_v[8 * chunk_1 + v_3]));
+        a[(v_3 & 1)] = (a[(v_3 & 1)] + a_x);
+      }
+    }
+    a[0] = (a[0] + a[1]);
+    float a_other;
+    a_other = tf_shuffle_xor<0xffffffffu>(a[0], 16, 32);
+    a[0] = (a[0] + a_other);
+    float a_other_1;
+    a_other_1 = tf_shuffle_xor<0xffffffffu>(a[0], 8, 32);
+    a[0] = (a[0] + a_other_1);
+    float a_other_2;
+    a_other_2 = tf_shuffle_xor<0xffffffffu>(a[0], 4, 32);
+    a[0] = (a[0] + a_other_2);
+    float a_other_3;
+    a_other_3 = tf_shuffle_xor<0xffffffffu>(a[0], 2, 32);
+    a[0] = (a[0] + a_other_3);
+    float a_other_4;
+    a_other_4 = tf_shuffle_xor<0xffffffffu>(a[0], 1, 32);
+    a[0] = (a[0] + a_other_4);
+    const int warp_1 = (place >> 5);
+    const int lane_of_warp = (place & 31);
+    if (lane_of_warp < 1) {
+      a_shared[16 * parity + 2 * row_of_block + warp_1] = a[0];
+    }
+    __syncthreads();
+    a[0] = a_shared[16 * parity + 2 * row_of_block];
+    float a_other_5 = a_shared[16 * parity + 2 * row_of_block + 1];
+    a[0] = (a[0] + a_other_5);
+    // %dx: registers -> global memory; %dw: carried down the columns; %db: carried down the columns
+    #pragma unroll
+    for (int chunk_2 = 0; chunk_2 < 2; ++chunk_2) {
+      const int vector_1 = 64 * chunk_2 + place;
+      if (step_of_group < 125 && row < 16384) {
+        alignas(16) float dx_out[8];
+        #pragma unroll
+        for (int v_4 = 0; v_4 < 8; ++v_4) {
+          float dw_x = (tf_float(x_v[8 * chunk_2 + v_4]) * tf_float(g_v[8 * chunk_2 + v_4]));
+          dw_carried[8 * chunk_2 + v_4] = (dw_carried[8 * chunk_2 + v_4] + dw_x);
+          float db_x = tf_float(g_v[8 * chunk_2 + v_4]);
+          db_carried[8 * chunk_2 + v_4] = (db_carried[8 * chunk_2 + v_4] + db_x);
+          float dx_1 = (tf_float(g_v[8 * chunk_2 + v_4]) + (tf_float(x_v[8 * chunk_2 + v_4]) * a[0]));
+          dx_out[v_4] = dx_1;
+        }
+        tf_vector_store_stream<8>(dx + 1024 * row_wrapped + 8 * vector_1, dx_out);
+      }
+    }
+  }
+  // %dw: registers -> shared memory -> global memory
+  #pragma unroll
+  for (int chunk_3 = 0; chunk_3 < 2; ++chunk_3) {
+    const int vector_2 = 64 * chunk_3 + place;
+    #pragma unroll
+    for (int v_5 = 0; v_5 < 8; ++v_5) {
+      carried_rows[1024 * row_of_block + v_5 + 8 * vector_2] = dw_carried[8 * chunk_3 + v_5];
+    }
+  }
+  __syncthreads();
+  for (int round_ = 0; round_ < 2; ++round_) {
+    const int element = 512 * round_ + thread;
+    float dw_total = carried_rows[element];
+    for (int other = 1; other < 8; ++other) {
+      dw_total = (dw_total + carried_rows[element + 1024 * other]);
+    }
+    dw[1024 * block + element] = dw_total;
+  }
+  __syncthreads();
+  // %db: registers -> shared memory -> global memory
+  #pragma unroll
+  for (int chunk_4 = 0; chunk_4 < 2; ++chunk_4) {
+    const int vector_3 = 64 * chunk_4 + place;
+    #pragma unroll
+    for (int v_6 = 0; v_6 < 8; ++v_6) {
+      carried_rows[1024 * row_of_block + v_6 + 8 * vector_3] = db_carried[8 * chunk_4 + v_6];
+    }
+  }
+  __syncthreads();
+  for (int round_1 = 0; round_1 < 2; ++round_1) {
+    const int element_1 = 512 * round_1 + thread;
+    float db_total = carried_rows[element_1];
+    for (int other_1 = 1; other_1 < 8; ++other_1) {
+      db_total = (db_total + carried_rows[element_1 + 1024 * other_1]);
+    }
+    db[1024 * block + element_1] = db_total;
+  }
+}
