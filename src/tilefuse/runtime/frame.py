@@ -108,6 +108,7 @@ class Frame:
                 self._add(-1, self._take_arena)
         # The arguments' addresses, for the CUDA driver, which wants a pointer to each.
         self._addresses = self.table.ctypes.data + 8 * np.arange(max(plan.num_slots, 1), dtype=np.uint64)
+        joined: set[int] = set()
         for number, step in enumerate(spec.steps):
             for name in plan.allocate_before[number]:
                 self._add(number, self._allocation(value_by_name[name]))
@@ -119,10 +120,18 @@ class Frame:
                         self._add(number, self._kernel(number, step, stream))
                 case LibraryStep():
                     self._add(number, self._library(step, value_by_name))
+                case CopyStep() if number in joined:
+                    # A copy before it does this one as well.
+                    pass
                 case CopyStep():
-                    for later in overwritten_sources(spec, value_by_name, number):
-                        self._saved[later] = self._add_saved(number, spec.steps[later])
-                    self._add(number, self._copy(number, step))
+                    together = independent_copies(spec, plan, value_by_name, number)
+                    if len(together) > 1 and not self._saved:
+                        joined.update(together)
+                        self._add(number, self._copies(together))
+                    else:
+                        for later in overwritten_sources(spec, value_by_name, number):
+                            self._saved[later] = self._add_saved(number, spec.steps[later])
+                        self._add(number, self._copy(number, step))
             if plan.release_after[number]:
                 self._add(number, self._release(plan.release_after[number], spec.values))
         last = len(spec.steps)
@@ -231,6 +240,24 @@ class Frame:
 
         return copy
 
+    def _copies(self, numbers: Sequence[int]) -> Operation:
+        """Several copy steps as one call a dtype: a model's running statistics are a hundred tensors of a few hundred elements."""
+        spec, index_by_name, values = self.prepared.spec, self.prepared.index_by_name, self.values
+        dtype_by_name = {v.name: v.dtype for v in spec.values}
+        groups: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for number in numbers:
+            step = spec.steps[number]
+            assert isinstance(step, CopyStep)
+            pair = (index_by_name[step.target], index_by_name[step.source])
+            groups.setdefault((dtype_by_name[step.target], dtype_by_name[step.source]), []).append(pair)
+        listed = [([t for t, _ in pairs], [s for _, s in pairs]) for pairs in groups.values()]
+
+        def copy() -> None:
+            for targets, sources in listed:
+                torch._foreach_copy_([values[i] for i in targets], [values[i] for i in sources])
+
+        return copy
+
     def _release(self, names: Sequence[str], all_values: Sequence[Value]) -> Operation:
         gone = set(names)
         for value in all_values:
@@ -244,6 +271,17 @@ class Frame:
                 values[index] = None
 
         return release
+
+
+def independent_copies(spec: ProgramSpec, plan: CallPlan, value_by_name: Mapping[str, Value], number: int) -> list[int]:
+    """Copy step `number` and those right behind it that can be done in one call: none needs memory made, none reads what another writes."""
+    last = number
+    while last + 1 < len(spec.steps) and isinstance(spec.steps[last + 1], CopyStep):
+        if plan.allocate_before[last + 1] or plan.views_before[last + 1]:
+            break
+        last += 1
+    found = list(range(number, last + 1))
+    return [number] if any(overwritten_sources(spec, value_by_name, n) for n in found) else found
 
 
 def overwritten_sources(spec: ProgramSpec, value_by_name: Mapping[str, Value], number: int) -> list[int]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from tilefuse.driver import torch_backend
 from tilefuse.driver.torch_backend import backend, compiled_parts
+from tilefuse.runtime.spec import CopyStep
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +55,18 @@ def test_saved_activations_are_channels_last_in_both_parts() -> None:
     assert any(s[1] == 1 for s in taken), taken
     # The gradient of the loss comes row-major; nothing else is copied on its way in.
     assert back.program.counts.argument_copies == 0
+
+
+def test_running_statistics_are_brought_back_in_one_call() -> None:
+    model = nn.Sequential(*(nn.BatchNorm2d(4) for _ in range(3))).train()
+    other = copy.deepcopy(model)
+    x = torch.randn(3, 4, 5, 5)
+    compiled = torch.compile(model, backend=channels_last)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), other(x), rtol=1e-4, atol=1e-4)
+    for a, e in zip(model.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(a, e)
+    (part,) = compiled_parts("inference") + compiled_parts("forward")
+    copies = sum(isinstance(s, CopyStep) for s in part.program.spec.steps)
+    made = [o.__qualname__ for o in part.program.new_frame(0).operations if "Frame._cop" in getattr(o, "__qualname__", "")]
+    assert copies == 6 and len(made) == 1, made
