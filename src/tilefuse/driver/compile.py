@@ -252,12 +252,22 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     if exported is None:
         return CompiledModel(program, replace(imported, arguments=()), replay=True)
 
+    import torch
+
+    # `call_spec` is made anew at each access; plain tensors in and one tensor or a tuple out need no tree walk.
+    out_spec = exported.call_spec.out_spec
+    plain: dict[Any, Callable[[list[Any]], Any]] = {
+        pytree.tree_structure(0): lambda outputs: outputs[0], pytree.tree_structure((0,) * len(imported.outputs)): tuple}
+    rebuild_plain = next((fn for spec, fn in plain.items() if spec == out_spec), None)
+
     def flatten(arguments: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
+        if not named and all(type(a) is torch.Tensor for a in arguments):
+            return arguments
         leaves: list[Any] = pytree.tree_leaves((arguments, named))
         return leaves
 
     def rebuild(outputs: list[Any]) -> Any:
-        return pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
+        return rebuild_plain(outputs) if rebuild_plain is not None else pytree.tree_unflatten(outputs, out_spec)
 
     return CompiledModel(program, imported, rebuild, flatten, replay=chosen.cuda_graph)
 
