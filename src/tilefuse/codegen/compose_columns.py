@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tilefuse.codegen.columns_squares import MeanSquares
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
 from tilefuse.ir.affine import Affine, axis, number
@@ -141,7 +142,7 @@ def _narrow(state: ColumnState, row: Affine) -> None:
 
 def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, Reg],
                body: Callable[[Affine, list[Held], dict[str, Affine]], None],
-               only: Sequence[Bound] = ()) -> None:
+               only: Sequence[Bound] = (), around: MeanSquares | None = None) -> None:
     """The thread's rows, `batch` at a time with their loads first; `body(step, held, env)` writes one row's work."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
@@ -152,6 +153,8 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
     with e.loop("step", -(-c.chunks // batch), unroll=w.unroll and c.on_chip) as outer:
         probe = _row_env(state, axis("row_probe")) | kept
         local = [w.held(t, batch, c.vector, w.runs(t, c.vector, state.lane, probe), step=batch == 1) for t in missing]
+        if around is not None:
+            around.begin()
         for load in (True, False):
             if load and not local:
                 continue
@@ -171,6 +174,8 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
                         chosen = inner if batch > 1 else step
                         w.lane_values = results
                         body(chosen, [*state.held, *local], env)
+        if around is not None:
+            around.end()
 
 
 def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -> dict[int, list[Reg]]:
@@ -179,7 +184,9 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -
     e = w.emitter
     e.emit(Comment(f"{', '.join(f'%{i.node.name} ({i.node.kind})' for i in group)}: down the columns"))
     parts = {i.key: _declare_parts(state, i) for i in group}
-    counts = [i for i in group if i.node.detail == "m2"]
+    squares = [i for i in group if i.node.detail == "m2"]
+    batched = MeanSquares(state.writer, c, squares, parts) if squares and c.batch > 1 and not c.on_chip else None
+    counts = [] if batched is not None else squares
     rows_seen = None
     if counts:
         dtype = e.dtype(counts[0].body)
@@ -196,13 +203,17 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -
             w.bind(held, step, v)
             for i in group:
                 mine = [Reg(p.name, p.dtype, None if c.vector == 1 else v) for p in parts[i.key]]
-                if i.node.detail == "m2":
+                if batched is not None and i.node.detail == "m2":
+                    batched.take(i, step, v)
+                elif i.node.detail == "m2":
                     assert rows_seen is not None and inverse is not None
                     _welford(state, i, mine, rows_seen, inverse)
                 else:
                     e.accumulate(i, mine)
+        if batched is not None:
+            batched.next_row()
 
-    _walk_rows(state, bodies, results, one_row)
+    _walk_rows(state, bodies, results, one_row, around=batched)
     return parts
 
 
@@ -242,7 +253,7 @@ def _at(reg: Reg, v: Affine, vector: int) -> Reg:
 
 
 def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
-    """Shared memory over y: every thread writes its partial columns, then reads and combines those of all y."""
+    """Shared memory over y: every thread writes its partial columns, halves are added pairwise, everybody reads the whole."""
     w, c = state.writer, state.choice
     e = w.emitter
     if c.threads_y == 1:
@@ -259,16 +270,23 @@ def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, li
             for p, b in zip(parts[i.key], buffers[i.key], strict=True):
                 e.emit(Store(b, state.y * pitch + v * c.threads_x + state.x, _at(p, v, c.vector)))
     e.emit(Barrier("block"))
-    for i in group:
-        dtype = e.dtype(i.body)
-        with e.loop("v", c.vector, unroll=w.unroll) as v:
-            mine = [_at(p, v, c.vector) for p in parts[i.key]]
-            for p, b in zip(mine, buffers[i.key], strict=True):
-                e.emit(Assign(p, Load(b, p.dtype, v * c.threads_x + state.x)))
-            with e.loop("other", c.threads_y, start=1, unroll=False) as o:
-                other = [e.register(Load(b, p.dtype, o * pitch + v * c.threads_x + state.x), p.dtype, p.name + "_o")
-                         for p, b in zip(mine, buffers[i.key], strict=True)]
-                e.combine(i.node.detail, mine, other, dtype)
+    half = c.threads_y // 2
+    while half >= 1:
+        # The upper half's partials are read, the lower half's written: the two never meet in one round.
+        with e.when([Bound(state.y, 0, half)]), e.loop("v", c.vector, unroll=w.unroll) as v:
+            for i in group:
+                mine = [_at(p, v, c.vector) for p in parts[i.key]]
+                there = (state.y + half) * pitch + v * c.threads_x + state.x
+                other = [e.register(Load(b, p.dtype, there), p.dtype, p.name + "_o") for p, b in zip(mine, buffers[i.key], strict=True)]
+                e.combine(i.node.detail, mine, other, e.dtype(i.body))
+                for p, b in zip(mine, buffers[i.key], strict=True):
+                    e.emit(Store(b, state.y * pitch + v * c.threads_x + state.x, p))
+        e.emit(Barrier("block"))
+        half //= 2
+    with e.loop("v", c.vector, unroll=w.unroll) as v:
+        for i in group:
+            for p, b in zip(parts[i.key], buffers[i.key], strict=True):
+                e.emit(Assign(_at(p, v, c.vector), Load(b, p.dtype, v * c.threads_x + state.x)))
 
 
 def _publish(state: ColumnState, i: Instance, parts: list[Reg]) -> Reg:

@@ -48,57 +48,121 @@ k_s(
     s_sum_shared[16 * v_2 + x_1 + 64 * y] = s_sum[v_2];
   }
   __syncthreads();
-  #pragma unroll
-  for (int v_3 = 0; v_3 < 4; ++v_3) {
-    s_sum[v_3] = s_sum_shared[16 * v_3 + x_1];
-    for (int other = 1; other < 16; ++other) {
-      float s_sum_o = s_sum_shared[64 * other + 16 * v_3 + x_1];
+  if (y < 8) {
+    #pragma unroll
+    for (int v_3 = 0; v_3 < 4; ++v_3) {
+      float s_sum_o = s_sum_shared[16 * v_3 + x_1 + 64 * y + 512];
       s_sum[v_3] = (s_sum[v_3] + s_sum_o);
+      s_sum_shared[16 * v_3 + x_1 + 64 * y] = s_sum[v_3];
     }
+  }
+  __syncthreads();
+  if (y < 4) {
+    #pragma unroll
+    for (int v_4 = 0; v_4 < 4; ++v_4) {
+      float s_sum_o_1 = s_sum_shared[16 * v_4 + x_1 + 64 * y + 256];
+      s_sum[v_4] = (s_sum[v_4] + s_sum_o_1);
+      s_sum_shared[16 * v_4 + x_1 + 64 * y] = s_sum[v_4];
+    }
+  }
+  __syncthreads();
+  if (y < 2) {
+    #pragma unroll
+    for (int v_5 = 0; v_5 < 4; ++v_5) {
+      float s_sum_o_2 = s_sum_shared[16 * v_5 + x_1 + 64 * y + 128];
+      s_sum[v_5] = (s_sum[v_5] + s_sum_o_2);
+      s_sum_shared[16 * v_5 + x_1 + 64 * y] = s_sum[v_5];
+    }
+  }
+  __syncthreads();
+  if (y < 1) {
+    #pragma unroll
+    for (int v_6 = 0; v_6 < 4; ++v_6) {
+      float s_sum_o_3 = s_sum_shared[16 * v_6 + x_1 + 64 * y + 64];
+      s_sum[v_6] = (s_sum[v_6] + s_sum_o_3);
+      s_sum_shared[16 * v_6 + x_1 + 64 * y] = s_sum[v_6];
+    }
+  }
+  __syncthreads();
+  #pragma unroll
+  for (int v_7 = 0; v_7 < 4; ++v_7) {
+    s_sum[v_7] = s_sum_shared[16 * v_7 + x_1];
   }
   if (y < 1) {
     #pragma unroll
-    for (int v_4 = 0; v_4 < 4; ++v_4) {
-      s_sum_partial[4 * column + 4096 * part + v_4] = s_sum[v_4];
+    for (int v_8 = 0; v_8 < 4; ++v_8) {
+      s_sum_partial[4 * column + 4096 * part + v_8] = s_sum[v_8];
     }
   }
   bool is_last;
   is_last = tf_last_block(arrived + (block >> 3), 8);
   if (is_last) {
     #pragma unroll
-    for (int v_5 = 0; v_5 < 4; ++v_5) {
-      s_sum[v_5] = 0.0f;
+    for (int v_9 = 0; v_9 < 4; ++v_9) {
+      s_sum[v_9] = 0.0f;
     }
     if (y < 8) {
       #pragma unroll
-      for (int v_6 = 0; v_6 < 4; ++v_6) {
-        float s_sum_o_1 = s_sum_partial[4 * column + v_6 + 4096 * y];
-        s_sum[v_6] = (s_sum[v_6] + s_sum_o_1);
+      for (int v_10 = 0; v_10 < 4; ++v_10) {
+        float s_sum_o_4 = s_sum_partial[4 * column + v_10 + 4096 * y];
+        s_sum[v_10] = (s_sum[v_10] + s_sum_o_4);
       }
     }
     #pragma unroll
-    for (int v_7 = 0; v_7 < 4; ++v_7) {
-      s_sum_shared[16 * v_7 + x_1 + 64 * y] = s_sum[v_7];
+    for (int v_11 = 0; v_11 < 4; ++v_11) {
+      s_sum_shared[16 * v_11 + x_1 + 64 * y] = s_sum[v_11];
+    }
+    __syncthreads();
+    if (y < 8) {
+      #pragma unroll
+      for (int v_12 = 0; v_12 < 4; ++v_12) {
+        float s_sum_o_5 = s_sum_shared[16 * v_12 + x_1 + 64 * y + 512];
+        s_sum[v_12] = (s_sum[v_12] + s_sum_o_5);
+        s_sum_shared[16 * v_12 + x_1 + 64 * y] = s_sum[v_12];
+      }
+    }
+    __syncthreads();
+    if (y < 4) {
+      #pragma unroll
+      for (int v_13 = 0; v_13 < 4; ++v_13) {
+        float s_sum_o_6 = s_sum_shared[16 * v_13 + x_1 + 64 * y + 256];
+        s_sum[v_13] = (s_sum[v_13] + s_sum_o_6);
+        s_sum_shared[16 * v_13 + x_1 + 64 * y] = s_sum[v_13];
+      }
+    }
+    __syncthreads();
+    if (y < 2) {
+      #pragma unroll
+      for (int v_14 = 0; v_14 < 4; ++v_14) {
+        float s_sum_o_7 = s_sum_shared[16 * v_14 + x_1 + 64 * y + 128];
+        s_sum[v_14] = (s_sum[v_14] + s_sum_o_7);
+        s_sum_shared[16 * v_14 + x_1 + 64 * y] = s_sum[v_14];
+      }
+    }
+    __syncthreads();
+    if (y < 1) {
+      #pragma unroll
+      for (int v_15 = 0; v_15 < 4; ++v_15) {
+        float s_sum_o_8 = s_sum_shared[16 * v_15 + x_1 + 64 * y + 64];
+        s_sum[v_15] = (s_sum[v_15] + s_sum_o_8);
+        s_sum_shared[16 * v_15 + x_1 + 64 * y] = s_sum[v_15];
+      }
     }
     __syncthreads();
     #pragma unroll
-    for (int v_8 = 0; v_8 < 4; ++v_8) {
-      s_sum[v_8] = s_sum_shared[16 * v_8 + x_1];
-      for (int other_1 = 1; other_1 < 16; ++other_1) {
-        float s_sum_o_2 = s_sum_shared[64 * other_1 + 16 * v_8 + x_1];
-        s_sum[v_8] = (s_sum[v_8] + s_sum_o_2);
-      }
+    for (int v_16 = 0; v_16 < 4; ++v_16) {
+      s_sum[v_16] = s_sum_shared[16 * v_16 + x_1];
     }
     alignas(16) float s_1[4];
     #pragma unroll
-    for (int v_9 = 0; v_9 < 4; ++v_9) {
-      s_1[v_9] = s_sum[v_9];
+    for (int v_17 = 0; v_17 < 4; ++v_17) {
+      s_1[v_17] = s_sum[v_17];
     }
     // %s: one value a column
     if (y < 1) {
       #pragma unroll
-      for (int v_10 = 0; v_10 < 4; ++v_10) {
-        s[4 * column + v_10] = s_1[v_10];
+      for (int v_18 = 0; v_18 < 4; ++v_18) {
+        s[4 * column + v_18] = s_1[v_18];
       }
     }
   }

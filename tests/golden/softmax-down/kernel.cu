@@ -45,24 +45,74 @@ k_y(
     m_part_shared[8 * v_2 + x_1 + 32 * y_1] = m_part[v_2];
   }
   __syncthreads();
-  #pragma unroll
-  for (int v_3 = 0; v_3 < 4; ++v_3) {
-    m_part[v_3] = m_part_shared[8 * v_3 + x_1];
-    for (int other = 1; other < 64; ++other) {
-      float m_part_o = m_part_shared[32 * other + 8 * v_3 + x_1];
+  if (y_1 < 32) {
+    #pragma unroll
+    for (int v_3 = 0; v_3 < 4; ++v_3) {
+      float m_part_o = m_part_shared[8 * v_3 + x_1 + 32 * y_1 + 1024];
       m_part[v_3] = tf_maximum(m_part[v_3], m_part_o);
+      m_part_shared[8 * v_3 + x_1 + 32 * y_1] = m_part[v_3];
     }
+  }
+  __syncthreads();
+  if (y_1 < 16) {
+    #pragma unroll
+    for (int v_4 = 0; v_4 < 4; ++v_4) {
+      float m_part_o_1 = m_part_shared[8 * v_4 + x_1 + 32 * y_1 + 512];
+      m_part[v_4] = tf_maximum(m_part[v_4], m_part_o_1);
+      m_part_shared[8 * v_4 + x_1 + 32 * y_1] = m_part[v_4];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 8) {
+    #pragma unroll
+    for (int v_5 = 0; v_5 < 4; ++v_5) {
+      float m_part_o_2 = m_part_shared[8 * v_5 + x_1 + 32 * y_1 + 256];
+      m_part[v_5] = tf_maximum(m_part[v_5], m_part_o_2);
+      m_part_shared[8 * v_5 + x_1 + 32 * y_1] = m_part[v_5];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 4) {
+    #pragma unroll
+    for (int v_6 = 0; v_6 < 4; ++v_6) {
+      float m_part_o_3 = m_part_shared[8 * v_6 + x_1 + 32 * y_1 + 128];
+      m_part[v_6] = tf_maximum(m_part[v_6], m_part_o_3);
+      m_part_shared[8 * v_6 + x_1 + 32 * y_1] = m_part[v_6];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 2) {
+    #pragma unroll
+    for (int v_7 = 0; v_7 < 4; ++v_7) {
+      float m_part_o_4 = m_part_shared[8 * v_7 + x_1 + 32 * y_1 + 64];
+      m_part[v_7] = tf_maximum(m_part[v_7], m_part_o_4);
+      m_part_shared[8 * v_7 + x_1 + 32 * y_1] = m_part[v_7];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 1) {
+    #pragma unroll
+    for (int v_8 = 0; v_8 < 4; ++v_8) {
+      float m_part_o_5 = m_part_shared[8 * v_8 + x_1 + 32 * y_1 + 32];
+      m_part[v_8] = tf_maximum(m_part[v_8], m_part_o_5);
+      m_part_shared[8 * v_8 + x_1 + 32 * y_1] = m_part[v_8];
+    }
+  }
+  __syncthreads();
+  #pragma unroll
+  for (int v_9 = 0; v_9 < 4; ++v_9) {
+    m_part[v_9] = m_part_shared[8 * v_9 + x_1];
   }
   alignas(16) float m[4];
   #pragma unroll
-  for (int v_4 = 0; v_4 < 4; ++v_4) {
-    m[v_4] = m_part[v_4];
+  for (int v_10 = 0; v_10 < 4; ++v_10) {
+    m[v_10] = m_part[v_10];
   }
   // %s (reduce.sum): down the columns
   alignas(16) float s_sum[4];
   #pragma unroll
-  for (int v_5 = 0; v_5 < 4; ++v_5) {
-    s_sum[v_5] = 0.0f;
+  for (int v_11 = 0; v_11 < 4; ++v_11) {
+    s_sum[v_11] = 0.0f;
   }
   for (int step_1 = 0; step_1 < 4; ++step_1) {
     alignas(16) float x_v_1[16];
@@ -78,30 +128,80 @@ k_y(
       const int row_3 = 64 * inner_3 + 256 * step_1 + y_1;
       if (row_3 < 1024) {
         #pragma unroll
-        for (int v_6 = 0; v_6 < 4; ++v_6) {
-          float e = expf((x_v_1[4 * inner_3 + v_6] - m[v_6]));
-          s_sum[v_6] = (s_sum[v_6] + e);
+        for (int v_12 = 0; v_12 < 4; ++v_12) {
+          float e = expf((x_v_1[4 * inner_3 + v_12] - m[v_12]));
+          s_sum[v_12] = (s_sum[v_12] + e);
         }
       }
     }
   }
   #pragma unroll
-  for (int v_7 = 0; v_7 < 4; ++v_7) {
-    s_sum_shared[8 * v_7 + x_1 + 32 * y_1] = s_sum[v_7];
+  for (int v_13 = 0; v_13 < 4; ++v_13) {
+    s_sum_shared[8 * v_13 + x_1 + 32 * y_1] = s_sum[v_13];
+  }
+  __syncthreads();
+  if (y_1 < 32) {
+    #pragma unroll
+    for (int v_14 = 0; v_14 < 4; ++v_14) {
+      float s_sum_o = s_sum_shared[8 * v_14 + x_1 + 32 * y_1 + 1024];
+      s_sum[v_14] = (s_sum[v_14] + s_sum_o);
+      s_sum_shared[8 * v_14 + x_1 + 32 * y_1] = s_sum[v_14];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 16) {
+    #pragma unroll
+    for (int v_15 = 0; v_15 < 4; ++v_15) {
+      float s_sum_o_1 = s_sum_shared[8 * v_15 + x_1 + 32 * y_1 + 512];
+      s_sum[v_15] = (s_sum[v_15] + s_sum_o_1);
+      s_sum_shared[8 * v_15 + x_1 + 32 * y_1] = s_sum[v_15];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 8) {
+    #pragma unroll
+    for (int v_16 = 0; v_16 < 4; ++v_16) {
+      float s_sum_o_2 = s_sum_shared[8 * v_16 + x_1 + 32 * y_1 + 256];
+      s_sum[v_16] = (s_sum[v_16] + s_sum_o_2);
+      s_sum_shared[8 * v_16 + x_1 + 32 * y_1] = s_sum[v_16];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 4) {
+    #pragma unroll
+    for (int v_17 = 0; v_17 < 4; ++v_17) {
+      float s_sum_o_3 = s_sum_shared[8 * v_17 + x_1 + 32 * y_1 + 128];
+      s_sum[v_17] = (s_sum[v_17] + s_sum_o_3);
+      s_sum_shared[8 * v_17 + x_1 + 32 * y_1] = s_sum[v_17];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 2) {
+    #pragma unroll
+    for (int v_18 = 0; v_18 < 4; ++v_18) {
+      float s_sum_o_4 = s_sum_shared[8 * v_18 + x_1 + 32 * y_1 + 64];
+      s_sum[v_18] = (s_sum[v_18] + s_sum_o_4);
+      s_sum_shared[8 * v_18 + x_1 + 32 * y_1] = s_sum[v_18];
+    }
+  }
+  __syncthreads();
+  if (y_1 < 1) {
+    #pragma unroll
+    for (int v_19 = 0; v_19 < 4; ++v_19) {
+      float s_sum_o_5 = s_sum_shared[8 * v_19 + x_1 + 32 * y_1 + 32];
+      s_sum[v_19] = (s_sum[v_19] + s_sum_o_5);
+      s_sum_shared[8 * v_19 + x_1 + 32 * y_1] = s_sum[v_19];
+    }
   }
   __syncthreads();
   #pragma unroll
-  for (int v_8 = 0; v_8 < 4; ++v_8) {
-    s_sum[v_8] = s_sum_shared[8 * v_8 + x_1];
-    for (int other_1 = 1; other_1 < 64; ++other_1) {
-      float s_sum_o = s_sum_shared[32 * other_1 + 8 * v_8 + x_1];
-      s_sum[v_8] = (s_sum[v_8] + s_sum_o);
-    }
+  for (int v_20 = 0; v_20 < 4; ++v_20) {
+    s_sum[v_20] = s_sum_shared[8 * v_20 + x_1];
   }
   alignas(16) float s[4];
   #pragma unroll
-  for (int v_9 = 0; v_9 < 4; ++v_9) {
-    s[v_9] = s_sum[v_9];
+  for (int v_21 = 0; v_21 < 4; ++v_21) {
+    s[v_21] = s_sum[v_21];
   }
   // %y: registers -> global memory
   for (int step_2 = 0; step_2 < 4; ++step_2) {
@@ -119,10 +219,10 @@ k_y(
       if (row_5 < 1024) {
         alignas(16) float y_out[4];
         #pragma unroll
-        for (int v_10 = 0; v_10 < 4; ++v_10) {
-          float e_1 = expf((x_v_2[4 * inner_5 + v_10] - m[v_10]));
-          float y_2 = (e_1 / s[v_10]);
-          y_out[v_10] = y_2;
+        for (int v_22 = 0; v_22 < 4; ++v_22) {
+          float e_1 = expf((x_v_2[4 * inner_5 + v_22] - m[v_22]));
+          float y_2 = (e_1 / s[v_22]);
+          y_out[v_22] = y_2;
         }
         tf_vector_store_stream<4>(y + 4 * column + 4096 * row_5, y_out);
       }
