@@ -42,9 +42,10 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // vector_bytes)
     # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
     wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
-    if vectors <= 32 * min(max_chunks, max(wanted_chunks, 2)):
+    once = not multi and not writes_rows(domain)
+    if vectors <= 32 * min(max_chunks, 4 if once else max(wanted_chunks, 2)):
         return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
-    if not multi and not writes_rows(domain):
+    if once:
         return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
     piped = choose_pipelined(domain, device, kept, reduced, width, vectors, kept_bytes)
     if piped is not None:
@@ -79,7 +80,8 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
             if chunks > max_chunks or chunks < wanted_chunks:
                 continue
             threads = 32 * -(-share // (32 * chunks))
-            if threads <= (256 if cluster > 1 and chunks < min(8, max_chunks) else limit):
+            # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
+            if threads <= (256 if (cluster > 1 or domain.has_scan) and chunks < min(8, max_chunks) else limit):
                 rows = max(1, 128 // threads) if cluster == 1 else 1
                 return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2))
     for cluster in (8, 16):
