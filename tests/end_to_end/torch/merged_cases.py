@@ -41,6 +41,11 @@ def failures(batch: Sequence[tuple[str, int]], device: str) -> list[str]:
         name, function, makers, dtypes = CASES[int(number)]
         drawn.append((f"{name}-{str(dtypes[at])[6:]}", function, inputs_for(name, makers, dtypes[at])))
     imported = [trace(function, inputs) for _, function, inputs in drawn]
+    if device != "host":
+        # Traced on the host, attention is an operator that exists only there (on a device the models' tests cover it).
+        there = [not any(n.kind.endswith("_for_cpu.default") for n in i.graph.nodes) for i in imported]
+        drawn = [d for d, kept in zip(drawn, there, strict=True) if kept]
+        imported = [i for i, kept in zip(imported, there, strict=True) if kept]
     outcomes = run_merged(imported, [inputs for _, _, inputs in drawn], device)
     wrong: list[str] = []
     for (name, function, inputs), made in zip(drawn, outcomes, strict=True):
