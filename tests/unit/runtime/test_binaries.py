@@ -80,8 +80,11 @@ def test_finished_kernels_survive_an_interrupt(tmp_path: Path, monkeypatch: pyte
     assert len(build_kernels(kernels, KernelCache(tmp_path))) == 4
 
 
+# A shell starts background jobs with interrupts ignored, and children inherit that: the process asks for Python's own handler again.
 PROCESS = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.unit.runtime.handmade import host_kernel
 from tilefuse.runtime import binaries
 from tilefuse.runtime.cache import KernelCache
