@@ -33,6 +33,7 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
 # Faults that change nothing, and how many of them a kernel holds.
 HARMLESS = {
     "carried": {"at the place of x_queue": 1, "at the place of g_queue": 1},  # the walk over the rows is done: the queues are free
+    "columns": {"widen above 0": 2},  # in the last round only the first thread's sum is used, so a second one may be made
     "scan": {"narrow below 0": 1},  # the first element of a row has nothing before it
 }
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]

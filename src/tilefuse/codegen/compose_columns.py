@@ -61,7 +61,7 @@ def compose_columns(writer: KernelWriter, choice: Columns) -> None:
         if choice.split > 1:
             _finish_split(state, group, parts, column_outputs)
             return
-        _combine_rows(state, group, parts)
+        _combine_rows(state, group, parts, everybody=stage < last_stage or bool(full_outputs))
         for i in group:
             results[i.key] = _publish(state, i, parts[i.key])
         results |= _column_values(state, results, [domain.instances[u] for k in depth if depth[k] == stage + 1
@@ -252,8 +252,11 @@ def _at(reg: Reg, v: Affine, vector: int) -> Reg:
     return reg if vector == 1 else Reg(reg.name, reg.dtype, v)
 
 
-def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
-    """Shared memory over y: every thread writes its partial columns, halves are added pairwise, everybody reads the whole."""
+def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], everybody: bool) -> None:
+    """Shared memory over y: every thread writes its partial columns, halves are added pairwise.
+
+    The first row of threads ends with the whole; with `everybody` all threads do.
+    """
     w, c = state.writer, state.choice
     e = w.emitter
     if c.threads_y == 1:
@@ -279,10 +282,14 @@ def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, li
                 there = (state.y + half) * pitch + v * c.threads_x + state.x
                 other = [e.register(Load(b, p.dtype, there), p.dtype, p.name + "_o") for p, b in zip(mine, buffers[i.key], strict=True)]
                 e.combine(i.node.detail, mine, other, e.dtype(i.body))
-                for p, b in zip(mine, buffers[i.key], strict=True):
-                    e.emit(Store(b, state.y * pitch + v * c.threads_x + state.x, p))
-        e.emit(Barrier("block"))
+                if half > 1 or everybody:
+                    for p, b in zip(mine, buffers[i.key], strict=True):
+                        e.emit(Store(b, state.y * pitch + v * c.threads_x + state.x, p))
+        if half > 1 or everybody:
+            e.emit(Barrier("block"))
         half //= 2
+    if not everybody:
+        return
     with e.loop("v", c.vector, unroll=w.unroll) as v:
         for i in group:
             for p, b in zip(parts[i.key], buffers[i.key], strict=True):
@@ -352,7 +359,7 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
     """Partial columns to global memory; the last block of a column tile combines those of all blocks."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
-    _combine_rows(state, group, parts)
+    _combine_rows(state, group, parts, everybody=False)
     count = -(-domain.num_kept // c.vector) * c.vector
     spaces = {i.key: [w.workspace(p.name + "_partial", p.dtype, c.split * count) for p in parts[i.key]] for i in group}
 
@@ -380,7 +387,7 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
                     other = [e.register(Load(b, p.dtype, place(other_part, v)), p.dtype, p.name + "_o") for p,
                              b in zip(mine, spaces[i.key], strict=True)]
                     e.combine(i.node.detail, mine, other, e.dtype(i.body))
-        _combine_rows(state, group, parts)
+        _combine_rows(state, group, parts, everybody=False)
         results = {i.key: _publish(state, i, parts[i.key]) for i in group}
         _write_columns(state, outputs, results)
     e.emit(IfValue(last, tuple(inner.statements), uniform=True))
