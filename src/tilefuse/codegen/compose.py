@@ -338,14 +338,14 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
             with e.loop("step", steps, unroll=True) as s:
                 at = e.let("vector", position(s), max(blocks * choice.threads * steps, 1))
                 with e.when([Bound(at, 0, count)]):
-                    bounded = _bounded(e, at, count)
+                    e.narrow_to(at, count)
                     for h in held:
-                        writer.fill(h, s, env_at(bounded, e.extents | {lane: lane_count}), lane)
+                        writer.fill(h, s, env_at(at, e.extents | {lane: lane_count}), lane)
         with e.loop("step", steps, unroll=unrolled) as s:
             at = e.let("vector", position(s), max(blocks * choice.threads * steps, 1))
             with e.when([Bound(at, 0, count)]):
-                bounded = _bounded(e, at, count)
-                lane_env = env_at(bounded, e.extents | {lane: lane_count})
+                e.narrow_to(at, count)
+                lane_env = env_at(at, e.extents | {lane: lane_count})
                 if not unrolled:
                     held = [writer.held(t, 1, lane_count, True, step=True) for t in vectorised]
                     for h in held:
@@ -368,13 +368,6 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
             else:
                 with e.loop("rest", tail) as r:
                     walk(r, tail, 1, 1, False, vectors * width)
-
-
-def _bounded(e: Emitter, at: Affine, count: int) -> Affine:
-    """Inside the guard the vector's number is below `count`: tell the index simplifier."""
-    if len(at.terms) == 1 and at.const == 0 and isinstance(at.terms[0][0], str):
-        e.frame.extents[at.terms[0][0]] = max(count, 1)
-    return at
 
 
 def _hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:

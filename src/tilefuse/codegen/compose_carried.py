@@ -82,8 +82,7 @@ def _through_shared(state: RowState, i: Instance, part: Reg, scratch: str, buffe
     with e.loop("round", -(-length // threads)) as r:
         element = e.let("element", r * threads + axis("thread"), -(-length // threads) * threads)
         with e.when([Bound(element, 0, length)]):
-            if len(element.terms) == 1 and isinstance(element.terms[0][0], str):
-                e.frame.extents[element.terms[0][0]] = length
+            e.narrow_to(element, length)
             total = Reg(e.fresh(i.node.name + "_total"), part.dtype)
             e.emit(Declare(total.name, total.dtype, None, Load(scratch, part.dtype, element)))
             with e.loop("other", c.rows, start=1) as other:

@@ -129,15 +129,10 @@ def _load_all(state: ColumnState) -> None:
     with e.loop("step", c.chunks, unroll=w.unroll) as step:
         row = e.let("row", _row(state, step), max(c.chunks * c.threads_y * c.split, 1))
         with e.when([Bound(row, 0, domain.num_reduced)]):
-            _narrow(state, row)
+            e.narrow_to(row, domain.num_reduced)
             env = _row_env(state, row) | _kept_env(state)
             for h in state.held:
                 w.fill(h, step, env, state.lane)
-
-
-def _narrow(state: ColumnState, row: Affine) -> None:
-    if len(row.terms) == 1 and row.const == 0 and isinstance(row.terms[0][0], str):
-        state.writer.emitter.frame.extents[row.terms[0][0]] = max(state.domain.num_reduced, 1)
 
 
 def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, Reg],
@@ -165,7 +160,7 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
                 if c.split > 1:
                     bounds.append(Bound(step, 0, c.chunks))
                 with e.when(bounds):
-                    _narrow(state, row)
+                    e.narrow_to(row, domain.num_reduced)
                     env = _row_env(state, row) | kept
                     if load:
                         for h in local:
@@ -232,8 +227,6 @@ def _welford(state: ColumnState, i: Instance, parts: list[Reg], count: Reg, inve
 def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:
     w, c = state.writer, state.choice
     e = w.emitter
-    e.dtype(i.body)
-    KERNEL_MONOIDS[i.node.detail]
     parts = []
     for n, start in enumerate(e.identities(i)):
         t = start.dtype
@@ -375,7 +368,6 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
     e.emit(Declare(last.name, BOOL), LastBlock(last, w.counter("arrived", tiles), axis("block") // c.split, c.split))
     with e.nested() as inner:
         for i in group:
-            e.dtype(i.body)
             with e.loop("v", c.vector, unroll=w.unroll) as v:
                 for p, start in zip(parts[i.key], e.identities(i), strict=True):
                     e.emit(Assign(_at(p, v, c.vector), start))

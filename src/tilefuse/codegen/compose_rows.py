@@ -24,7 +24,6 @@ from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.stages import stages
 from tilefuse.schedule.template import Rows
 
@@ -140,7 +139,6 @@ def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -
     with e.nested() as inner:
         for i in group:
             dtype = e.dtype(i.body)
-            KERNEL_MONOIDS[i.node.detail]
             for p, start in zip(parts[i.key], e.identities(i), strict=True):
                 e.emit(Assign(p, start))
             rounds = -(-c.split // c.threads)

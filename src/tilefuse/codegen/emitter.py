@@ -141,6 +141,11 @@ class Emitter:
         self.frame.extents[name] = extent
         return axis(name)
 
+    def narrow_to(self, name: Affine, count: int) -> None:
+        """Inside its guard a name lies below `count`: tells the index simplifier. Other expressions are left alone."""
+        if len(name.terms) == 1 and name.const == 0 and isinstance(name.terms[0][0], str):
+            self.frame.extents[name.terms[0][0]] = max(count, 1)
+
     def index(self, e: Affine) -> Affine:
         """An index expression over root axes as one over kernel names."""
         return substitute(e, self.env, self.extents)
@@ -181,8 +186,6 @@ class Emitter:
 
     def _serial(self, instance: Instance) -> KExpr:
         """A reduction by this thread alone: a loop over its own axes."""
-        KERNEL_MONOIDS[instance.node.detail]
-        self.dtype(instance.body)
         starts = self.identities(instance)
         parts = [Reg(self.fresh(f"{instance.node.name}_{n}" if n else instance.node.name), start.dtype) for n, start in enumerate(starts)]
         self.emit(Comment(f"%{instance.node.name}: {instance.node.kind} by one thread"))

@@ -38,8 +38,7 @@ def column_operands(state: RowState) -> list[Held]:
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * max(c.cluster, 1), 1))
         with e.when(in_row(state, chunk, vector)):
-            if len(vector.terms) == 1 and isinstance(vector.terms[0][0], str):
-                e.frame.extents[vector.terms[0][0]] = max(state.vectors, 1)
+            e.narrow_to(vector, state.vectors)
             env = flat_axes(c.reduced_order, vector * c.vector + axis(state.lane), domain.extents, e.extents | {state.lane: c.vector})
             for h in held:
                 w.fill(h, chunk, env, state.lane)

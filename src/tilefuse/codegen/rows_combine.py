@@ -17,7 +17,7 @@ from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import BOOL, DType
 from tilefuse.ir.scalar import Bound
-from tilefuse.schedule.online import KERNEL_MONOIDS, second_result
+from tilefuse.schedule.online import second_result
 from tilefuse.schedule.resolved import Instance
 
 
@@ -93,7 +93,6 @@ def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[s
 def _gather_by_warp(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:
     """Every warp reads the slots with its lanes and shuffles: log2(32) steps for any number of slots."""
     e = state.writer.emitter
-    KERNEL_MONOIDS[i.node.detail]
     base = slot_base(state, slots)
     lane = e.let("lane_of_warp", state.place % 32, 32)
     for p, start in zip(held, e.identities(i), strict=True):

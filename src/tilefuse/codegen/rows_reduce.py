@@ -17,7 +17,6 @@ from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
-from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance, resolved_walk
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
 
@@ -151,8 +150,6 @@ def _hoist_lane_free(state: RowState, bodies: Sequence[object], env: dict[str, A
 def _declare_parts(state: RowState, instance: Instance, lanes: int) -> list[list[Reg]]:
     """Accumulators: for each lane group the components of the partial result."""
     e = state.writer.emitter
-    e.dtype(instance.body)
-    KERNEL_MONOIDS[instance.node.detail]
     suffixes = {"m2": ("_count", "_mean", ""), "expsum": ("", "_exp_sum")}.get(instance.node.detail, ("", "_at"))
     arrays = []
     for suffix, start in zip(suffixes, e.identities(instance)):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
-from tilefuse.codegen.emitter import Emitter
 from tilefuse.codegen.kernel import (
     Assign,
     Comment,
@@ -99,7 +98,7 @@ def load_row(state: RowState) -> None:
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
         with e.when(in_row(state, chunk, vector)):
-            narrow_to(e, vector, state.vectors)
+            e.narrow_to(vector, state.vectors)
             env = lane_env_of(state, vector, c.vector) | state.kept_env
             for h in made:
                 w.fill(h, chunk, env, state.lane)
@@ -109,12 +108,6 @@ def vector_extent(state: RowState) -> int:
     """Bound on the number of a vector, those past the row's end included."""
     c = state.choice
     return max(c.chunks * c.threads * max(c.cluster, c.split), 1)
-
-
-def narrow_to(e: Emitter, name: Affine, count: int) -> None:
-    """Inside its guard a name lies below `count`: tells the index simplifier."""
-    if len(name.terms) == 1 and name.const == 0 and isinstance(name.terms[0][0], str):
-        e.frame.extents[name.terms[0][0]] = max(count, 1)
 
 
 # What a walk yields at each vector: (chunk in the register arrays, root axes with the lane as a variable, lanes, arrays).
@@ -160,7 +153,7 @@ def _one_vector(state: RowState, bodies: Sequence[Resolved], missing: list[Touch
     e = w.emitter
     vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
     with e.when([*in_row(state, chunk, vector), *rows]):
-        narrow_to(e, vector, state.vectors)
+        e.narrow_to(vector, state.vectors)
         env = lane_env_of(state, vector, c.vector)
         local = _step_arrays(state, missing, env, 1)
         for h in local:
@@ -189,7 +182,7 @@ def _walk_in_batches(state: RowState, bodies: Sequence[Resolved], missing: list[
                 if c.chunks % c.batch and max(c.split, c.cluster) > 1:
                     bounds.append(Bound(chunk, 0, c.chunks))
                 with e.when(bounds + ([] if load else rows)):
-                    narrow_to(e, vector, state.vectors)
+                    e.narrow_to(vector, state.vectors)
                     env = lane_env_of(state, vector, c.vector)
                     if load:
                         for h in local:
