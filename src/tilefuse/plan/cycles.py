@@ -1,0 +1,98 @@
+"""Cycles of a graph whose chosen node sets are contracted to one node each.
+
+    a -> b -> c     {a, c} as one kernel:   {a, c} -> b -> {a, c}
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Cycles told of one strongly connected part at a time: each gives a cut, and the next solution shows those that are left.
+MAX_CYCLES_A_PART = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """A closed walk over kernels. Groups below `num_columns` are columns, the others single nodes.
+
+    pairs    (where it enters, where it leaves) of every column that it needs: those that it enters at another node than it leaves
+    columns  the columns of the pairs
+    nodes    nodes at which it passes through other kernels
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    columns: tuple[int, ...]
+    nodes: tuple[int, ...]
+
+
+class Contraction:
+    """A graph and the node sets that may be contracted."""
+
+    def __init__(self, num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Sequence[int]]) -> None:
+        self._num_nodes = num_nodes
+        self._edges = edges
+        self._columns = columns
+        self.columns_of: dict[int, list[int]] = {}
+        for number, members in enumerate(columns):
+            for node in members:
+                self.columns_of.setdefault(node, []).append(number)
+
+    def holding(self, first: int, second: int) -> list[int]:
+        """Columns that hold both nodes, ascending."""
+        others = set(self.columns_of.get(second, ()))
+        return [c for c in self.columns_of.get(first, ()) if c in others]
+
+    def cycles(self, taken: Sequence[int]) -> list[Cycle]:
+        """For every taken column that stands in a cycle a shortest one; empty where the contracted graph has an order.
+
+        Requires: the taken columns are disjoint. Cost: linear where there is no cycle.
+        """
+        import networkx
+
+        group_of = list(range(len(self._columns), len(self._columns) + self._num_nodes))
+        for column in taken:
+            for node in self._columns[column]:
+                group_of[node] = column
+        graph = networkx.DiGraph()
+        for before, after in self._edges:
+            a, b = group_of[before], group_of[after]
+            if a != b and not graph.has_edge(a, b):
+                graph.add_edge(a, b, leave=before, enter=after)
+        found: dict[Cycle, None] = {}
+        for part in networkx.strongly_connected_components(graph):
+            if len(part) > 1:
+                inside = graph.subgraph(part)
+                starts = [g for g in sorted(part) if g < len(self._columns)][:MAX_CYCLES_A_PART]
+                found.update(dict.fromkeys(self._through(inside, g) for g in starts))
+        return list(found)
+
+    def _through(self, graph: Any, start: int) -> Cycle:
+        """A shortest cycle through a group. Requires: `start` lies in a strongly connected part of more than one group."""
+        came_from: dict[int, int] = {}
+        queue = [start]
+        for group in queue:
+            for following in sorted(graph.successors(group)):
+                if following not in came_from:
+                    came_from[following] = group
+                    queue.append(following)
+            if start in came_from:
+                break
+        walk = [start]
+        while (group := came_from[walk[-1]]) != start:
+            walk.append(group)
+        walk.reverse()
+        steps = [graph.edges[a, b] for a, b in zip(walk, [*walk[1:], walk[0]], strict=True)]
+        pairs: list[tuple[int, int]] = []
+        columns: list[int] = []
+        nodes: list[int] = []
+        for place, group in enumerate(walk):
+            enter, leave = steps[place - 1]["enter"], steps[place]["leave"]
+            if enter != leave:
+                pairs.append((enter, leave))
+                columns.append(group)
+            else:
+                nodes.append(enter)
+        # A walk may begin anywhere; the cycle is the same.
+        order = sorted(range(len(pairs)), key=pairs.__getitem__)
+        return Cycle(tuple(pairs[i] for i in order), tuple(columns[i] for i in order), tuple(sorted(nodes)))
