@@ -62,7 +62,8 @@ class Selection:
 class IntegerProgram:
     """One program and its solver object. Columns keep their order, so equal inputs give equal solutions."""
 
-    def __init__(self, num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], separator: Separator | None = None) -> None:
+    def __init__(self, num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column],
+                 separator: Separator | None = None) -> None:
         """edges: dependences between nodes, an acyclic relation."""
         self._columns = columns
         self._contraction = Contraction(num_nodes, edges, [c.members for c in columns])
@@ -169,15 +170,18 @@ class IntegerProgram:
     def _built(self) -> Any:
         """The solver with all columns, one row a node that several columns want, and no cuts."""
         import highspy
+        import numpy
 
-        solver = highspy.Highs()
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0), ("mip_rel_gap", 0.0),
                             ("mip_abs_gap", SCORE_TOLERANCE_US / 2)):
             solver.setOptionValue(name, value)
         solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
         for column in self._columns:
             solver.addCol(column.score_us, 0.0, 1.0, 0, [], [])
-        solver.changeColsIntegrality(len(self._columns), list(range(len(self._columns))), [highspy.HighsVarType.kInteger] * len(self._columns))
+        count = len(self._columns)
+        integer = numpy.full(count, int(highspy.HighsVarType.kInteger), numpy.uint8)
+        solver.changeColsIntegrality(count, numpy.arange(count, dtype=numpy.int32), integer)
         for wanted in dict.fromkeys(tuple(columns) for columns in self._contraction.columns_of.values() if len(columns) > 1):
             solver.addRow(-highspy.kHighsInf, 1.0, len(wanted), list(wanted), [1.0] * len(wanted))
         return solver
