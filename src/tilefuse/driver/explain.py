@@ -7,14 +7,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tilefuse.driver.category import category_of
+from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.runtime.spec import KernelStep, LibraryStep, ProgramSpec
+from tilefuse.target.device import DeviceSpec
 
 
-def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str, str]], options: Mapping[str, object]) -> dict[str, Any]:
-    """The explanation. `options`: those that differ from their defaults; fallbacks: (operator, reason)."""
+def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str, str]], options: Mapping[str, object],
+                   device: DeviceSpec | None = None) -> dict[str, Any]:
+    """The explanation. `options`: those that differ from their defaults; fallbacks: (operator, reason).
+
+    device: adds to each kernel the figures behind its cost, with unit and origin.
+    """
+    model = AnalyticCost(device) if device is not None else None
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
-    kernels = [_kernel(k, code.name, plan) for k, code in zip(plan.kernels, codes, strict=True)]
+    kernels = [_kernel(k, code.name, model) for k, code in zip(plan.kernels, codes, strict=True)]
     return {
         "name": spec.name,
         "device": plan.device,
@@ -39,7 +47,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     }
 
 
-def _kernel(kernel: PlannedKernel, code: str, plan: Plan) -> dict[str, Any]:
+def _kernel(kernel: PlannedKernel, code: str, model: AnalyticCost | None) -> dict[str, Any]:
     program = kernel.program
     return {
         "name": code,
@@ -50,12 +58,15 @@ def _kernel(kernel: PlannedKernel, code: str, plan: Plan) -> dict[str, Any]:
         "template": program.template,
         "notation": program.notation,
         "generator": kernel.generator,
+        "category": category_of([plan.graph.node_by_name[n] for n in kernel.pattern.nodes]),
         "bytes_read": program.bytes_read,
         "bytes_written": program.bytes_written,
         "flops": program.flops,
         "limit_us": round(kernel.limit_us, 4),
         "predicted_us": round(kernel.cost.us, 4),
         "bound_by": kernel.cost.source,
+        "figures": [] if model is None else [{"name": f.name, "value": round(f.value, 4), "unit": f.unit, "origin": f.origin}
+                                             for f in model.figures(program)],
         "launch": {"num_blocks": program.launch.num_blocks, "num_threads": program.launch.num_threads, "cluster": program.launch.cluster,
                    "shared_bytes": program.launch.shared_bytes},
     }
