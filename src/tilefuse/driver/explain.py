@@ -58,7 +58,7 @@ def _kernel(kernel: PlannedKernel, code: str, model: AnalyticCost | None) -> dic
         "template": program.template,
         "notation": program.notation,
         "generator": kernel.generator,
-        "category": category_of([plan.graph.node_by_name[n] for n in kernel.pattern.nodes]),
+        "category": category_of(program.graph.nodes),
         "bytes_read": program.bytes_read,
         "bytes_written": program.bytes_written,
         "flops": program.flops,
