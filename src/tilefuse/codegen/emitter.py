@@ -12,7 +12,6 @@ from math import prod
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg
 from tilefuse.codegen.statements import Statements
-from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, I32, I64, DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
