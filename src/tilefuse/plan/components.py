@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilefuse.plan.cycles import strongly_connected
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, IntegerProgram, Selection, Separator
 
 
@@ -61,18 +62,17 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
 
 def split(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column]) -> list[Component]:
     """The parts that hold a column that saves something, by their first node. Cost: linear in edges and members."""
-    import networkx
-
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(range(num_nodes))
-    graph.add_edges_from(edges)
+    successors: dict[int, list[int]] = {node: [] for node in range(num_nodes)}
+    for before, after in edges:
+        successors[before].append(after)
     useful = [n for n, c in enumerate(columns) if c.score_us > SCORE_TOLERANCE_US]
     for number in useful:
         members = columns[number].members
-        graph.add_edges_from(zip(members, (*members[1:], members[0]), strict=True))
+        for before, after in zip(members, (*members[1:], members[0]), strict=True):
+            successors[before].append(after)
     part_of: dict[int, int] = {}
     nodes: list[tuple[int, ...]] = []
-    for part in sorted(tuple(sorted(p)) for p in networkx.strongly_connected_components(graph)):
+    for part in sorted(strongly_connected(successors)):
         part_of.update(dict.fromkeys(part, len(nodes)))
         nodes.append(part)
     columns_of: list[list[int]] = [[] for _ in nodes]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.plan.test_ilp import exhaustive, ordered, random_program
 from tilefuse.plan.components import select, split
+from tilefuse.plan.cycles import strongly_connected
 from tilefuse.plan.ilp import Column, Row
 
 
@@ -66,3 +67,20 @@ def test_a_separator_sees_the_whole_choice() -> None:
 
     select(*layered(2), 60.0, (), separator)
     assert seen and max(max(t, default=0) for t in seen) > len(layered(1)[2])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_strongly_connected_parts_are_those_of_mutual_reach(seed: int) -> None:
+    draw = random.Random(seed)
+    count = draw.randint(1, 9)
+    successors = {a: [b for b in range(count) if draw.random() < 0.25] for a in range(count)}
+
+    def reach(node: int) -> set[int]:
+        seen, todo = {node}, [node]
+        while todo:
+            todo += [b for b in successors[todo.pop()] if b not in seen and not seen.add(b)]  # type: ignore[func-returns-value]
+        return seen
+
+    wanted = {tuple(sorted(b for b in reach(a) if a in reach(b))) for a in range(count)}
+    found = strongly_connected(successors)
+    assert set(found) == wanted and len(found) == len(wanted), f"seed {seed}"
