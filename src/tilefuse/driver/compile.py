@@ -30,6 +30,7 @@ from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.schedule.tile import Layouts
+from tilefuse.target.calibration import with_calibration
 from tilefuse.target.catalog import describe_device, device_by_name, host_device
 from tilefuse.target.device import DeviceSpec
 
@@ -59,20 +60,23 @@ def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
     """The executor that `where` names, and its name for the runtime.
 
     where: "host", "cpu", "cuda", "cuda:1", a torch device; "" for the GPU if there is one, else the host.
+    Figures that `tilefuse calibrate` measured on this machine stand in place of the catalog's.
     Raises: UserError for another name; DeviceError where a GPU is asked for and there is none.
     """
     from tilefuse.runtime import cuda_api
+    from tilefuse.runtime.cache import default_folder
 
     text = str(where) or ("cuda" if cuda_api.has_device() else "host")
     kind, _, number = text.partition(":")
     if kind in ("host", "cpu"):
-        return host_device(), "host"
+        return with_calibration(host_device(), default_folder()), "host"
     if kind != "cuda" or number and not number.isdigit():
         raise UserError(f"there is no device {text!r}", hint="host, cuda or cuda:<number>; for sources only, name a target (h200)")
     if not number:
         number = str(_current_index())
     found = cuda_api.describe_device(int(number))
-    return describe_device(found.name, found.arch, found.memory_bytes, dict(found.facts)), f"cuda:{number}"
+    described = describe_device(found.name, found.arch, found.memory_bytes, dict(found.facts))
+    return with_calibration(described, default_folder()), f"cuda:{number}"
 
 
 def _current_index() -> int:
@@ -123,7 +127,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
         now.event("fallback", "frontend", operator=operator, reason=reason)
     if told:
         now.line("fallbacks", f"{graph.name}: {len(told)} operators run in the framework: " + "; ".join(f"{o} ({r})" for o, r in told))
-    explanation = json.dumps(explanation_of(plan, spec, told, options.changed()))
+    explanation = json.dumps(explanation_of(plan, spec, told, options.changed(), device))
     now.dump("explanation.json", explanation)
     kept = {v.name for v in spec.values if v.role == "constant"}
     bound = {k: v for k, v in context.constants.items() if k in kept}

@@ -4,11 +4,11 @@
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tilefuse.driver.category import category_of
-from tilefuse.plan.cost import AnalyticCost
+from tilefuse.plan.cost import AnalyticCost, Figure
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.runtime.spec import KernelStep, LibraryStep, ProgramSpec
 from tilefuse.target.device import DeviceSpec
@@ -18,11 +18,12 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
                    device: DeviceSpec | None = None) -> dict[str, Any]:
     """The explanation. `options`: those that differ from their defaults; fallbacks: (operator, reason).
 
-    device: adds to each kernel the figures behind its cost, with unit and origin.
+    device: adds to each kernel the figures behind its cost; their units and origins stand once, under `figures`.
     """
     model = AnalyticCost(device) if device is not None else None
+    figures = {} if model is None else {id(p): model.figures(p) for p in plan.programs}
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
-    kernels = [_kernel(k, code.name, model) for k, code in zip(plan.kernels, codes, strict=True)]
+    kernels = [_kernel(k, code.name, figures.get(id(k.program), ())) for k, code in zip(plan.kernels, codes, strict=True)]
     return {
         "name": spec.name,
         "device": plan.device,
@@ -35,6 +36,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
         "bytes": sum(k["bytes_read"] + k["bytes_written"] for k in kernels),
         "unfused_bytes": plan.unfused_bytes,
         "kernels": kernels,
+        "figures": {f.name: {"unit": f.unit, "origin": f.origin} for told in list(figures.values())[:1] for f in told},
         "library": [_library(c) for c in plan.library_calls],
         "views": [{"value": v.value, "base": v.base, "offset": v.offset, "strides": list(v.strides)} for v in plan.views],
         "copies": [{"source": s.source, "target": s.target} for s in spec.steps if not isinstance(s, KernelStep | LibraryStep)],
@@ -47,7 +49,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     }
 
 
-def _kernel(kernel: PlannedKernel, code: str, model: AnalyticCost | None) -> dict[str, Any]:
+def _kernel(kernel: PlannedKernel, code: str, figures: Sequence[Figure]) -> dict[str, Any]:
     program = kernel.program
     return {
         "name": code,
@@ -65,8 +67,7 @@ def _kernel(kernel: PlannedKernel, code: str, model: AnalyticCost | None) -> dic
         "limit_us": round(kernel.limit_us, 4),
         "predicted_us": round(kernel.cost.us, 4),
         "bound_by": kernel.cost.source,
-        "figures": [] if model is None else [{"name": f.name, "value": round(f.value, 4), "unit": f.unit, "origin": f.origin}
-                                             for f in model.figures(program)],
+        "figures": {f.name: round(f.value, 4) for f in figures},
         "launch": {"num_blocks": program.launch.num_blocks, "num_threads": program.launch.num_threads, "cluster": program.launch.cluster,
                    "shared_bytes": program.launch.shared_bytes},
     }

@@ -19,7 +19,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
-from tilefuse.plan.cost import AnalyticCost, CostModel
+from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
 from tilefuse.plan.light import flops_per_element, light_nodes
 from tilefuse.plan.pattern import Pattern, Plan, RejectedMerge, View, is_library
 from tilefuse.plan.price import Priced, Pricer, Scheduler
@@ -252,7 +252,7 @@ class Planner:
             if isinstance(found, Rejected):
                 return
             priced[number] = found
-        if sum(p.cost.us for p in priced.values()) >= before_us:
+        if sum(p.cost.us for p in priced.values()) >= before_us * (1 - RESOLUTION):
             return
         users = units.users.pop(name)
         units.users[name] = {}

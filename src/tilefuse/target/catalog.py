@@ -14,8 +14,8 @@ from typing import Any
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.target.device import H200, DeviceSpec
 
-# A copy kernel reaches this part of the memory's rated bandwidth. Source: one H200, 4.24 of 4.8 TB/s at 1 GiB, 2026-11-21.
-REACHED_FRACTION = 4.24 / 4.8
+# A copy kernel reaches this part of the memory's rated bandwidth. Source: one H200, 4.264 of 4.8 TB/s at 1 GiB, 2026-11-21.
+REACHED_FRACTION = 4.264 / 4.8
 
 _DATA_SHEET = "NVIDIA data sheet, bandwidth times the fraction that a copy reaches on an H200"
 _PROPERTIES = "CUDA C++ Programming Guide, table of compute capabilities"
@@ -23,25 +23,31 @@ _AS_H200 = "taken over from the H200's measurement"
 
 
 def _scaled_curve(global_bytes_per_s: float) -> tuple[tuple[int, float], ...]:
-    """The H200's curve scaled to another peak: small transfers are bound by latency, which is alike on all of them."""
-    factor = global_bytes_per_s / H200.global_bytes_per_s
-    return tuple((size, speed * factor) for size, speed in H200.bandwidth_curve)
+    """The H200's times scaled to another peak; what the smallest transfer takes is latency, which is alike on all of them."""
+    factor = H200.global_bytes_per_s / global_bytes_per_s
+    latency_us = H200.transfer_curve[0][1]
+    return tuple((size, latency_us + (us - latency_us) * factor) for size, us in H200.transfer_curve)
 
 
 H100 = replace(
     H200, name="h100", l2_bytes=52428800, memory_bytes=85899345920, global_bytes_per_s=3.35e12 * REACHED_FRACTION,
-    bandwidth_curve=_scaled_curve(3.35e12 * REACHED_FRACTION),
+    transfer_curve=_scaled_curve(3.35e12 * REACHED_FRACTION), saturating_bytes=int(H200.saturating_bytes * 3.35 / 4.8),
     origins=(("global_bytes_per_s", _DATA_SHEET), ("shared_bytes_per_block", _PROPERTIES), ("launch_us", _AS_H200),
-             ("bandwidth_curve", "the H200's, scaled"), ("matrix_flops_per_s", _AS_H200)))
+             ("transfer_curve", "the H200's, scaled"), ("matrix_flops_per_s", _AS_H200),
+             ("graph_launch_us", _AS_H200), ("resident_curve", _AS_H200), ("saturating_bytes", "the H200's, scaled"),
+             ("flops_per_s", _AS_H200), ("shared_bytes_per_s", _AS_H200)))
 
 A100 = replace(
     H200, name="a100", arch="sm_80", num_multiprocessors=108, shared_bytes_per_block=166912, shared_bytes_per_multiprocessor=167936,
     l2_bytes=41943040, memory_bytes=85899345920, max_cluster_blocks=1, global_bytes_per_s=2.039e12 * REACHED_FRACTION,
-    flops_per_s=19.5e12, bandwidth_curve=_scaled_curve(2.039e12 * REACHED_FRACTION),
+    flops_per_s=19.5e12, transfer_curve=_scaled_curve(2.039e12 * REACHED_FRACTION),
+    saturating_bytes=int(H200.saturating_bytes * 2.039 / 4.8), shared_bytes_per_s=108 * 128 * 1.41e9,
     matrix_flops_per_s=(("bf16", 250.0e12), ("f16", 250.0e12), ("tf32", 125.0e12), ("f32", 19.5e12)),
     origins=(("num_multiprocessors", "NVIDIA data sheet, A100 80 GB SXM"), ("global_bytes_per_s", _DATA_SHEET),
              ("shared_bytes_per_block", f"{_PROPERTIES}, 8.0: 163 KB"), ("launch_us", _AS_H200), ("flops_per_s", "NVIDIA data sheet"),
-             ("bandwidth_curve", "the H200's, scaled"), ("matrix_flops_per_s", "NVIDIA data sheet, four fifths of it")))
+             ("transfer_curve", "the H200's, scaled"), ("graph_launch_us", _AS_H200), ("resident_curve", _AS_H200),
+             ("saturating_bytes", "the H200's, scaled"), ("shared_bytes_per_s", f"{_PROPERTIES}: 32 banks a clock, at 1.41 GHz"),
+             ("matrix_flops_per_s", "NVIDIA data sheet, four fifths of it")))
 
 
 @cache
@@ -58,9 +64,11 @@ def host_device() -> DeviceSpec:
         registers_per_multiprocessor=65536, max_registers_per_thread=255, shared_bytes_per_block=1 << 20,
         shared_bytes_per_multiprocessor=1 << 20, l2_bytes=1 << 25, memory_bytes=1 << 34, max_cluster_blocks=1, vector_bytes=64,
         global_bytes_per_s=min(10e9 * cores, 40e9), launch_us=5.0, graph_launch_us=5.0, flops_per_s=8e9 * cores,
-        origins=(("num_multiprocessors", "os.cpu_count()"), ("global_bytes_per_s", "order of magnitude, not measured"),
-                 ("launch_us", "order of magnitude of an OpenMP parallel region, not measured"),
-                 ("flops_per_s", "order of magnitude, not measured")))
+        origins=(("num_multiprocessors", "os.cpu_count()"), ("global_bytes_per_s", "order of magnitude; tilefuse calibrate measures it"),
+                 ("launch_us", "order of magnitude of an OpenMP parallel region; tilefuse calibrate measures it"),
+                 ("graph_launch_us", "order of magnitude of an OpenMP parallel region; tilefuse calibrate measures it"),
+                 ("transfer_curve", "global_bytes_per_s at every size; tilefuse calibrate measures it"),
+                 ("flops_per_s", "order of magnitude; tilefuse calibrate measures it")))
 
 
 def known_devices() -> dict[str, DeviceSpec]:

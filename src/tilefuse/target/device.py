@@ -13,7 +13,11 @@ class DeviceSpec:
 
     kind                "cuda" or "host"
     arch                what the code is compiled for: "sm_90a", or the host's machine name
-    bandwidth_curve     (bytes moved, bytes per second) points of a copy kernel, ascending; interpolated between
+    transfer_curve      (bytes read plus written, microseconds) points of a copy kernel beyond an empty one, ascending; data in global
+                        memory; interpolated between
+    resident_curve      the same for data that the L2 cache holds
+    saturating_bytes    bytes of loads that must be under way together to reach 0.9 of the global bandwidth (0: no such limit)
+    shared_bytes_per_s  of all multiprocessors together
     matrix_flops_per_s  (dtype name, operations per second) of a large matrix product
     origins             (field, where its number comes from)
     """
@@ -38,10 +42,15 @@ class DeviceSpec:
     launch_us: float
     graph_launch_us: float
     flops_per_s: float
-    bandwidth_curve: tuple[tuple[int, float], ...] = ()
+    transfer_curve: tuple[tuple[int, float], ...] = ()
+    resident_curve: tuple[tuple[int, float], ...] = ()
+    saturating_bytes: int = 0
+    shared_bytes_per_s: float = 0.0
     matrix_flops_per_s: tuple[tuple[str, float], ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
+
+_CALIBRATED = "tilefuse calibrate on one H200, 2026-11-21"
 
 H200 = DeviceSpec(
     name="h200", kind="cuda", arch="sm_90a",
@@ -49,16 +58,28 @@ H200 = DeviceSpec(
     max_blocks_per_multiprocessor=32, registers_per_multiprocessor=65536, max_registers_per_thread=255,
     shared_bytes_per_block=232448, shared_bytes_per_multiprocessor=233472, l2_bytes=62914560,
     memory_bytes=150754820096, max_cluster_blocks=16, vector_bytes=16,
-    global_bytes_per_s=4.24e12, launch_us=6.68, graph_launch_us=1.02, flops_per_s=50.9e12,
-    bandwidth_curve=((1 << 20, 1.773e12), (1 << 22, 3.756e12), (1 << 24, 3.9e12), (1 << 26, 3.9e12), (1 << 28, 4.138e12),
-                     (1 << 30, 4.242e12)),
+    global_bytes_per_s=4.264e12, launch_us=3.037, graph_launch_us=0.504, flops_per_s=48.44e12,
+    transfer_curve=(
+        (1 << 12, 0.304), (1 << 13, 0.78), (1 << 14, 1.071), (1 << 15, 1.105), (1 << 16, 1.163), (1 << 17, 1.204), (1 << 18, 1.303),
+        (1 << 19, 1.393), (1 << 20, 1.537), (1 << 21, 1.7), (1 << 22, 2.279), (1 << 23, 3.254), (1 << 24, 5.324), (1 << 25, 9.692),
+        (1 << 26, 17.492), (1 << 27, 33.256), (1 << 28, 64.436), (1 << 29, 128.7), (1 << 30, 251.804)),
+    resident_curve=(
+        (1 << 12, 0.536), (1 << 13, 0.552), (1 << 14, 0.574), (1 << 15, 0.578), (1 << 16, 0.602), (1 << 17, 0.614), (1 << 18, 0.629),
+        (1 << 19, 0.656), (1 << 20, 0.735), (1 << 21, 0.854), (1 << 22, 1.115), (1 << 23, 1.612), (1 << 24, 2.659)),
+    saturating_bytes=48 * 1024 * 64, shared_bytes_per_s=132 * 128 * 1.98e9,
     matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12)),
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),
         ("shared_bytes_per_block", "CUDA C++ Programming Guide, compute capability 9.0: 227 KB"),
         ("max_cluster_blocks", "CUDA C++ Programming Guide: 16 with the non-portable attribute, 8 portable"),
-        ("global_bytes_per_s", "1 GiB device copy, bytes read and written, one H200, 2026-11-21"),
-        ("launch_us", "empty-kernel interval, eager and inside a CUDA graph, one H200, 2026-11-21"),
+        ("global_bytes_per_s", f"{_CALIBRATED}: the curve's best rate, 1 GiB"),
+        ("transfer_curve", f"{_CALIBRATED}: copy kernels inside a CUDA graph less an empty one, buffers rotated through 240 MiB"),
+        ("resident_curve", f"{_CALIBRATED}: the same buffers again and again"),
+        ("launch_us", f"{_CALIBRATED}: interval of empty kernels launched one by one"),
+        ("graph_launch_us", f"{_CALIBRATED}: interval of empty kernels inside a CUDA graph"),
+        ("saturating_bytes", f"{_CALIBRATED}: copies by few blocks of 1024 threads with 64 bytes each under way; 48 reach 0.93"),
+        ("flops_per_s", f"{_CALIBRATED}: chains of single-precision multiply-adds"),
+        ("shared_bytes_per_s", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock a multiprocessor, at 1.98 GHz"),
         ("matrix_flops_per_s", "8192 x 8192 x 8192 products through cuBLAS, one H200, 2026-11-21"),
     ),
 )

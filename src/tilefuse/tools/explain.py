@@ -15,6 +15,7 @@ from rich.text import Text
 
 SHOWN_NAMES = 6
 SHOWN_REJECTED = 3
+SHOWN_FIGURES = 8
 
 
 def bytes_text(num_bytes: float) -> str:
@@ -47,6 +48,8 @@ def _sections(explanation: Mapping[str, Any], full: bool) -> Iterator[Renderable
     kernels: Sequence[Mapping[str, Any]] = explanation.get("kernels", ())
     if kernels:
         yield kernel_table(kernels, full)
+        if full and any(k.get("figures") for k in kernels):
+            yield figure_table(kernels, explanation["figures"])
     library = explanation.get("library", ())
     if library:
         yield library_table(library)
@@ -106,6 +109,20 @@ def kernel_table(kernels: Sequence[Mapping[str, Any]], full: bool) -> Table:
             f"{kernel.get('limit_us', 0.0):.2f}",
             "-" if predicted is None else f"{predicted:.2f}",
         )
+    return table
+
+
+def figure_table(kernels: Sequence[Mapping[str, Any]], origins: Mapping[str, Mapping[str, str]]) -> Table:
+    """What each predicted time is made of, every number with its unit and origin; equal kernels stand once."""
+    distinct = dict(list({str(k.get("name")): k for k in kernels if k.get("figures")}.items())[:SHOWN_FIGURES])
+    table = Table(title="figures behind the predictions; --json has those of every kernel", title_justify="left")
+    table.add_column("figure")
+    for kernel in distinct.values():
+        table.add_column(escape(str(kernel.get("step"))), justify="right")
+    table.add_column("unit")
+    table.add_column("origin", overflow="fold")
+    for name, told in origins.items():
+        table.add_row(escape(name), *(f"{k['figures'][name]:.6g}" for k in distinct.values()), told["unit"], escape(told["origin"]))
     return table
 
 

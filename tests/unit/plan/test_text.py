@@ -36,7 +36,7 @@ def test_text_round_trips(graph: Graph) -> None:
 
 def test_the_text_says_what_was_decided() -> None:
     text = print_plan(plan_of(softmax()))
-    assert text.startswith("plan @softmax for h200 objective 1.0")
+    assert text.startswith("plan @softmax for h200 objective 0.8")
     assert "  kernel k0 = {%m, %e, %s, %y} -> {%y} by connect cost" in text
     assert "  edge %m -> %e in k0 register\n" in text
 

@@ -1,6 +1,8 @@
 """The catalog: every number has an origin, names are found, a present device is described by its driver."""
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tilefuse.base.errors import OptionError
@@ -20,7 +22,9 @@ def test_every_record_is_usable_and_says_where_its_numbers_come_from() -> None:
         named = {name for name, _ in spec.origins}
         assert {"global_bytes_per_s", "launch_us"} <= named and named <= set(type(spec).__dataclass_fields__), spec.name
         assert spec.kind in ("cuda", "host") and spec.global_bytes_per_s > 1e9 and spec.flops_per_s > 1e9
-        assert [size for size, _ in spec.bandwidth_curve] == sorted(size for size, _ in spec.bandwidth_curve)
+        for curve in (spec.transfer_curve, spec.resident_curve):
+            assert list(curve) == sorted(curve) and all(us > 0 for _, us in curve)
+            assert all(long >= short for (_, short), (_, long) in pairwise(curve)), spec.name
         assert spec.shared_bytes_per_block <= spec.shared_bytes_per_multiprocessor
 
 
@@ -28,7 +32,7 @@ def test_a_known_device_keeps_its_measurements_and_takes_the_drivers_limits() ->
     """Half an H200 (a partition) has fewer multiprocessors but the same record."""
     found = describe_device("NVIDIA H200", "sm_90a", 70 << 30, {"num_multiprocessors": 60, "major": 9, "minor": 0})
     assert (found.name, found.num_multiprocessors, found.memory_bytes) == ("h200", 60, 70 << 30)
-    assert found.bandwidth_curve == H200.bandwidth_curve
+    assert found.transfer_curve == H200.transfer_curve
 
 
 def test_an_unknown_device_is_planned_for_as_its_nearest_relative() -> None:

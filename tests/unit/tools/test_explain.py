@@ -41,3 +41,12 @@ def test_long_lists_are_cut_unless_all_is_asked_for() -> None:
 def test_byte_counts_and_names() -> None:
     assert [bytes_text(n) for n in (0, 1023, 1024, 3 << 20, 5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "3.0 MiB", "5.0 GiB"]
     assert names_text(["a", "b"]) == "a, b"
+
+
+def test_figures_stand_with_unit_and_origin() -> None:
+    """Asked for in full, each kernel's predicted time is taken apart."""
+    kernel = {**EXPLANATION["kernels"][0], "step": "k0", "figures": {"global time": 1.25}}
+    told = {**EXPLANATION, "kernels": [kernel], "figures": {"global time": {"unit": "us", "origin": "measured here"}}}
+    out = io.StringIO()
+    Console(file=out, width=200).print(explanation_view(told, full=True))
+    assert all(piece in out.getvalue() for piece in ("global time", "1.25", "us", "measured here"))

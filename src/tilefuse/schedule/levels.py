@@ -1,0 +1,75 @@
+"""Traffic of a kernel at each memory level: what blocks move through L2 and shared memory beyond what the boundary tensors hold.
+
+    row kernel, y[i, j] = x[i, j] * w[j]:   global  x + w + y once each        L2  x + y once, w once for every tile of rows
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.schedule.access import Access, accesses
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.tile import TileProgram
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTraffic:
+    """Bytes between L2 and the multiprocessors, and bytes written to and read from shared memory. Units: bytes."""
+
+    l2_bytes: int
+    shared_bytes: int
+
+
+def level_traffic(program: TileProgram) -> LevelTraffic:
+    """Traffic of a tile program at L2 and shared memory; templates that are not known here count their boundary once.
+
+    Units: bytes. Requires nothing of `program` beyond its boundary traffic where it has no domain.
+    """
+    ideal = program.bytes_read + program.bytes_written
+    domain = program.internal
+    if not isinstance(domain, Domain) or domain.scatter is not None:
+        return LevelTraffic(ideal, 0)
+    match program.choice:
+        case Rows() as rows:
+            tiles = -(-domain.num_kept // rows.rows)
+            moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
+            staged = 2 * program.bytes_read if rows.stages else 0
+            return LevelTraffic(max(moved, ideal), staged)
+        case Columns() as columns:
+            tiles = -(-domain.num_kept // (columns.vector * columns.threads_x))
+            moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
+            return LevelTraffic(max(moved, ideal), 0)
+        case Pointwise() as flat:
+            points = flat.vector * flat.threads * flat.steps
+            moved = sum(_flat_bytes(a, flat.order, points, domain) for a in accesses(domain))
+            return LevelTraffic(max(moved, ideal), 0)
+        case Transpose():
+            return LevelTraffic(ideal, 2 * program.bytes_read)
+    return LevelTraffic(ideal, 0)
+
+
+def _times(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) -> int:
+    """Bytes of an access: once for every tile where no kept axis tells tiles apart."""
+    size = access.elements * access.itemsize
+    along = access.offset.axes()
+    if access.written or any(a in along and domain.extents[a] > 1 for a in kept):
+        return size
+    return size * tiles
+
+
+def _flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Domain) -> int:
+    """Bytes of an access in a flat walk: a tile of `points` touches each of its elements once, and tiles do not share."""
+    total = prod(domain.extents[a] for a in order)
+    tiles = -(-total // points) if points else 1
+    inner = 1
+    along = access.offset.axes()
+    left = points
+    for a in reversed(order):
+        if left <= 1:
+            break
+        step = min(left, domain.extents[a])
+        if a in along:
+            inner *= step
+        left = -(-left // max(domain.extents[a], 1))
+    return max(access.elements, inner * tiles if not access.written else 0) * access.itemsize
