@@ -1,0 +1,196 @@
+"""Shared-memory planning: where each value of a kernel lies on chip, and which of them share a place.
+
+    a: stages 0-1   |aaaa|
+    b: stages 1-2        |bb|            ->   offsets a 0, b 4, c 0: 6 of 10 requested
+    c: stages 2-3   |cccc|
+
+Two planners, the smaller plan taken: sharing along the dominance tree of the data flow (FusionStitching 5.4, algorithm 4), and best fit of
+live ranges. Both respect the stages, which say when a value is written first and read last; a barrier stands between stages.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import InternalError
+
+ALIGNMENT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A value that wants shared memory. Units: bytes; `first` and `last` are stage numbers, both inclusive.
+
+    overwrites: operands whose last read may happen while this value is written to the same place (element by element, by the same
+    thread); without it values that meet in one stage never share.
+    """
+
+    name: str
+    num_bytes: int
+    first: int
+    last: int
+    overwrites: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan:
+    """Offsets of all requests. Units: bytes. `method`: the planner that gave the smaller plan; `live_bytes`: no plan is smaller."""
+
+    offset_by_name: Mapping[str, int]
+    allocated_bytes: int
+    requested_bytes: int
+    live_bytes: int
+    method: str
+
+    def __str__(self) -> str:
+        return f"{self.allocated_bytes} of {self.requested_bytes} bytes requested ({self.method}, at least {self.live_bytes})"
+
+
+def plan_shared(requests: Sequence[Request], operands: Mapping[str, Sequence[str]],
+                limit_bytes: int | None = None) -> SharedPlan | Rejected:
+    """Places for all requests, or why they do not fit `limit_bytes`.
+
+    operands: for every node of the kernel's data flow, in topological order, the nodes it reads; requests are among its keys.
+    Raises: InternalError for a request outside the data flow, given twice, or that ends before it begins.
+    Cost: quadratic in the requests.
+    Source: FusionStitching 5.4, algorithm 4; Welder 4.2 for best fit.
+    """
+    _check(requests, operands)
+    sized = [Request(r.name, aligned(r.num_bytes), r.first, r.last, r.overwrites) for r in requests]
+    live = max((sum(r.num_bytes for r in sized if r.first <= stage <= r.last and not _given_up(r, sized, stage))
+                for stage in {r.first for r in sized}), default=0)
+    found = min((best_fit(sized), share_by_dominance(sized, operands)), key=lambda pair: _extent(pair[1], sized))
+    total = _extent(found[1], sized)
+    if limit_bytes is not None and total > limit_bytes:
+        largest = sorted(sized, key=lambda r: -r.num_bytes)[:3]
+        return Rejected(Reason.SHARED_MEMORY, f"{total} bytes of shared memory, at most {limit_bytes}: " +
+                        ", ".join(f"%{r.name} {r.num_bytes}" for r in largest) + "; a smaller tile needs less")
+    return SharedPlan(found[1], total, sum(r.num_bytes for r in sized), live, found[0])
+
+
+def aligned(num_bytes: int) -> int:
+    """`num_bytes` rounded up to what vector accesses want. Units: bytes."""
+    return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def conflict(a: Request, b: Request) -> bool:
+    """Whether two requests must not share a byte."""
+    if a.first > b.first:
+        a, b = b, a
+    if a.last < b.first:
+        return False
+    return not (a.last == b.first and a.first < b.first and a.name in b.overwrites)
+
+
+def best_fit(requests: Sequence[Request]) -> tuple[str, dict[str, int]]:
+    """Largest first, each in the tightest gap that those which live with it leave. Units: byte offsets."""
+    placed: list[tuple[Request, int]] = []
+    for request in sorted(requests, key=lambda r: (-r.num_bytes, r.first, r.name)):
+        beside = sorted((at, at + r.num_bytes) for r, at in placed if conflict(r, request))
+        best: tuple[int, int] | None = None
+        end = 0
+        for low, high in beside:
+            if low - end >= request.num_bytes and (best is None or low - end < best[0]):
+                best = (low - end, end)
+            end = max(end, high)
+        placed.append((request, best[1] if best is not None else end))
+    return "best fit of live ranges", {r.name: at for r, at in placed}
+
+
+@dataclass
+class _Slot:
+    """A place and all who ever lie in it. Units: bytes."""
+
+    num_bytes: int = 0
+    members: list[Request] = field(default_factory=list)
+
+    def takes(self, request: Request) -> bool:
+        return not any(conflict(m, request) for m in self.members)
+
+    def add(self, request: Request) -> None:
+        self.num_bytes = max(self.num_bytes, request.num_bytes)
+        self.members.append(request)
+
+
+def share_by_dominance(requests: Sequence[Request], operands: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, int]]:
+    """Algorithm 4: a value takes the place of one before it through which every path of the data flow leads on to this value.
+
+    Allocations travel along the edges; what a node dominates and does not take over is reclaimed for later ones. Units: byte offsets.
+    """
+    request_by_name = {r.name: r for r in requests}
+    above = _dominators(operands) if len(requests) > 1 else {}
+    slots: list[_Slot] = []
+    slot_of: dict[str, _Slot] = {}
+    reclaimed: list[_Slot] = []
+    allocations: dict[str, dict[str, None]] = {}
+    for name, reads in operands.items():
+        before = {value: None for operand in reads for value in allocations.get(operand, ())}
+        request = request_by_name.get(name)
+        if request is None:
+            allocations[name] = before
+            continue
+        kept: dict[str, None] = {}
+        taken: _Slot | None = None
+        for previous in before:
+            if name not in above[previous]:
+                kept[previous] = None
+            elif taken is None and slot_of[previous].takes(request):
+                taken = slot_of[previous]
+            else:
+                reclaimed.append(slot_of[previous])
+        if taken is None:
+            free = [s for s in reclaimed if s.takes(request)]
+            taken = min(free, key=lambda s: (abs(s.num_bytes - request.num_bytes), slots.index(s))) if free else _Slot()
+            if free:
+                reclaimed.remove(taken)
+            else:
+                slots.append(taken)
+        taken.add(request)
+        slot_of[name] = taken
+        allocations[name] = {**kept, name: None}
+    offsets: dict[str, int] = {}
+    end = 0
+    for slot in slots:
+        offsets.update((m.name, end) for m in slot.members)
+        end += slot.num_bytes
+    return "dominance tree", offsets
+
+
+def _dominators(operands: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
+    """For every node those through which all paths from it to the kernel's end lead."""
+    import networkx as nx
+
+    end = object()
+    flow = nx.DiGraph()
+    flow.add_nodes_from(operands)
+    for name, reads in operands.items():
+        flow.add_edges_from((name, r) for r in reads if r in operands)
+    flow.add_edges_from((end, n) for n in operands if flow.in_degree(n) == 0)
+    above: dict[object, object] = nx.immediate_dominators(flow, end)
+    found: dict[str, set[str]] = {}
+    for name in operands:
+        chain: set[str] = set()
+        at = above[name]
+        while isinstance(at, str):
+            chain.add(at)
+            at = above[at]
+        found[name] = chain
+    return found
+
+
+def _given_up(request: Request, requests: Sequence[Request], stage: int) -> bool:
+    """Whether a request's place is already overwritten, as allowed, in its last stage."""
+    return request.last == stage > request.first and any(r.first == stage and request.name in r.overwrites for r in requests)
+
+
+def _extent(offsets: Mapping[str, int], requests: Sequence[Request]) -> int:
+    return max((offsets[r.name] + r.num_bytes for r in requests), default=0)
+
+
+def _check(requests: Sequence[Request], operands: Mapping[str, Sequence[str]]) -> None:
+    seen: set[str] = set()
+    for r in requests:
+        if r.name not in operands or r.name in seen or r.last < r.first or r.num_bytes < 0:
+            raise InternalError(f"shared-memory request {r} is unknown to the data flow, given twice, or ends before it begins")
+        seen.add(r.name)
