@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 Tensors = tuple[torch.Tensor, ...]
+Inputs = Callable[[torch.device, torch.Generator], Sequence[torch.Tensor]]
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -22,19 +23,23 @@ class Case:
     rank       0 belongs to the quick selection; higher ranks run later
     min_of_limit  share of the copy bandwidth asked of tilefuse; the issue's targets
     check      judges a result by itself where no reference exists (random operators); returns an error measure
+    flops      operations that must be done at the rate of a product in `dtype`; 0 where the bytes alone decide
+    min_speedup  ratio to torch.compile asked of tilefuse (None: none is)
     """
 
     name: str
     family: str
     dtype: str
     function: Callable[..., object]
-    inputs: Callable[[torch.device, torch.Generator], Sequence[torch.Tensor]]
+    inputs: Inputs
     eager: Callable[..., object] | None = None
     jax: Callable[..., object] | None = None
     rank: int = 0
     min_of_limit: float = 0.9
     check: Callable[[Sequence[torch.Tensor], Tensors], float] | None = None
     tags: tuple[str, ...] = field(default=())
+    flops: int = 0
+    min_speedup: float | None = None
 
 
 def as_tuple(result: object) -> Tensors:

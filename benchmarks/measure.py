@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import patterns
+from benchmarks import patterns, stitched
 from benchmarks.case import Case, Tensors, allowed_error, ideal_bytes, reference_of, relative_error
 from benchmarks.environment import default_device
 from benchmarks.peers import NotApplicable, prepare
@@ -64,6 +64,11 @@ def measure_bandwidth(device: torch.device, sizes_mib: list[int]) -> dict[str, f
     return {str(mib): copy_bytes_per_s(mib << 20, device) for mib in sizes_mib}
 
 
+def measure_rates(device: torch.device, side: int) -> dict[str, float]:
+    """Rate of a large product in each type. Units: operations a second, keyed by type."""
+    return {dtype: stitched.product_flops_per_s(dtype, side, device) for dtype in ("f32", "f16")}
+
+
 def serve() -> None:
     """Answer requests, one JSON object a line, until the input ends. Diagnostics go to standard error."""
     answers = sys.stdout
@@ -91,11 +96,18 @@ def _answer(request: dict[str, Any], device: torch.device, known: dict[tuple[str
     match request["what"]:
         case "bandwidth":
             return {"status": "ok", "bytes_per_s": measure_bandwidth(device, request["sizes_mib"])}
-        case "pattern":
-            key = ("patterns", request["size_mib"])
+        case "rates":
+            return {"status": "ok", "flops_per_s": measure_rates(device, request["side"])}
+        case "pattern" | "stitched":
+            key = (request["what"], request["size_mib"])
             if key not in known:
-                known[key] = {case.name: case for case in patterns.cases(request["size_mib"])}
+                made = patterns.cases(request["size_mib"]) if request["what"] == "pattern" else stitched.cases(request["tiny"])
+                known[key] = {case.name: case for case in made}
             return measure_pattern(known[key][request["case"]], request["peer"], device, inductor_mode=request["inductor_mode"])
+        case "workload":
+            from benchmarks.workload import measure_workload
+
+            return measure_workload(request["case"], request["peer"], device, inductor_mode=request["inductor_mode"], tiny=request["tiny"])
         case "model":
             from benchmarks import models
 

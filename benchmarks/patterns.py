@@ -8,15 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import jax_patterns
-from benchmarks.case import DTYPES, Case, Tensors
+from benchmarks.case import DTYPES, Case, Inputs, Tensors
 
 LENGTHS = (256, 1024, 4096, 8192, 32768, 65536, 262144)
 QUICK_LENGTHS = (1024, 8192, 65536, 262144)
 ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 EPS = 1e-5
 LONG_ROW = 262144
-
-Inputs = Callable[[torch.device, torch.Generator], Sequence[torch.Tensor]]
 
 
 def cases(size_mib: int = 256) -> list[Case]:

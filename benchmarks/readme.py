@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks import characteristics
 from benchmarks.record import RESULTS, Record
 from benchmarks.report import OURS, geometric_mean, rows
 
@@ -50,6 +51,19 @@ def models_table(record: Record) -> str:
     return "\n".join(lines)
 
 
+def stitched_table(record: Record) -> str:
+    """Every stitched pattern: limit, times, ratios, and compile time against torch.compile's."""
+    lines = ["| pattern | limit us | eager us | torch.compile us | tilefuse us | share of the limit | × eager | × torch.compile | asked "
+             "| compile time of torch.compile's |", "| --- " * 10 + "|"]
+    for row in rows(record, ["eager", "inductor"]):
+        if not row[OURS]:
+            continue
+        times = ["-" if not row.get(p) else f"{row[p]:.1f}" for p in ("limit", "eager", "inductor", OURS)]
+        ratios = ["-" if not row.get(c) else f"{row[c]:.2f}" for c in ("of limit", "vs eager", "vs inductor", "asked speed", "compile")]
+        lines.append(f"| {row['case']} | " + " | ".join(times + ratios) + " |")
+    return "\n".join(lines)
+
+
 def provenance(record: Record) -> str:
     """One line: device, versions, copy bandwidth, commit, file."""
     header = record.header
@@ -68,6 +82,11 @@ def write(readme: Path = README, folder: Path = RESULTS) -> str:
         parts += [f"Memory-bound patterns: {provenance(records['patterns'])}.", patterns_table(records["patterns"])]
     if "models" in records:
         parts += [f"Whole models: {provenance(records['models'])}.", models_table(records["models"])]
+    if "stitched" in records:
+        parts += [f"Stitched patterns: {provenance(records['stitched'])}.", stitched_table(records["stitched"])]
+    if "workloads" in records:
+        parts += [f"Workloads of FusionStitching's Table 1: {provenance(records['workloads'])}.",
+                  characteristics.markdown(records["workloads"])]
     text = "\n\n".join(parts) or "No records yet."
     readme.write_text(BLOCK.sub(lambda m: f"{m[1]}{text}\n{m[2]}", readme.read_text(encoding="utf-8")), encoding="utf-8")
     return text

@@ -25,10 +25,19 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 
 
 def limit_us(record: Record, entry: dict[str, Any]) -> float | None:
-    """Time of the ideal bytes at the copy bandwidth of the same run. Units: microseconds."""
+    """The larger of the ideal bytes at the run's copy bandwidth and the operations at its rate of a large product. Units: microseconds."""
     moved = next((p["bytes"] for p in entry["peers"].values() if p.get("bytes")), None)
     rate = record.header.get("copy_bytes_per_s")
-    return moved / rate * 1e6 if moved and rate else None
+    if not moved or not rate:
+        return None
+    flops_per_s = record.header.get("flops_per_s", {}).get(entry.get("dtype"))
+    return float(max(moved / rate, entry.get("flops", 0) / flops_per_s if flops_per_s else 0.0) * 1e6)
+
+
+def compile_share(entry: dict[str, Any]) -> float | None:
+    """tilefuse's compile time over torch.compile's, where both were measured."""
+    ours, theirs = (entry["peers"].get(p, {}).get("compile_s") for p in (OURS, "inductor"))
+    return ours / theirs if ours and theirs else None
 
 
 def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
@@ -45,6 +54,9 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
         row["vs eager"] = row["eager"] / ours if ours and row.get("eager") else None
         row["vs best"] = min(rivals) / ours if ours and rivals else None
         row["asked"] = entry.get("min_of_limit")
+        row["asked speed"] = entry.get("min_speedup")
+        row["compile"] = compile_share(entry) if "max_compile_share" in entry else None
+        row["asked compile"] = entry.get("max_compile_share")
         row["note"] = "; ".join(f"{p} {m['status']}" for p, m in entry["peers"].items() if m.get("status") not in ("ok", "skipped"))
         found.append(row)
     return found
@@ -53,14 +65,14 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
 def table(record: Record, peers: list[str]) -> str:
     """The record as aligned text, with geometric means by family and over all."""
     listed = rows(record, peers)
-    ratios = [k for k in ("of limit", "vs eager", "vs inductor", "vs best") if any(r.get(k) for r in listed)]
+    ratios = [k for k in ("of limit", "vs eager", "vs inductor", "vs best", "compile") if any(r.get(k) for r in listed)]
     if not any(r["limit"] for r in listed):
         ratios = [k for k in ratios if k != "of limit"]
     columns = [*(["limit"] if any(r["limit"] for r in listed) else []), *peers, OURS, *ratios]
     width = max([len(r["case"]) for r in listed] + [20])
     lines = ["  ".join([f"{'case (microseconds)':<{width}}", *(f"{c:>11}" for c in columns), "note"])]
     for row in listed:
-        marks = row["note"] + (" below target" if row["of limit"] and row["asked"] and row["of limit"] < row["asked"] else "")
+        marks = row["note"] + (" below target" if _short(row) else "")
         lines.append("  ".join([f"{row['case']:<{width}}", *(_cell(row.get(c), c in ratios) for c in columns), marks.strip()]).rstrip())
     by_family: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in listed:
@@ -72,6 +84,13 @@ def table(record: Record, peers: list[str]) -> str:
         means = [geometric_mean(r[c] for r in members if r.get(c)) for c in ratios]
         lines.append("  ".join([f"{family:<{width}}", *(_cell(m, True) for m in means), str(len(members))]))
     return "\n".join(lines)
+
+
+def _short(row: dict[str, Any]) -> bool:
+    """Whether a measured figure misses what its case asks."""
+    floors = (("of limit", "asked"), ("vs inductor", "asked speed"))
+    slow = any(row[figure] and row[asked] and row[figure] < row[asked] for figure, asked in floors)
+    return slow or bool(row["compile"] and row["asked compile"] and row["compile"] > row["asked compile"])
 
 
 def verdict(record: Record) -> str:
@@ -87,6 +106,11 @@ def verdict(record: Record) -> str:
         lines.append(f"below the asked share of the copy bandwidth: {len(short)}" + _names(short))
     if mean is not None:
         lines.append(f"against torch.compile: {mean:.2f} in geometric mean; slower on {len(slower)}" + _names(slower))
+    if any(r["asked speed"] for r in ours):
+        below = [r for r in ours if r["vs inductor"] and r["asked speed"] and r["vs inductor"] < r["asked speed"]]
+        lines.append(f"below the asked speed against torch.compile: {len(below)}" + _names(below))
+        long = [r for r in ours if r["compile"] and r["asked compile"] and r["compile"] > r["asked compile"]]
+        lines.append(f"compiled for longer than the asked share of torch.compile's time: {len(long)}" + _names(long))
     if missing:
         lines.append("no result: " + ", ".join(missing[:12]) + (" ..." if len(missing) > 12 else ""))
     return "\n".join(lines)
