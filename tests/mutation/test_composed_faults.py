@@ -11,7 +11,17 @@ import pytest
 from tests.mutation.faults import silent_faults
 from tests.unit.codegen.composed_cases import Case, columns, rows, tiles
 from tests.unit.codegen.host_build import call, compiler
-from tests.unit.codegen.pattern_graphs import Pattern, column_sum, cross_entropy, layer_norm, norm_backward, row_sum, running_sum, transpose
+from tests.unit.codegen.pattern_graphs import (
+    Pattern,
+    column_sum,
+    cross_entropy,
+    layer_norm,
+    norm_backward,
+    row_sum,
+    row_sums,
+    running_sum,
+    transpose,
+)
 from tests.unit.codegen.test_compose import assert_within, buffer_of, laid_out
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.ir.interpret import interpret
@@ -24,6 +34,7 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "warps": (layer_norm(3, 70), rows(1, 64, 2)),
     "queue": (layer_norm(5, 128), rows(4, 32, 1, stages=2, groups=2)),
     "carried": (norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
+    "packed": (row_sums(3, 200), rows(1, 160, 2)),
     "online": (cross_entropy(5, 200), rows(2, 32, 2, split=2, on_chip=False, batch=2)),
     "split": (row_sum(3, 160), rows(2, 64, 1, split=2, on_chip=False, lanes=2)),
     "columns": (column_sum(60, 10), columns(2, 4, 4, 4, split=4, batch=2)),

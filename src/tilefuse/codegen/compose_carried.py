@@ -5,11 +5,11 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Load, Reg, Store
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Load, Reg, Store, VectorStore
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
-from tilefuse.ir.affine import Affine, axis, substitute
+from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
-from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.access import flat_axes, is_vector
 from tilefuse.schedule.resolved import Instance
 
 
@@ -51,13 +51,13 @@ def write_carried(state: RowState, carried: dict[int, Reg]) -> None:
             _straight(state, part, e.buffers[name_of[key]].name, offset_of[key])
 
 
-def _place(state: RowState, offset: Affine, element: Affine) -> Affine:
+def _place(state: RowState, offset: Affine, element: Affine, extents: dict[str, int] | None = None) -> Affine:
     """Offset of an element of this group's partial sum: the group's first row stands for all of them."""
     w, c = state.writer, state.choice
     e = w.emitter
-    env = flat_axes(c.kept_order, state.row * c.span, w.domain.extents, e.extents) | flat_axes(
-        c.reduced_order, element, w.domain.extents, e.extents)
-    return substitute(offset, env, e.extents)
+    known = e.extents | (extents or {})
+    group = flat_axes(c.kept_order, state.row * c.span, w.domain.extents, known)
+    return substitute(offset, group | flat_axes(c.reduced_order, element, w.domain.extents, known), known)
 
 
 def _straight(state: RowState, part: Reg, buffer: str, offset: Affine) -> None:
@@ -65,8 +65,13 @@ def _straight(state: RowState, part: Reg, buffer: str, offset: Affine) -> None:
     e = w.emitter
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * c.cluster, 1))
-        with e.when(in_row(state, chunk, vector)), e.loop("v", c.vector, unroll=w.unroll) as v:
-            e.emit(Store(buffer, _place(state, offset, vector * c.vector + v), Reg(part.name, part.dtype, chunk * c.vector + v)))
+        with e.when(in_row(state, chunk, vector)):
+            at = _place(state, offset, vector * c.vector + axis(state.lane), {state.lane: c.vector})
+            if is_vector(at, state.lane, c.vector):
+                e.emit(VectorStore(buffer, substitute(at, {state.lane: number(0)}, e.extents), part.name, chunk * c.vector, c.vector))
+            else:
+                with e.loop("v", c.vector, unroll=w.unroll) as v:
+                    e.emit(Store(buffer, substitute(at, {state.lane: v}, e.extents), Reg(part.name, part.dtype, chunk * c.vector + v)))
 
 
 def _through_shared(state: RowState, i: Instance, part: Reg, scratch: str, buffer: str, offset: Affine) -> None:
@@ -76,8 +81,8 @@ def _through_shared(state: RowState, i: Instance, part: Reg, scratch: str, buffe
     threads = c.threads * c.rows
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * c.cluster, 1))
-        with e.when(in_row(state, chunk, vector)), e.loop("v", c.vector, unroll=w.unroll) as v:
-            e.emit(Store(scratch, state.row_of_block * length + vector * c.vector + v, Reg(part.name, part.dtype, chunk * c.vector + v)))
+        with e.when(in_row(state, chunk, vector)):
+            e.emit(VectorStore(scratch, state.row_of_block * length + vector * c.vector, part.name, chunk * c.vector, c.vector))
     e.emit(Barrier("block"))
     with e.loop("round", -(-length // threads)) as r:
         element = e.let("element", r * threads + axis("thread"), -(-length // threads) * threads)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tilefuse.codegen.compose import SCAN_FUNCTION
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_combine import cluster_exchange, slot_base
+from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.scalar import Bound, Call

@@ -13,8 +13,9 @@ from tilefuse.codegen.kernel import (
     Shuffle,
     Store,
 )
+from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
+from tilefuse.codegen.rows_packed import combine_packed
 from tilefuse.codegen.rows_walk import RowState
-from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import BOOL, DType
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.online import second_result
@@ -25,15 +26,16 @@ def combine_threads(state: RowState, group: list[Instance], parts: dict[int, lis
     """Shuffles within warps, shared memory across them, the cluster across blocks; every thread ends with the result."""
     w, c = state.writer, state.choice
     e = w.emitter
+    if _packs(state, group, parts):
+        combine_packed(state, group, [parts[i.key][0] for i in group])
+        _hand_on(state, group, parts)
+        return
     for i in group:
         _shuffle(state, i, parts[i.key], min(c.threads, 32))
     warps = c.threads // 32
     slots = max(warps, 1) * c.cluster
     if slots == 1:
-        if c.split == 1:
-            _publish(state, group, parts)
-        else:
-            _split_partials(state, group, parts)
+        _hand_on(state, group, parts)
         return
     copies = 2 if c.groups else 1
     for i in group:
@@ -58,25 +60,21 @@ def combine_threads(state: RowState, group: list[Instance], parts: dict[int, lis
             _gather_slots(state, i, held, buffers[i.key], slots, dtype)
         else:
             _gather_by_warp(state, i, held, buffers[i.key], slots, dtype)
-    if c.split == 1:
+    _hand_on(state, group, parts)
+
+
+def _packs(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> bool:
+    """Whether the stage's reductions can share their shuffles: one value each, combined alike, over enough lanes to save any."""
+    alike = {(i.node.detail, parts[i.key][0].dtype, len(parts[i.key])) for i in group}
+    return len(group) in (2, 4) and len(alike) == 1 and next(iter(alike))[2] == 1 and min(state.choice.threads, 32) >= 4 * len(group)
+
+
+def _hand_on(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """What follows when the block has its results: values of the row, or partial results for the blocks that share the row."""
+    if state.choice.split == 1:
         _publish(state, group, parts)
     else:
         _split_partials(state, group, parts)
-
-
-def cluster_exchange(state: RowState, dtypes: list[DType], slots: int) -> Barrier:
-    """The barrier of one exchange over the cluster: a signalled one where the values have 4 or 8 bytes."""
-    if any(t.itemsize < 4 for t in dtypes):
-        return Barrier("cluster")
-    w = state.writer
-    w.num_barriers += 1
-    phase = state.parity if state.choice.groups else number(0)
-    return Barrier("cluster", number(w.num_barriers - 1), phase, slots * sum(t.itemsize for t in dtypes))
-
-
-def slot_base(state: RowState, slots: int) -> Affine:
-    """First exchange slot of this row. Turns alternate between two copies: a slow thread may still read those of the last turn."""
-    return state.row_of_block * slots + state.parity * (slots * state.choice.rows)
 
 
 def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[str], slots: int, dtype: DType) -> None:

@@ -1,5 +1,5 @@
-// k_dx_dw: 132 blocks of 512 threads, 163968 bytes of shared memory, for sm_90a
-// nodes: %a, %dx, %dw, %db
+// k_dx_dw: 132 blocks of 512 threads, 164096 bytes of shared memory, for sm_90a
+// nodes: %a, %b, %dx, %dw, %db
 // schedule: reduce [GRID_8,CTA_64]S4 chunks 2 vector 8
 // reads 67108864 bytes, writes 68190208 bytes
 extern "C" __global__ void __launch_bounds__(512, 1)
@@ -14,8 +14,8 @@ k_dx_dw(
   extern __shared__ __align__(128) unsigned char tf_shared[];
   tf_f16* const x_queue = reinterpret_cast<tf_f16*>(tf_shared);
   tf_f16* const g_queue = reinterpret_cast<tf_f16*>(tf_shared + 65536);
-  float* const a_shared = reinterpret_cast<float*>(tf_shared + 131072);
-  float* const carried_rows = reinterpret_cast<float*>(tf_shared + 131200);
+  float* const a_b_shared = reinterpret_cast<float*>(tf_shared + 131072);
+  float* const carried_rows = reinterpret_cast<float*>(tf_shared + 131328);
   __shared__ __align__(8) unsigned long long tf_arrivals[4];
   tf_bulk_init(tf_arrivals, 4);
   const int place = (thread & 63);
@@ -76,46 +76,62 @@ k_dx_dw(
         }
       }
     }
-    // %a (reduce.sum): threads -> warp -> block
+    // %a (reduce.sum), %b (reduce.sum): threads -> warp -> block
     alignas(16) float a[2];
     #pragma unroll
     for (int v_2 = 0; v_2 < 2; ++v_2) {
       a[v_2] = 0.0f;
     }
+    alignas(16) float b[2];
+    #pragma unroll
+    for (int v_3 = 0; v_3 < 2; ++v_3) {
+      b[v_3] = 0.0f;
+    }
     #pragma unroll
     for (int chunk_1 = 0; chunk_1 < 2; ++chunk_1) {
       const int vector = 64 * chunk_1 + place;
       #pragma unroll
-      for (int v_3 = 0; v_3 < 8; ++v_3) {
-        float a_x = (tf_float(x_v[8 * chunk_1 + v_3]) * tf_float(g_v[8 * chunk_1 + v_3]));
-        a[(v_3 & 1)] = (a[(v_3 & 1)] + a_x);
+      for (int v_4 = 0; v_4 < 8; ++v_4) {
+        float a_x = (tf_float(x_v[8 * chunk_1 + v_4]) * tf_float(g_v[8 * chunk_1 + v_4]));
+        a[(v_4 & 1)] = (a[(v_4 & 1)] + a_x);
+        float b_x = tf_float(g_v[8 * chunk_1 + v_4]);
+        b[(v_4 & 1)] = (b[(v_4 & 1)] + b_x);
       }
     }
     a[0] = (a[0] + a[1]);
-    float a_other;
-    a_other = tf_shuffle_xor<0xffffffffu>(a[0], 16, 32);
-    a[0] = (a[0] + a_other);
-    float a_other_1;
-    a_other_1 = tf_shuffle_xor<0xffffffffu>(a[0], 8, 32);
-    a[0] = (a[0] + a_other_1);
-    float a_other_2;
-    a_other_2 = tf_shuffle_xor<0xffffffffu>(a[0], 4, 32);
-    a[0] = (a[0] + a_other_2);
-    float a_other_3;
-    a_other_3 = tf_shuffle_xor<0xffffffffu>(a[0], 2, 32);
-    a[0] = (a[0] + a_other_3);
-    float a_other_4;
-    a_other_4 = tf_shuffle_xor<0xffffffffu>(a[0], 1, 32);
-    a[0] = (a[0] + a_other_4);
-    const int warp_1 = (place >> 5);
+    b[0] = (b[0] + b[1]);
     const int lane_of_warp = (place & 31);
-    if (lane_of_warp < 1) {
-      a_shared[16 * parity + 2 * row_of_block + warp_1] = a[0];
+    const int upper = (lane_of_warp >> 4);
+    float a_kept = (upper < 1 ? a[0] : b[0]);
+    float a_given = (upper < 1 ? b[0] : a[0]);
+    float a_kept_other;
+    a_kept_other = tf_shuffle_xor<0xffffffffu>(a_given, 16, 32);
+    a_kept = (a_kept + a_kept_other);
+    float a_kept_other_1;
+    a_kept_other_1 = tf_shuffle_xor<0xffffffffu>(a_kept, 8, 32);
+    a_kept = (a_kept + a_kept_other_1);
+    float a_kept_other_2;
+    a_kept_other_2 = tf_shuffle_xor<0xffffffffu>(a_kept, 4, 32);
+    a_kept = (a_kept + a_kept_other_2);
+    float a_kept_other_3;
+    a_kept_other_3 = tf_shuffle_xor<0xffffffffu>(a_kept, 2, 32);
+    a_kept = (a_kept + a_kept_other_3);
+    float a_kept_other_4;
+    a_kept_other_4 = tf_shuffle_xor<0xffffffffu>(a_kept, 1, 32);
+    a_kept = (a_kept + a_kept_other_4);
+    const int which = (lane_of_warp >> 4);
+    const int peer = (lane_of_warp & 15);
+    const int warp_1 = (place >> 5);
+    if (peer < 1) {
+      a_b_shared[32 * parity + 4 * row_of_block + warp_1 + 2 * which] = a_kept;
     }
     __syncthreads();
-    a[0] = a_shared[16 * parity + 2 * row_of_block];
-    float a_other_5 = a_shared[16 * parity + 2 * row_of_block + 1];
-    a[0] = (a[0] + a_other_5);
+    a[0] = a_b_shared[32 * parity + 4 * row_of_block];
+    float a_other = a_b_shared[32 * parity + 4 * row_of_block + 1];
+    a[0] = (a[0] + a_other);
+    b[0] = a_b_shared[32 * parity + 4 * row_of_block + 2];
+    float b_other = a_b_shared[32 * parity + 4 * row_of_block + 3];
+    b[0] = (b[0] + b_other);
     // %dx: registers -> global memory; %dw: carried down the columns; %db: carried down the columns
     #pragma unroll
     for (int chunk_2 = 0; chunk_2 < 2; ++chunk_2) {
@@ -123,13 +139,13 @@ k_dx_dw(
       if (step_of_group < 125 && row < 16384) {
         alignas(16) float dx_out[8];
         #pragma unroll
-        for (int v_4 = 0; v_4 < 8; ++v_4) {
-          float dw_x = (tf_float(x_v[8 * chunk_2 + v_4]) * tf_float(g_v[8 * chunk_2 + v_4]));
-          dw_carried[8 * chunk_2 + v_4] = (dw_carried[8 * chunk_2 + v_4] + dw_x);
-          float db_x = tf_float(g_v[8 * chunk_2 + v_4]);
-          db_carried[8 * chunk_2 + v_4] = (db_carried[8 * chunk_2 + v_4] + db_x);
-          float dx_1 = (tf_float(g_v[8 * chunk_2 + v_4]) + (tf_float(x_v[8 * chunk_2 + v_4]) * a[0]));
-          dx_out[v_4] = dx_1;
+        for (int v_5 = 0; v_5 < 8; ++v_5) {
+          float dw_x = (tf_float(x_v[8 * chunk_2 + v_5]) * tf_float(g_v[8 * chunk_2 + v_5]));
+          dw_carried[8 * chunk_2 + v_5] = (dw_carried[8 * chunk_2 + v_5] + dw_x);
+          float db_x = tf_float(g_v[8 * chunk_2 + v_5]);
+          db_carried[8 * chunk_2 + v_5] = (db_carried[8 * chunk_2 + v_5] + db_x);
+          float dx_1 = ((tf_float(g_v[8 * chunk_2 + v_5]) + (tf_float(x_v[8 * chunk_2 + v_5]) * a[0])) - b[0]);
+          dx_out[v_5] = dx_1;
         }
         tf_vector_store_stream<8>(dx + 1024 * row_wrapped + 8 * vector_1, dx_out);
       }
@@ -139,10 +155,7 @@ k_dx_dw(
   #pragma unroll
   for (int chunk_3 = 0; chunk_3 < 2; ++chunk_3) {
     const int vector_2 = 64 * chunk_3 + place;
-    #pragma unroll
-    for (int v_5 = 0; v_5 < 8; ++v_5) {
-      carried_rows[1024 * row_of_block + v_5 + 8 * vector_2] = dw_carried[8 * chunk_3 + v_5];
-    }
+    tf_vector_store<8>(carried_rows + 1024 * row_of_block + 8 * vector_2, dw_carried + 8 * chunk_3);
   }
   __syncthreads();
   for (int round_ = 0; round_ < 2; ++round_) {
@@ -158,10 +171,7 @@ k_dx_dw(
   #pragma unroll
   for (int chunk_4 = 0; chunk_4 < 2; ++chunk_4) {
     const int vector_3 = 64 * chunk_4 + place;
-    #pragma unroll
-    for (int v_6 = 0; v_6 < 8; ++v_6) {
-      carried_rows[1024 * row_of_block + v_6 + 8 * vector_3] = db_carried[8 * chunk_4 + v_6];
-    }
+    tf_vector_store<8>(carried_rows + 1024 * row_of_block + 8 * vector_3, db_carried + 8 * chunk_4);
   }
   __syncthreads();
   for (int round_1 = 0; round_1 < 2; ++round_1) {

@@ -200,7 +200,7 @@ def cross_entropy(rows: int, length: int, dtype: str = "f32") -> Pattern:
 
 
 def norm_backward(rows: int, length: int, groups: int, dtype: str = "f32") -> Pattern:
-    """A row reduction, elements that depend on it, and two sums down groups of consecutive rows, in one read. Exact: integers."""
+    """Two row sums, elements that depend on them, and two sums down groups of consecutive rows, in one read. Exact: integers."""
     acc, span = computed(dtype), -(-rows // groups)
     x, g = (wide(f"%{v}[i, j]", dtype) for v in "xg")
 
@@ -211,7 +211,8 @@ def norm_backward(rows: int, length: int, groups: int, dtype: str = "f32") -> Pa
     return Pattern(parse_graph(f"""graph @norm_backward(%x: {dtype}[{rows}, {length}], %g: {dtype}[{rows}, {length}])
                                    -> ({acc}[{rows}, {length}], {acc}[{groups}, {length}], {acc}[{groups}, {length}]) {{
       %a: {acc}[{rows}] = reduce.sum [i] over [j < {length}] {{ mul({x}, {g}) }}
-      %dx: {acc}[{rows}, {length}] = map [i, j] {{ add({g}, mul({x}, %a[i])) }}
+      %b: {acc}[{rows}] = reduce.sum [i] over [j < {length}] {{ {g} }}
+      %dx: {acc}[{rows}, {length}] = map [i, j] {{ sub(add({g}, mul({x}, %a[i])), %b[i]) }}
       %dw: {acc}[{groups}, {length}] = {down(f"mul({wide(f'%x[{here}]', dtype)}, {wide(f'%g[{here}]', dtype)})")}
       %db: {acc}[{groups}, {length}] = {down(wide(f"%g[{here}]", dtype))}
       return %dx, %dw, %db
@@ -223,6 +224,18 @@ def row_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
     return Pattern(parse_graph(f"""graph @row_sum(%x: {dtype}[{rows}, {length}]) -> ({computed(dtype)}[{rows}]) {{
       %s: {computed(dtype)}[{rows}] = reduce.sum [i] over [k < {length}] {{ {wide("%x[i, k]", dtype)} }}
       return %s
+    }}"""), integers)
+
+
+def row_sums(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Four sums of each row in one read. Exact: integers."""
+    acc, x = computed(dtype), wide("%x[i, k]", dtype)
+    bodies = {"s": x, "q": f"mul({x}, {x})", "a": f"abs({x})", "n": f"neg({x})"}
+    reductions = "\n".join(f"%{name}: {acc}[{rows}] = reduce.sum [i] over [k < {length}] {{ {body} }}" for name, body in bodies.items())
+    return Pattern(parse_graph(f"""graph @row_sums(%x: {dtype}[{rows}, {length}])
+                                   -> ({acc}[{rows}], {acc}[{rows}], {acc}[{rows}], {acc}[{rows}]) {{
+      {reductions}
+      return %s, %q, %a, %n
     }}"""), integers)
 
 
