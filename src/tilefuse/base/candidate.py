@@ -20,8 +20,16 @@ class Reason(enum.Enum):
     UNSUPPORTED_OP = "unsupported-op"
     LIBRARY_CALL = "library-call"
     TOO_MANY_OPERANDS = "too-many-operands"
+    TOO_MANY_NODES = "too-many-nodes"
+    NOT_TRIED = "not-tried"
     WORSE_THAN_INCUMBENT = "worse-than-incumbent"
     LAYOUT = "layout"
+    DOES_NOT_COMPILE = "does-not-compile"
+    DOES_NOT_RUN = "does-not-run"
+    WRONG_RESULT = "wrong-result"
+    SLOWER_THAN_PARTS = "slower-than-parts"
+    ILLEGAL_TEMPLATE = "illegal-template"
+    TIME_BUDGET = "time-budget"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,32 +33,55 @@ class Pricer:
     """Schedules and prices patterns of one graph for one device; patterns equal up to names get the same object."""
 
     def __init__(self, graph: Graph, layouts: Layouts, device: DeviceSpec, options: Options, scheduler: Scheduler,
-                 model: CostModel) -> None:
+                 model: CostModel, packer: Scheduler | None = None) -> None:
+        """packer: schedules patterns of independent parts as packed kernels; None: there are none."""
         self._graph = graph
         self._layouts = layouts
         self._device = device
         self._options = options
         self._scheduler = scheduler
+        self._packer = packer
         self._model = model
         self._structures = Structures(graph, layouts)
         self._known: dict[tuple[int, ...], Priced | Rejected] = {}
+        self._packed: dict[tuple[int, ...], Priced | Rejected] = {}
         self.num_scheduled = 0
 
-    def price(self, pattern: Pattern) -> Priced | Rejected:
-        """The pattern's kernel and what it costs, or why there is none."""
+    def form(self, pattern: Pattern) -> tuple[int, ...]:
+        """Equal for patterns that are equal up to names."""
+        return self._structures.key(pattern)
+
+    def knows(self, pattern: Pattern, limited: bool = True) -> bool:
+        """Whether a pattern of this structure was priced already."""
+        return self._structures.key(pattern) in (self._known if limited else self._packed)
+
+    def price(self, pattern: Pattern, limited: bool = True) -> Priced | Rejected:
+        """The pattern's kernel and what it costs, or why there is none.
+
+        limited: the nodes make one walk, within the limit on operands; else independent parts become one packed kernel.
+        """
+        store = self._known if limited else self._packed
         key = self._structures.key(pattern)
-        found = self._known.get(key)
+        found = store.get(key)
         if found is None:
-            found = self._known[key] = self._schedule(pattern)
+            found = store[key] = self._schedule(pattern) if limited else self._pack(pattern)
         return found
 
     def _schedule(self, pattern: Pattern) -> Priced | Rejected:
         values = boundary(self._graph, pattern)
         if len(pattern.nodes) > 1 and len(values) > self._options.max_kernel_operands:
             return Rejected(Reason.TOO_MANY_OPERANDS, f"{len(values)} tensors, at most {self._options.max_kernel_operands}")
+        return self._made(pattern, values, self._scheduler)
+
+    def _pack(self, pattern: Pattern) -> Priced | Rejected:
+        if self._packer is None:
+            return Rejected(Reason.UNSUPPORTED_OP, "this scheduler packs no kernels")
+        return self._made(pattern, boundary(self._graph, pattern), self._packer)
+
+    def _made(self, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler) -> Priced | Rejected:
         self.num_scheduled += 1
         layouts = {v: self._layouts[v] for v in values if v in self._layouts}
-        program = self._scheduler(pattern.graph(self._graph), pattern.nodes, layouts, self._device)
+        program = scheduler(pattern.graph(self._graph), pattern.nodes, layouts, self._device)
         if isinstance(program, Rejected):
             return program
         return Priced(program, self._model.cost(program), self._model.limit_us(program), values)

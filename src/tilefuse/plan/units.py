@@ -4,7 +4,8 @@
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.ir.graph import Graph, library_call_key
@@ -84,6 +85,45 @@ class Units:
         core = tuple(self._sorted((*first.core, *second.core)))
         inside = set(core)
         return Unit(core, tuple(self._sorted({n for n in (*first.extra, *second.extra) if n not in inside})))
+
+    def union(self, units: Sequence[Unit]) -> Unit:
+        """Any number of units as one, as `joined` does it with two."""
+        core = tuple(self._sorted(n for u in units for n in u.core))
+        inside = set(core)
+        return Unit(core, tuple(self._sorted({n for u in units for n in u.extra if n not in inside})),
+                    len(units) == 1 and units[0].is_library)
+
+    def regroup(self, groups: Iterable[Sequence[int]]) -> None:
+        """Merges each group of units at once; groups are numbered anew, in an order in which they can run.
+
+        Requires: groups are disjoint and together free of cycles; units that are in none stay as they are.
+        """
+        group_of: dict[int, tuple[int, ...]] = {unit: (unit,) for unit in self.units}
+        for group in groups:
+            group_of.update(dict.fromkeys(group, tuple(group)))
+        successors: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {g: {} for g in group_of.values()}
+        waiting = dict.fromkeys(successors, 0)
+        for unit, followers in self.contracted.successors.items():
+            for following in followers:
+                before, after = group_of[unit], group_of[following]
+                if before != after and after not in successors[before]:
+                    successors[before][after] = None
+                    waiting[after] += 1
+        ready = [(min(g), g) for g, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        ordered: list[tuple[int, ...]] = []
+        while ready:
+            _, group = heapq.heappop(ready)
+            ordered.append(group)
+            for after in successors[group]:
+                waiting[after] -= 1
+                if not waiting[after]:
+                    heapq.heappush(ready, (min(after), after))
+        assert len(ordered) == len(successors), "the groups wait for each other"
+        number_of = {g: n for n, g in enumerate(ordered)}
+        self.units = {n: self.union([self.units[u] for u in g]) for g, n in number_of.items()}
+        self.unit_of = {name: n for n, unit in self.units.items() for name in unit.core}
+        self.contracted = ContractedGraph(len(ordered), sorted((number_of[a], number_of[b]) for a in successors for b in successors[a]))
 
     def merge(self, first: int, second: int, unit: Unit, found: tuple[list[int], list[int]]) -> int:
         """Replaces two units by their union; returns its number."""

@@ -1,0 +1,163 @@
+"""Candidates: sets of units that may become one kernel, each with its schedule, its price and the time that it saves.
+
+Generators offer sets; here a set is tried once, whoever offers it, and a pattern's schedule and price are found once for all sets that are
+equal up to names. What cannot be a kernel is kept as a reason. Which candidates are taken is decided elsewhere.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Node
+from tilefuse.plan.order import MAX_VISITED
+from tilefuse.plan.pattern import Pattern
+from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.units import Unit, Units
+
+# Which library operators (products) a kernel may hold instead of a call; none until a product can be composed on chip.
+FusibleLibrary = Callable[[Node], bool]
+
+
+def never(_node: Node) -> bool:
+    """No library operator: every one is a call."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Units for one kernel. `score_us`: f(P) of FusionStitching 4.3, the time of the units alone minus that of the kernel."""
+
+    members: tuple[int, ...]
+    generator: str
+    priced: Priced
+    score_us: float
+
+
+class Candidates:
+    """All candidates of one graph. `units` are its units before anything is merged, and stay so.
+
+    max_new: structures that may be scheduled on behalf of candidates; beyond, only sets like known ones are taken. A number and not
+    a time, so that plans do not depend on the machine's speed; `until` (of time.perf_counter, seconds) is the emergency brake.
+    """
+
+    def __init__(self, units: Units, pricer: Pricer, options: Options, max_new: int, until: float,
+                 fusible_library: FusibleLibrary = never) -> None:
+        self.units = units
+        self.found: dict[tuple[int, ...], Candidate] = {}
+        self.rejected: dict[tuple[int, ...], tuple[str, Rejected]] = {}
+        self.refused: list[tuple[tuple[int, ...], str, Rejected]] = []
+        self.alone: dict[int, Priced] = {}
+        self.without_schedule: list[int] = []
+        self._pricer = pricer
+        self._options = options
+        self._until = until
+        self._fusible = {n: not u.is_library or all(fusible_library(units.graph.node_by_name[v]) for v in u.core)
+                         for n, u in units.units.items()}
+        for number, unit in units.units.items():
+            if not unit.is_library:
+                priced = pricer.price(units.pattern(unit))
+                if isinstance(priced, Rejected):
+                    self.without_schedule.append(number)
+                else:
+                    self.alone[number] = priced
+        self._most_scheduled = pricer.num_scheduled + max_new
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time for generating candidates is over."""
+        return time.perf_counter() > self._until
+
+    def fusible(self, unit: int) -> bool:
+        """Whether a kernel may hold the unit."""
+        return self._fusible[unit]
+
+    def alone_us(self, members: Iterable[int]) -> float:
+        """Time of the units as one kernel each; library calls count nothing. Units: microseconds."""
+        return sum(self.alone[m].cost.us for m in members if m in self.alone)
+
+    def offer(self, members: Iterable[int], generator: str, packed: bool = False) -> Candidate | Rejected:
+        """The candidate of these units, or why there is none; a set that was offered before keeps its first answer.
+
+        packed: as independent parts in one launch. Such a set is known to be convex, and limits on one walk do not hold for it.
+        """
+        key = tuple(sorted(set(members)))
+        if key in self.found:
+            return self.found[key]
+        if key in self.rejected:
+            return self.rejected[key][1]
+        tried = self._tried(key, packed)
+        if isinstance(tried, Rejected):
+            self.rejected[key] = (generator, tried)
+            return tried
+        score_us = self.alone_us(key) - tried.cost.us
+        candidate = self.found[key] = Candidate(key, generator, tried, score_us)
+        return candidate
+
+    def unit_of(self, members: Sequence[int]) -> Unit:
+        """The units as one. A node that one recomputes and another is responsible for is computed once."""
+        return self.units.union([self.units.units[m] for m in members])
+
+    def refuse(self, members: Sequence[int], generator: str, why: Rejected) -> None:
+        """Keeps why a generator did not offer what it might have."""
+        self.refused.append((tuple(members), generator, why))
+
+    def _tried(self, key: tuple[int, ...], packed: bool) -> Priced | Rejected:
+        call = next((m for m in key if not self._fusible[m]), None)
+        if call is not None:
+            return Rejected(Reason.LIBRARY_CALL, f"%{self.units.units[call].core[0]} is a call of the library")
+        unit = self.unit_of(key)
+        num_nodes = len(unit.core)
+        if not packed and num_nodes > self._options.max_kernel_nodes:
+            return Rejected(Reason.TOO_MANY_NODES, f"{num_nodes} nodes, at most {self._options.max_kernel_nodes}")
+        if not packed and not is_convex(self.units, key):
+            return Rejected(Reason.NOT_CONVEX, "a path leaves the pattern and comes back")
+        pattern = self.units.pattern(unit)
+        tried = self._priced(pattern, packed)
+        if not packed or num_nodes > self._options.max_kernel_nodes:
+            return tried
+        # What is independent may still share one walk, which reads a common operand once.
+        together = self._priced(pattern, False)
+        if isinstance(tried, Rejected) or isinstance(together, Rejected):
+            return together if isinstance(tried, Rejected) and not isinstance(together, Rejected) else tried
+        return together if together.cost.us < tried.cost.us else tried
+
+    def _priced(self, pattern: Pattern, packed: bool) -> Priced | Rejected:
+        if self._pricer.num_scheduled >= self._most_scheduled and not self._pricer.knows(pattern, limited=not packed):
+            return Rejected(Reason.NOT_TRIED, "the limit on new structures was reached")
+        return self._pricer.price(pattern, limited=not packed)
+
+    def form(self, unit: int) -> tuple[int, ...]:
+        """Equal for units that are equal up to names."""
+        return self._pricer.form(self.units.pattern(self.units.units[unit]))
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """Candidates of each generator, by name."""
+        names = [c.generator for c in self.found.values()]
+        return tuple((name, names.count(name)) for name in sorted(set(names)))
+
+
+def is_convex(units: Units, members: Sequence[int]) -> bool:
+    """Whether no path leaves the set and comes back; False as well where the search is longer than `MAX_VISITED`.
+
+    Cost: what lies between the first and the last member.
+    """
+    inside, last = set(members), max(members)
+    successors = units.contracted.successors
+    stack = [s for m in members for s in successors[m] if s not in inside and s < last]
+    seen: set[int] = set()
+    while stack:
+        unit = stack.pop()
+        if unit in seen:
+            continue
+        seen.add(unit)
+        if len(seen) > MAX_VISITED:
+            return False
+        for following in successors[unit]:
+            if following in inside:
+                return False
+            if following < last:
+                stack.append(following)
+    return True

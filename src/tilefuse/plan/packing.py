@@ -1,0 +1,110 @@
+"""Kernel packing: kernels that do not depend on each other, in one launch.
+
+    adam(w0)  adam(w1)  ...  adam(w95)  ->  one kernel with 96 parts           the steps of an optimiser
+    f(x)  g(x)                          ->  one kernel that reads x            siblings
+    f(x)  f(y)                          ->  one kernel over one space          like iteration spaces
+
+Kernels of a plan at equal depth (counted from the inputs) or equal height (counted from the results) never depend on each other, and
+merging kernels of equal depth only never closes a cycle. There is no limit on how many are packed: the scheduler says what one launch
+holds, and what it refuses is halved. Source: FusionStitching 4.2 and 5.1, "kernel packing", figure 5 (a).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.plan.candidates import Candidates
+from tilefuse.plan.price import Priced
+from tilefuse.schedule.tile import TileProgram
+
+# Why a kernel cannot be one of several in a launch; None where it can.
+CanPack = Callable[[TileProgram], Rejected | None]
+
+# Smaller parts of a refused set that are tried. A set of 1000 in which one kernel is the culprit takes about twenty.
+MAX_HALVES = 64
+
+
+def anything(_program: TileProgram) -> Rejected | None:
+    """No kernel is refused before the scheduler sees it."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Units that are one kernel of a plan; `priced` is None for a library call."""
+
+    members: tuple[int, ...]
+    priced: Priced | None
+
+
+def packing(candidates: Candidates, plan: Sequence[Group], can_pack: CanPack = anything) -> None:
+    """Offers unions of the plan's kernels. Requires: `plan` covers all units, in an order of execution."""
+    free: dict[int, Priced] = {}
+    for number, group in enumerate(plan):
+        if group.priced is None:
+            continue
+        why = can_pack(group.priced.program)
+        if why is None:
+            free[number] = group.priced
+        else:
+            candidates.refuse(group.members, "packing", why)
+    depth, height = depths(candidates, plan)
+    for levels in (height, depth):
+        alike: dict[int, list[int]] = {}
+        for number in free:
+            alike.setdefault(levels[number], []).append(number)
+        for level in sorted(alike):
+            for kernels in unions(candidates, plan, alike[level], free):
+                _offer(candidates, plan, kernels)
+                if candidates.is_over:
+                    return
+
+
+def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], list[int]]:
+    """For every kernel of the plan how many stand before it on the longest way from an input, and after it to a result."""
+    group_of = {unit: number for number, group in enumerate(plan) for unit in group.members}
+    before: list[set[int]] = [set() for _ in plan]
+    after: list[set[int]] = [set() for _ in plan]
+    for unit, followers in candidates.units.contracted.successors.items():
+        for following in followers:
+            a, b = group_of[unit], group_of[following]
+            if a != b:
+                before[b].add(a)
+                after[a].add(b)
+    depth, height = [0] * len(plan), [0] * len(plan)
+    for number in range(len(plan)):
+        depth[number] = max((depth[p] + 1 for p in before[number]), default=0)
+    for number in reversed(range(len(plan))):
+        height[number] = max((height[s] + 1 for s in after[number]), default=0)
+    return depth, height
+
+
+def unions(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int], priced: dict[int, Priced]) -> Iterator[tuple[int, ...]]:
+    """Sets of at least two of these kernels: all; all whose time is mostly launch; the equal, those of like space, readers of a value."""
+    sets: dict[tuple[int, ...], None] = {tuple(kernels): None}
+    sets[tuple(n for n in kernels if priced[n].cost.source == "launch")] = None
+    classes: dict[Hashable, list[int]] = {}
+    for number in kernels:
+        program = priced[number].program
+        classes.setdefault(("equal", id(priced[number])), []).append(number)
+        classes.setdefault(("space", program.template, program.launch.num_blocks), []).append(number)
+        classes.setdefault(("template", program.template), []).append(number)
+        for value in candidates.units.sources(candidates.unit_of(plan[number].members)):
+            classes.setdefault(("reads", value), []).append(number)
+    sets.update(dict.fromkeys(map(tuple, classes.values())))
+    for found in sets:
+        if len(found) > 1:
+            yield found
+
+
+def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ...]) -> None:
+    """Offers the union; where it is refused, its halves, and so on."""
+    queue = [kernels]
+    for tried, some in enumerate(queue):
+        if tried >= MAX_HALVES or candidates.is_over:
+            return
+        found = candidates.offer([u for n in some for u in plan[n].members], "packing", packed=True)
+        if isinstance(found, Rejected) and len(some) > 2:
+            middle = len(some) // 2
+            queue += [half for half in (some[:middle], some[middle:]) if len(half) > 1]

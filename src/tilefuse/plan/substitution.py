@@ -1,0 +1,96 @@
+"""Substitution fusion: everything between two partition operators is one pattern.
+
+    product  a b c  product  d e  product         step 1: {a, b, c}  {d, e}
+    product  a r c  product  d e  product         step 3, r a column reduction: {a} {c} {d, e}
+
+Partition operators are those that share a kernel with nothing. Their list grows step by step, from what never fuses to what fuses less
+well than elementwise operators and row reductions; every step gives patterns, and the integer program picks among all of them.
+Source: FusionStitching (arXiv:1911.11576), 4.2.1 and algorithm 1.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.ir.graph import Node
+from tilefuse.plan.candidates import Candidates
+from tilefuse.schedule.coordinates import over_is_contiguous
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One extension of the partition operators."""
+
+    name: str
+    partitions: Callable[[Node], bool]
+
+
+# In the order in which they join the partition operators. Library operators that no kernel may hold are partition operators from the
+# start (large products, convolutions). Running sums and scattered writes stand at the end: fused, they restrict everything around them.
+STEPS = (
+    Step("library", lambda n: False),
+    Step("products", lambda n: n.category == "library"),
+    Step("column-reductions", lambda n: n.category == "reduce" and n.type.num_elements > 1 and not over_is_contiguous(n)),
+    Step("scalar-reductions", lambda n: n.category == "reduce" and n.type.num_elements == 1 and prod(e for _, e in n.over) > 1),
+    Step("scans-and-scatters", lambda n: n.category in ("scan", "scatter")),
+    Step("row-reductions", lambda n: n.category == "reduce"),
+)
+
+
+def substitution(candidates: Candidates) -> None:
+    """Offers the patterns of all steps: each whole segment, and each connected part of it where it is not connected."""
+    kinds: set[str] = set()
+    for step in STEPS:
+        parting = _partitions(candidates, kinds | {step.name})
+        kinds.add(step.name)
+        for segment in segments(candidates, parting):
+            if len(segment) > 1:
+                candidates.offer(segment, "substitution")
+            for part in connected(candidates, segment):
+                if 1 < len(part) < len(segment):
+                    candidates.offer(part, "substitution")
+        if candidates.is_over:
+            return
+
+
+def _partitions(candidates: Candidates, kinds: set[str]) -> set[int]:
+    """Units that are partition operators when the named steps have joined."""
+    tests = [s.partitions for s in STEPS if s.name in kinds]
+    node_by_name = candidates.units.graph.node_by_name
+    return {number for number, unit in candidates.units.units.items()
+            if not candidates.fusible(number) or any(test(node_by_name[v]) for v in unit.core for test in tests)}
+
+
+def segments(candidates: Candidates, parting: set[int]) -> Iterator[tuple[int, ...]]:
+    """Units between partition operators, in a topological order that lists by how many partition operators come before a unit.
+
+    All units with equally many before them are neighbours in that order, on whatever branch they lie: fewest segments. None of them
+    depends on another through a partition operator, so each segment is convex and all together are free of cycles.
+    """
+    before: dict[int, int] = {}
+    found: dict[int, list[int]] = {}
+    for number in candidates.units.units:
+        before[number] = max((before[p] + (p in parting) for p in candidates.units.contracted.predecessors[number]), default=0)
+        if number not in parting:
+            found.setdefault(before[number], []).append(number)
+    for place in sorted(found):
+        yield tuple(found[place])
+
+
+def connected(candidates: Candidates, segment: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The parts of a segment that depend on each other, by first unit."""
+    inside = set(segment)
+    contracted = candidates.units.contracted
+    seen: set[int] = set()
+    for start in segment:
+        if start in seen:
+            continue
+        part, stack = {start}, [start]
+        while stack:
+            unit = stack.pop()
+            near = [n for n in (*contracted.predecessors[unit], *contracted.successors[unit]) if n in inside and n not in part]
+            part.update(near)
+            stack.extend(near)
+        seen |= part
+        yield tuple(sorted(part))
