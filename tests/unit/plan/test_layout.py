@@ -98,16 +98,16 @@ def argument_weights(extent: int) -> Graph:
     }}""")
 
 
-def test_an_argument_weight_is_packed_where_the_convolution_pays_for_it() -> None:
+def test_an_argument_weight_is_packed_for_tensor_cores() -> None:
     graph = with_packed_weights(argument_weights(56), {}, H200, Options())
     assert graph.node_by_name["a"].operands == ("x", "w_packed") and graph.node_by_name["b"].operands == ("a", "v")
     assert set(plan_layouts(graph, {}, {}, H200, Options())) == {"w_packed", "a", "v", "b"}
-    small = argument_weights(4)
-    assert with_packed_weights(small, {}, H200, Options()) is small
+    small = with_packed_weights(argument_weights(4), {}, H200, Options())
+    assert small.node_by_name["a"].operands == ("x", "w_packed"), "a small row-major call would pack the weight itself"
     assert with_packed_weights(argument_weights(56), {}, host_device(), Options()) == argument_weights(56)
 
 
 def test_the_plan_packs_with_a_kernel_and_not_with_a_view() -> None:
     graph = with_packed_weights(argument_weights(56), {}, H200, Options())
     plan = plan_graph(graph, {}, H200, Options(), layouts=plan_layouts(graph, {}, {}, H200, Options()))
-    assert plan.views == () and ("w_packed",) in [k.pattern.written for k in plan.kernels]
+    assert plan.views == () and any("w_packed" in k.pattern.written for k in plan.kernels)
