@@ -13,12 +13,14 @@ from tilefuse.codegen.fission import HostPrinter
 from tilefuse.codegen.kernel import (
     Assign,
     Atomic,
+    Buffer,
     BulkCopy,
     BulkWait,
     ClusterLoad,
     ClusterStore,
     Comment,
     Declare,
+    Group,
     IfValue,
     Kernel,
     KExpr,
@@ -31,6 +33,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.codegen.operand_table import member_tables
 from tilefuse.codegen.walk import statements
 from tilefuse.codegen.writer import Writer, identifier
 from tilefuse.ir.affine import Affine
@@ -70,10 +73,20 @@ class CheckedPrinter(HostPrinter):
         out.line(f"tf_checker check({_quoted(self.kernel.name)}, {self.kernel.name}_sites, report, report_size, {self.threads}, "
                  f"{self.cluster}, {max(launch.num_blocks, 1)});")
         for n, b in enumerate(self.kernel.parameters):
-            writes = "true" if b.name in self.written else "false"
-            initial = "true" if b.role in ("in", "inout", "counter") else "false"
             out.line(f"tf_global<{C_TYPES[b.dtype.name]}> {identifier(b.name)}(check, {_quoted(b.name)}, arguments[{n}], {b.num_elements}, "
-                     f"{writes}, {initial});")
+                     f"{'true' if b.name in self.written else 'false'}, {_has_contents(b)});")
+        for number, group in enumerate(self.kernel.groups):
+            member_tables(group, number, f"static const {self.scope.index_type}", out)
+            for n, slot in enumerate(group.slots):
+                of_members = ", ".join(f"&{identifier(m.arguments[n])}" for m in group.members)
+                out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>* const {identifier(slot.name)}_of[] = {{{of_members}}};")
+
+    def operands(self, group: Group, first: int) -> None:
+        """The shadowed buffers of the current member."""
+        place = "tf_member" if len(group.members) > 1 else "0"
+        for slot in group.slots:
+            name = identifier(slot.name)
+            self.out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>& {name} = *{name}_of[{place}];")
 
     def epilogue(self) -> None:
         """Outputs must be whole; the number of findings is the result."""
@@ -84,24 +97,24 @@ class CheckedPrinter(HostPrinter):
                 self.out.line(f"tf_counters_at_zero(check, {identifier(b.name)});")
         self.out.line("return check.result();")
 
-    def blocks(self) -> None:
+    def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:
         """Blocks one after the other."""
-        groups = self.kernel.launch.num_blocks // self.cluster
-        body = self._captured()
+        lines = self._captured(body)
         shared_bytes = self.kernel.launch.shared_bytes
-        self.out.line(f"const tf_scratch scratch({self.scratch_bytes or 128});")
-        with self.out.block("tf_shared_memory homes[] =", ";"):
-            for rank in range(self.cluster):
-                place = f"scratch.memory + {rank * shared_bytes}, {shared_bytes}"
-                self.out.line(f"{{check, {place}, {self.granule}, {self.kernel.num_barriers}}},")
-        self._block_loop(groups, body)
+        with self.out.block(""):
+            self.out.line(f"const tf_scratch scratch({self.scratch_bytes or 128});")
+            with self.out.block("tf_shared_memory homes[] =", ";"):
+                for rank in range(self.cluster):
+                    place = f"scratch.memory + {rank * shared_bytes}, {shared_bytes}"
+                    self.out.line(f"{{check, {place}, {self.granule}, {self.kernel.num_barriers}}},")
+            self._block_loop(count, lines, body, group)
 
     def begin_group(self) -> None:
         """A new cluster: nothing of its shared memory is written."""
         self.out.line("for (tf_shared_memory& home : homes) home.begin();")
         self.out.line("check.begin_cluster();")
         if self.cluster == 1:
-            self.out.line("check.block = block;")
+            self.out.line(f"check.block = {'launched' if self.kernel.groups else 'block'};")
 
     def end_group(self) -> None:
         """The end of a cluster."""
@@ -283,6 +296,11 @@ class CheckedPrinter(HostPrinter):
         arrive = "true" if s.arrive else "false"
         return (f"tf_bulk_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
                 f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {self.site});")
+
+
+def _has_contents(b: Buffer) -> str:
+    """Whether something is in a parameter before the launch, as C++ text."""
+    return "true" if b.role in ("in", "inout", "counter") else "false"
 
 
 def _quoted(text: str) -> str:

@@ -30,6 +30,7 @@ from tilefuse.ir.dtype import I32, DType
 from tilefuse.ir.ops import NARROW_CUDA
 from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes, is_vector
+from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
 from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import TileProgram
@@ -45,11 +46,20 @@ def compose(program: TileProgram, device: DeviceSpec) -> Kernel:
 
     Requires: `program` was made for a device of the same kind. Raises: InternalError when a template meets what it cannot hold.
     """
+    from tilefuse.codegen.compose_packed import compose_packed
+
+    if isinstance(program.choice, Packed):
+        return compose_packed(program, program.choice, device)
+    return compose_alone(program, device)
+
+
+def compose_alone(program: TileProgram, device: DeviceSpec, taken: Iterable[str] = ()) -> Kernel:
+    """The kernel IR of a program of one walk. `taken`: names that its buffers must not have. Raises: as `compose`."""
     from tilefuse.codegen.compose_columns import compose_columns
     from tilefuse.codegen.compose_rows import compose_rows
     from tilefuse.codegen.compose_transpose import compose_transpose
 
-    writer = KernelWriter(program, device)
+    writer = KernelWriter(program, device, taken)
     choice = program.choice
     match choice:
         case Pointwise():
@@ -80,12 +90,13 @@ class Held:
 class KernelWriter:
     """The emitter of one kernel with its buffers, and what all templates share."""
 
-    def __init__(self, program: TileProgram, device: DeviceSpec) -> None:
+    def __init__(self, program: TileProgram, device: DeviceSpec, taken: Iterable[str] = ()) -> None:
         self.program = program
         self.device = device
         assert isinstance(program.internal, Domain)
         self.domain: Domain = program.internal
         self.emitter = Emitter(self.domain)
+        self.emitter.names.update(taken)
         self.shared_bytes = 0
         self.num_barriers = 0
         self.scratch: list[Buffer] = []
@@ -138,13 +149,7 @@ class KernelWriter:
 
     def _extent(self, value: str) -> int:
         """Elements from the first to the last of a value in memory. Units: elements."""
-        shape = self.program.graph.type_of(value).shape
-        strides = self.program.layouts.get(value)
-        if prod(shape) == 0:
-            return 0
-        if strides is None:
-            return prod(shape)
-        return 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+        return extent_in_memory(self.program, value)
 
     def _add(self, value: str, dtype: DType, num_elements: int, role: str) -> None:
         name = self.emitter.fresh(value)
@@ -279,6 +284,17 @@ class KernelWriter:
         return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, resident, self.num_barriers, self.narrow)
 
 
+def extent_in_memory(program: TileProgram, value: str) -> int:
+    """Elements from the first to the last of a boundary value in memory. Units: elements."""
+    shape = program.graph.type_of(value).shape
+    strides = program.layouts.get(value)
+    if prod(shape) == 0:
+        return 0
+    if strides is None:
+        return prod(shape)
+    return 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+
+
 def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Instance]:
     """Instances needed for `keys` in evaluation order, not going through those in `stop` (already computed)."""
     seen: set[int] = set()
@@ -350,7 +366,7 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
                     held = [writer.held(t, 1, lane_count, True, step=True) for t in vectorised]
                     for h in held:
                         writer.fill(h, number(0), lane_env, lane)
-                _hoist_without_lane(writer, bodies, lane_env, lane, held)
+                hoist_without_lane(writer, bodies, lane_env, lane, held)
                 more = vector_operands(writer, bodies, lane_env, lane, lane_count)
                 if scatter is not None:
                     _scatter_lanes(writer, lane_count, [*held, *more], s, lane_env, lane)
@@ -370,7 +386,7 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
                     walk(r, tail, 1, 1, False, vectors * width)
 
 
-def _hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:
+def hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:
     """Loads that are the same for all lanes of the vector happen once, before the lane loop."""
     e = writer.emitter
     loaded = {h.touch for h in held}

@@ -19,6 +19,7 @@ from tilefuse.codegen.kernel import (
     Comment,
     Declare,
     For,
+    Group,
     If,
     IfValue,
     Kernel,
@@ -32,6 +33,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.codegen.operand_table import find_member, operand_place, operand_table
 from tilefuse.codegen.walk import index_names, may_alias_itself, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
 from tilefuse.ir.ops import C_TYPES
@@ -66,7 +68,7 @@ class _CudaPrinter:
         self.device = device
         self.out = Writer()
         self.scope = IndexScope(kernel)
-        self.buffers = {b.name: b for b in kernel.buffers}
+        self.buffers = kernel.addressed
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
         self.registers: dict[str, Declare] = {}
@@ -76,21 +78,27 @@ class _CudaPrinter:
         """The whole `__global__` function."""
         launch, out = self.kernel.launch, self.out
         bound = f"{launch.num_threads}, {self.kernel.min_blocks}" if self.kernel.min_blocks else str(launch.num_threads)
-        parameters = ",\n    ".join(self._parameter(b) for b in self.kernel.parameters)
+        if self.kernel.groups:
+            parameters = operand_table(self.kernel, self.scope.index_type, out)
+        else:
+            parameters = ",\n    ".join(self._parameter(b) for b in self.kernel.parameters)
         with out.block(f'extern "C" __global__ void __launch_bounds__({bound})\n{self.kernel.name}(\n    {parameters})'):
             self._prologue()
             self.body(self.kernel.body)
 
     def _parameter(self, b: Buffer) -> str:
+        return f"{''.join(self._pointer(b))} {identifier(b.name)}"
+
+    def _pointer(self, b: Buffer) -> tuple[str, str]:
+        """Type of the pointer to a buffer, and its promise that nothing else leads there."""
         read_only = b.name not in self.written
-        restrict = "" if b.name in self.aliased else " __restrict__"
-        return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*{restrict} {identifier(b.name)}"
+        return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*", "" if b.name in self.aliased else " __restrict__"
 
     def _prologue(self) -> None:
         index = self.scope.index_type
         used = index_names(self.kernel.body)
         for name, text in (("thread", "threadIdx.x"), ("block", "blockIdx.x"), ("rank", "tf_cluster_rank()")):
-            if name in used:
+            if name in used and (name != "block" or not self.kernel.groups):
                 self.out.line(f"const {index} {name} = {text};" if self.kernel.launch.cluster > 1 or name != "rank"
                               else f"const {index} rank = 0;")
         shared = [b for b in self.kernel.buffers if b.space == "shared"]
@@ -145,8 +153,26 @@ class _CudaPrinter:
             case IfValue(condition, inner):
                 with out.block(f"if ({self.expressions.text(condition)})"):
                     self.body(inner)
+            case Group():
+                self._group(s)
             case _:
                 out.line(self._access(s))
+
+    def _group(self, group: Group) -> None:
+        """The blocks of a group: each finds its member, then that member's operands and numbers."""
+        number = self.kernel.groups.index(group)
+        end = group.first_block + group.num_blocks
+        where = f"if (blockIdx.x < {end})" if number == 0 else f"else if (blockIdx.x < {end})"
+        with self.out.block(where if number + 1 < len(self.kernel.groups) else "else" if number else ""), self.scope.nested():
+            self.scope.enter_group(group)
+            find_member(group, number, f"({self.scope.index_type})blockIdx.x", self.scope.index_type, self.out)
+            first = sum(len(g.slots) * len(g.members) for g in self.kernel.groups[:number])
+            for n, slot in enumerate(group.slots):
+                pointer, restrict = self._pointer(slot)
+                source = f"static_cast<{pointer}>(tf_operands.at[{operand_place(group, first, n)}])"
+                self.out.line(f"{pointer}{restrict} const {identifier(slot.name)} = {source};")
+            self.expressions.narrow = group.narrow
+            self.body(group.body)
 
     def _access(self, s: Stmt) -> str:
         match s:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilefuse.base.errors import InternalError
-from tilefuse.codegen.kernel import Kernel, KExpr, Load, Reg
+from tilefuse.codegen.kernel import Group, Kernel, KExpr, Load, Reg
 from tilefuse.codegen.writer import identifier
 from tilefuse.ir import ops
 from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render, simplify
@@ -85,6 +85,11 @@ class IndexScope:
         yield
         self.extents = saved
 
+    def enter_group(self, group: Group) -> None:
+        """Inside a group, "block" counts a member's blocks, and the group's numbers are names."""
+        self.extents["block"] = max(m.num_blocks for m in group.members)
+        self.extents.update(group.numbers)
+
     def add_loop(self, var: str, start: Affine, stop: Affine) -> None:
         """Records the extent of a loop variable, where its start is provably not negative and its end known."""
         low, high = self.range_of(start), self.range_of(stop)
@@ -148,10 +153,19 @@ class IndexScope:
         for b in facts:
             text = self.text(b.index)
             if not self.at_least(b.index, b.low):
-                parts.append(f"{text} >= {b.low}")
+                parts.append(self._difference(b) or f"{text} >= {b.low}")
             if not self.below(b.index, b.high):
                 parts.append(f"{text} < {b.high}")
         return " && ".join(parts) if parts else "true"
+
+
+    def _difference(self, b: Bound) -> str:
+        """`a < b` for the bound b - a >= 1; "" for any other."""
+        above = Affine(tuple(t for t in b.index.terms if t[1] > 0))
+        below = above - b.index
+        if b.low != 1 or b.index.const or not above.terms or not below.terms:
+            return ""
+        return f"{self.text(below)} < {self.text(above)}"
 
 
 class ExpressionPrinter:

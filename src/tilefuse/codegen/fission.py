@@ -17,11 +17,13 @@ from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
+    Buffer,
     BulkCopy,
     BulkWait,
     Comment,
     Declare,
     For,
+    Group,
     If,
     IfValue,
     KExpr,
@@ -31,8 +33,9 @@ from tilefuse.codegen.kernel import (
     Shuffle,
     Stmt,
 )
+from tilefuse.codegen.operand_table import find_member, member_tables, operand_place
 from tilefuse.codegen.threads import Spread, ThreadPrinter
-from tilefuse.codegen.walk import BLOCK, CLUSTER, NOWHERE, index_names, may_alias_itself, meeting, register_names
+from tilefuse.codegen.walk import BLOCK, CLUSTER, NOWHERE, index_names, meeting, register_names
 from tilefuse.codegen.writer import Writer, identifier
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL
@@ -61,13 +64,24 @@ class HostPrinter(ThreadPrinter):
             self.epilogue()
 
     def parameters(self) -> None:
-        """Typed pointers of the arguments."""
-        shared_writes = may_alias_itself(self.kernel)
-        for n, b in enumerate(self.kernel.parameters):
-            const = "" if b.name in self.written else "const "
-            restrict = "" if b.name in shared_writes else "__restrict "
-            ctype = C_TYPES[b.dtype.name]
-            self.out.line(f"{const}{ctype}* {restrict}const {identifier(b.name)} = static_cast<{const}{ctype}*>(arguments[{n}]);")
+        """Typed pointers of the arguments; of a packed kernel the tables of its groups."""
+        for number, group in enumerate(self.kernel.groups):
+            member_tables(group, number, f"static const {self.scope.index_type}", self.out)
+        if not self.kernel.groups:
+            for n, b in enumerate(self.kernel.parameters):
+                self._argument(b, str(n))
+
+    def _argument(self, b: Buffer, place: str) -> None:
+        """The typed pointer of one argument; `place`: its subscript."""
+        const = "" if b.name in self.written else "const "
+        restrict = "" if b.name in self.aliased else "__restrict "
+        ctype = C_TYPES[b.dtype.name]
+        self.out.line(f"{const}{ctype}* {restrict}const {identifier(b.name)} = static_cast<{const}{ctype}*>(arguments[{place}]);")
+
+    def operands(self, group: Group, first: int) -> None:
+        """The current member's operands, inside the loop over a group's blocks. `first`: number of the group's first argument."""
+        for n, slot in enumerate(group.slots):
+            self._argument(slot, operand_place(group, first, n))
 
     def epilogue(self) -> None:
         """The result."""
@@ -76,11 +90,23 @@ class HostPrinter(ThreadPrinter):
         self.out.line("return 0;")
 
     def blocks(self) -> None:
-        """The loop over the blocks, or over the clusters with a loop over ranks inside."""
-        groups = self.kernel.launch.num_blocks // self.cluster
+        """The loop over the blocks, or over the clusters with a loop over ranks inside; for a packed kernel a loop for each group."""
+        for group in self.kernel.groups:
+            self._group_blocks(group)
+        if not self.kernel.groups:
+            self._all_blocks(self.kernel.body, self.kernel.launch.num_blocks // self.cluster, None)
+
+    def _group_blocks(self, group: Group) -> None:
+        kept_bytes = self.scratch_bytes
+        with self._names():
+            self.scope.enter_group(group)
+            self._all_blocks(group.body, group.num_blocks, group)
+        self.scratch_bytes = kept_bytes
+
+    def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:
         num_bytes = sum(b.num_elements * b.dtype.itemsize for b in self.kernel.parameters)
-        parallel = groups > 1 and num_bytes >= PARALLEL_BYTES
-        body = self._captured()
+        parallel = count > 1 and num_bytes >= PARALLEL_BYTES
+        lines = self._captured(body)
         if self.scratch_bytes:
             if parallel:
                 self.out.directive("#pragma omp parallel")
@@ -88,30 +114,35 @@ class HostPrinter(ThreadPrinter):
                 self.out.line(f"const tf_scratch scratch({self.scratch_bytes});")
                 if parallel:
                     self.out.directive("#pragma omp for schedule(static)")
-                self._block_loop(groups, body)
+                self._block_loop(count, lines, body, group)
         else:
             if parallel:
                 self.out.directive("#pragma omp parallel for schedule(static)")
-            self._block_loop(groups, body)
+            self._block_loop(count, lines, body, group)
 
-    def _captured(self) -> list[str]:
+    def _captured(self, body: tuple[Stmt, ...]) -> list[str]:
         """Lines of one block (one cluster), printed ahead because the scratch size is known only afterwards."""
         inner = Writer()
         self.out, outer = inner, self.out
         if self.direct:
-            self.body(self.kernel.body)
+            self.body(body)
         elif self.cluster == 1:
-            self.block_body(self.kernel.body)
+            self.block_body(body)
         else:
-            self.cluster_body(self.kernel.body)
+            self.cluster_body(body)
         self.out = outer
         return inner.lines
 
-    def _block_loop(self, groups: int, body: list[str]) -> None:
+    def _block_loop(self, count: int, lines: list[str], body: tuple[Stmt, ...], group: Group | None) -> None:
         index = self.scope.index_type
-        used = index_names(self.kernel.body)
-        var = "group" if self.cluster > 1 else "block"
-        with self.out.block(f"for ({index} {var} = 0; {var} < {groups}; ++{var})"):
+        used = index_names(body)
+        var = "launched" if group else "group" if self.cluster > 1 else "block"
+        first = group.first_block if group else 0
+        with self.out.block(f"for ({index} {var} = {first}; {var} < {first + count}; ++{var})"):
+            if group:
+                number = self.kernel.groups.index(group)
+                find_member(group, number, var, index, self.out)
+                self.operands(group, sum(len(g.slots) * len(g.members) for g in self.kernel.groups[:number]))
             if self.direct:
                 for name in sorted(used & {"thread", "rank"}):
                     self.out.line(f"const {index} {name} = 0;")
@@ -122,7 +153,7 @@ class HostPrinter(ThreadPrinter):
             else:
                 self.cluster_memory()
             self.begin_group()
-            self.out.lines += ["  " * self.out.depth + text if text else "" for text in body]
+            self.out.lines += ["  " * self.out.depth + text if text else "" for text in lines]
             self.end_group()
 
     def cluster_memory(self) -> None:

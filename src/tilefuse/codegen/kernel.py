@@ -272,13 +272,60 @@ class BulkWait:
     phase: Affine
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One set of operands of a `Group`: a kernel parameter for each of its slots, a value for each of its numbers, and its blocks."""
+
+    arguments: tuple[str, ...]
+    num_blocks: int
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The launch's blocks from `first_block` on, shared out among `members` in order; each runs `body` with that member's operands.
+
+    Stands only at the top of a kernel, whose body then holds nothing else. Inside, "block" counts from the member's first block.
+    slots    what the body addresses in place of parameters (`num_elements` is the largest member's)
+    numbers  index names that have a value of their own for each member, with the extent of all: (name, extent)
+    shared   slots that may lie in the same memory as another one (an input that is updated in place)
+    narrow   as `Kernel.narrow`, for this body
+    """
+
+    first_block: int
+    slots: tuple[Buffer, ...]
+    members: tuple[Member, ...]
+    body: tuple[Stmt, ...]
+    numbers: tuple[tuple[str, int], ...] = ()
+    shared: tuple[str, ...] = ()
+    narrow: bool = False
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(m.num_blocks for m in self.members)
+
+    @property
+    def first_blocks(self) -> tuple[int, ...]:
+        """Where each member begins, counted from the group's first block."""
+        starts = [0]
+        for m in self.members[:-1]:
+            starts.append(starts[-1] + m.num_blocks)
+        return tuple(starts)
+
+    @property
+    def even_blocks(self) -> int:
+        """Blocks of each member where all have equally many, else 0."""
+        counts = {m.num_blocks for m in self.members}
+        return counts.pop() if len(counts) == 1 else 0
+
+
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
-             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait]
+             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, Group]
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel. Parameters are the global buffers, in order.
+    """One kernel. Parameters are the global buffers, in order; a kernel of groups takes them as one structure of pointers.
 
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
     second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
@@ -298,3 +345,13 @@ class Kernel:
     @property
     def parameters(self) -> tuple[Buffer, ...]:
         return tuple(b for b in self.buffers if b.space == "global")
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of a packed kernel; () for any other."""
+        return tuple(s for s in self.body if isinstance(s, Group))
+
+    @property
+    def addressed(self) -> dict[str, Buffer]:
+        """What statements may address, by name: the buffers, and the slots of groups."""
+        return {b.name: b for b in self.buffers} | {b.name: b for g in self.groups for b in g.slots}

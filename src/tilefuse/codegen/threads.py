@@ -35,7 +35,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.codegen.walk import register_names, statements, written_buffers
+from tilefuse.codegen.walk import may_alias_itself, register_names, statements, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import DType
@@ -63,8 +63,9 @@ class ThreadPrinter:
         self.direct = self.threads == 1 and self.cluster == 1
         self.out = Writer()
         self.scope = IndexScope(kernel)
-        self.buffers = {b.name: b for b in kernel.buffers}
+        self.buffers = kernel.addressed
         self.written = written_buffers(kernel)
+        self.aliased = may_alias_itself(kernel)
         self.spread: dict[str, Spread] = {}
         self.lets: dict[str, Let] = {}
         self.scratch_bytes = -(-kernel.launch.shared_bytes * self.cluster // 128) * 128

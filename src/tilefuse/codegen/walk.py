@@ -16,6 +16,7 @@ from tilefuse.codegen.kernel import (
     ClusterStore,
     Declare,
     For,
+    Group,
     If,
     IfValue,
     Kernel,
@@ -42,7 +43,7 @@ def statements(body: Iterable[Stmt]) -> Iterator[Stmt]:
 def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The statement lists directly inside `s`."""
     match s:
-        case For(body=inner) | IfValue(body=inner):
+        case For(body=inner) | IfValue(body=inner) | Group(body=inner):
             return (inner,)
         case If(body=inner, otherwise=other):
             return (inner, other)
@@ -80,7 +81,7 @@ def register_names(x: object) -> frozenset[str]:
 
 
 def written_buffers(kernel: Kernel) -> frozenset[str]:
-    """Names of the buffers that some statement of the kernel writes."""
+    """Names of the buffers that some statement of the kernel writes; of a group's slots, and of the parameters that stand for them."""
     found: set[str] = set()
     for s in statements(kernel.body):
         match s:
@@ -88,11 +89,17 @@ def written_buffers(kernel: Kernel) -> frozenset[str]:
                 found.add(name)
             case LastBlock(counter=name) | BulkCopy(shared=name):
                 found.add(name)
-    return frozenset(found)
+    return _with_arguments(kernel, found)
+
+
+def _with_arguments(kernel: Kernel, slots: set[str]) -> frozenset[str]:
+    """Names of slots and of the parameters that stand for them."""
+    return frozenset(slots).union(a for g in kernel.groups for m in g.members for s, a in zip(g.slots, m.arguments, strict=True)
+                                  if s.name in slots)
 
 
 def read_buffers(kernel: Kernel) -> frozenset[str]:
-    """Names of the buffers that some statement of the kernel reads (an atomic update reads too)."""
+    """Names of the buffers that some statement of the kernel reads (an atomic update reads too); slots and parameters as above."""
     found: set[str] = set()
     for part in parts(kernel.body):
         match part:
@@ -100,12 +107,14 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
                 found.add(name)
             case LastBlock(counter=name):
                 found.add(name)
-    return frozenset(found)
+    return _with_arguments(kernel, found)
 
 
 def may_alias_itself(kernel: Kernel) -> frozenset[str]:
-    """Buffers both read and written: other blocks may change them under way, so no compiler may move their loads over a barrier."""
-    return read_buffers(kernel) & written_buffers(kernel)
+    """Buffers both read and written, under one name or two: other blocks may change them under way, so no compiler may move their loads
+    over a barrier."""
+    in_place = {name for g in kernel.groups for name in g.shared}
+    return read_buffers(kernel) & written_buffers(kernel) | in_place
 
 
 # How widely threads must meet at a statement.

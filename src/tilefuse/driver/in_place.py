@@ -17,6 +17,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Lookup, Read, walk
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
+from tilefuse.schedule.packed import Packed
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
         for name in names:
             last_read[base.get(name, name)] = number
     results = {base.get(r, r) for r in plan.graph.results}
+    walks = _Walks(plan.graph)
     found: dict[str, str] = {}
     for target, value in plan.graph.updates:
         number = writer.get(value, -1)
@@ -76,7 +78,9 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
         assert isinstance(step, PlannedKernel)
         same_strides = strides_of(plan.graph, plan.layouts, target) == strides_of(plan.graph, plan.layouts, value)
         same_type = plan.graph.type_of(target) == plan.graph.type_of(value)
-        if same_type and same_strides and (last_read.get(target, -1) < number or _element_by_element(plan.graph, step, target)):
+        if not (same_type and same_strides):
+            continue
+        if last_read.get(target, -1) < number or _element_by_element(plan.graph, walks.of(step, value, target), target):
             found[value] = target
     return found
 
@@ -116,13 +120,47 @@ def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _element_by_element(graph: Graph, kernel: PlannedKernel, target: str) -> bool:
-    """Whether the kernel reads `target`, and whatever depends on it, only at the element that it computes."""
-    if kernel.program.template != "pointwise":
+class _Walks:
+    """Which nodes of each kernel are computed in one walk: all of them, or one part of a packed kernel."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._parts: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._readers: dict[str, dict[str, int]] = {}
+
+    def of(self, kernel: PlannedKernel, value: str, target: str) -> tuple[str, ...] | None:
+        """The nodes of the pointwise walk that writes `value`; None where another kind of walk writes it, or where another part of the
+        kernel reads `target`: it would read the old contents at a time of its own."""
+        if not isinstance(kernel.program.choice, Packed):
+            return kernel.pattern.nodes if kernel.program.template == "pointwise" else None
+        if kernel.name not in self._parts:
+            self._add(kernel, kernel.program.choice)
+        walk = self._parts[kernel.name].get(value)
+        if walk is None or self._readers[kernel.name].get(target, 0) > any(target in self.graph.node_by_name[n].reads() for n in walk):
+            return None
+        return walk
+
+    def _add(self, kernel: PlannedKernel, choice: Packed) -> None:
+        # The program may be that of an equal kernel, with that one's names.
+        name_of = dict(zip((n.name for n in kernel.program.graph.nodes), kernel.pattern.nodes, strict=True))
+        parts = self._parts[kernel.name] = {}
+        readers = self._readers[kernel.name] = {}
+        for group in choice.groups:
+            for part in group.parts:
+                nodes = tuple(name_of[n] for n in part.nodes)
+                for value in dict.fromkeys(v for n in nodes for v in self.graph.node_by_name[n].reads()):
+                    readers[value] = readers.get(value, 0) + 1
+                if group.program.template == "pointwise":
+                    parts.update(dict.fromkeys(nodes, nodes))
+
+
+def _element_by_element(graph: Graph, walked: tuple[str, ...] | None, target: str) -> bool:
+    """Whether a walk reads `target`, and whatever depends on it, only at the element that it computes."""
+    if walked is None:
         return False
     shape = graph.type_of(target).shape
     tainted = {target}
-    for name in kernel.pattern.nodes:
+    for name in walked:
         node = graph.node_by_name[name]
         if not tainted.intersection(node.reads()):
             continue
@@ -145,6 +183,19 @@ def alias_buffers(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
         if buffer.name not in into:
             kept.append(replace(buffer, role="inout") if buffer.name in into.values() else buffer)
     return replace(_renamed(kernel, into), buffers=tuple(kept))
+
+
+def alias_members(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
+    """A packed kernel some of whose members write a parameter (a key) that lies where another one does (its value): the slots that
+    these parameters stand for promise nothing of each other any more, whichever member runs."""
+    involved = set(into) | set(into.values())
+    groups = []
+    for group in kernel.groups:
+        shared = tuple(s.name for n, s in enumerate(group.slots) if any(m.arguments[n] in involved for m in group.members))
+        body = _renamed(group.body, dict(zip(shared, shared)))
+        groups.append(replace(group, shared=shared, body=body))
+    buffers = tuple(replace(b, role="inout") if b.name in into.values() else b for b in kernel.buffers)
+    return replace(kernel, body=tuple(groups), buffers=buffers)
 
 
 def _renamed(thing: T, names: Mapping[str, str]) -> T:

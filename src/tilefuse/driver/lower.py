@@ -11,7 +11,7 @@ from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Kernel
-from tilefuse.driver.in_place import alias_buffers, in_place_updates, scatter_bases
+from tilefuse.driver.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
 from tilefuse.ir.graph import Type
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
@@ -91,7 +91,9 @@ class _Lowering:
                 kernel = self.composed[id(planned.program)] = compose(planned.program, self.device)
         if joined:
             buffer_of = {b.origin: b.name for b in kernel.parameters if b.origin}
-            kernel = replace(alias_buffers(kernel, {buffer_of[v]: buffer_of[i] for v, i in joined.items()}), name=f"{kernel.name}_in_place")
+            pairs = {buffer_of[v]: buffer_of[i] for v, i in joined.items()}
+            alias = alias_members if kernel.groups else alias_buffers
+            kernel = replace(alias(kernel, pairs), name=f"{kernel.name}_in_place")
         with trace.current().span("print", "codegen", kernel=kernel.name):
             on_host = self.device.kind == "host"
             source = print_host(kernel, check=self.options.check) if on_host else print_cuda(kernel, self.device)
@@ -99,7 +101,8 @@ class _Lowering:
         program = planned.program
         self.codes.append(KernelCode(
             kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, parameters, planned.pattern.nodes,
-            program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options)))
+            program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options),
+            one_structure=bool(kernel.groups)))
         self.origins.append(tuple(b.origin for b in kernel.parameters))
         trace.current().line("source", source)
         trace.current().dump(f"kernels/{kernel.name}{'.cpp' if on_host else '.cu'}", source)

@@ -21,6 +21,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
 from tilefuse.plan.light import flops_per_element, light_nodes
+from tilefuse.plan.pack_kernels import pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, RejectedMerge, View, is_library
 from tilefuse.plan.price import Priced, Pricer, Scheduler
 from tilefuse.plan.units import Unit, Units, values_in_memory
@@ -45,7 +46,8 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
     views = find_views(graph, decided, result_layouts or {}, frozen)
     schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
-    pricer = Pricer(graph, decided, device, options, schedule_pattern, cost_model or AnalyticCost(device))
+    packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
+    pricer = Pricer(graph, decided, device, options, schedule_pattern, cost_model or AnalyticCost(device), packer)
     unfused = _alone(graph, views, pricer)
     found = Planner(graph, views, pricer, options).run() if options.fuse else None
     unfused_us = sum(c.priced.cost.us for c in unfused if c.priced)
@@ -53,6 +55,9 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
         # Recomputed light nodes can cost more than they save only where nothing else was gained.
         found = Planner(graph, views, pricer, options, light=set()).run(merge=options.fuse)
     assert found.objective_us <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
+    if options.fuse:
+        found.chosen = pack_kernels(graph, views, found.chosen, pricer)
+        found.objective_us = sum(c.priced.cost.us for c in found.chosen if c.priced)
     trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
     return assemble(graph, device, decided, views, found.chosen, found.objective_us, unfused, found.kept_rejected(), found.num_rejected)
 

@@ -45,7 +45,7 @@ class PlannedKernel:
 
     program   how it is computed; kernels that are equal up to names hold the same object, with the first one's names
     binding   (value in `program.graph`, value of the plan's graph) of every boundary value
-    generator what proposed the pattern: "single", "connect", "recompute", "text"
+    generator what proposed the pattern: "single", "connect", "recompute", "pack", "text"
     limit_us  the time its boundary bytes need at the device's full bandwidth
     """
 

@@ -188,8 +188,10 @@ class Frame:
         function = self.prepared.functions[step.kernel]
         if not self.prepared.on_gpu:
             return functools.partial(function, self.table.ctypes.data + 8 * first, self.report, REPORT_BYTES)
-        launch = self.prepared.spec.kernels[step.kernel].launch
-        call, kept = prepare_launch(function, launch, stream, self._addresses.ctypes.data + 8 * first)
+        code = self.prepared.spec.kernels[step.kernel]
+        # The driver wants the address of each argument: of every pointer in the table, or of all of them as one structure.
+        addresses = self._addresses[first:first + 1] if code.one_structure else self._addresses[first:]
+        call, kept = prepare_launch(function, code.launch, stream, addresses.ctypes.data)
         self._kept.append(kept)
         return call
 

@@ -30,7 +30,7 @@ class KernelCode:
     """One kernel's source and launch. `nodes` are the graph nodes it computes; `limit_us` the time its bytes need.
 
     target: "cuda" or "host"; arch: e.g. "sm_90a". `entry` is the symbol's name. `flags` are compiler flags besides the usual
-    ones (part of the kernel's cache key).
+    ones (part of the kernel's cache key). `one_structure`: on a GPU the pointers are the fields of a single argument.
     """
 
     name: str
@@ -45,6 +45,7 @@ class KernelCode:
     bytes_written: int = 0
     limit_us: float = 0.0
     flags: tuple[str, ...] = ()
+    one_structure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tilefuse.schedule.access import traffic
 from tilefuse.schedule.choose import choose
 from tilefuse.schedule.domain import find_domain
 from tilefuse.schedule.online import with_online_sums
+from tilefuse.schedule.packed import schedule_packed
 from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
@@ -40,10 +41,11 @@ def position_of(graph: Graph) -> dict[str, int]:
 
 
 def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec,
-                     eager_rounding: bool = False) -> TileProgram | Rejected:
+                     eager_rounding: bool = False, packing: bool = False) -> TileProgram | Rejected:
     """The tile program of a pattern on a device, or why there is none.
 
     eager_rounding: every value inside is rounded to its own type, also where it never leaves the kernel (see `precision.py`).
+    packing: what has no data dependence on the rest becomes a part of a packed kernel (see `packed.py`); else all nodes must fit one walk.
     Requires: nodes are maps, gathers, reductions, scans or scatters. Layouts give strides of values that are not dense row-major.
     """
     for name in nodes:
@@ -52,7 +54,8 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
     inner = pattern_graph(graph, nodes)
     if not inner.results:
         return Rejected(Reason.DOMAIN_MISMATCH, "nothing outside reads the pattern")
-    return schedule_graph(inner if eager_rounding else keep_precision(inner), layouts, device)
+    inner = inner if eager_rounding else keep_precision(inner)
+    return schedule_packed(inner, layouts, device, schedule_graph) if packing else schedule_graph(inner, layouts, device)
 
 
 def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | None = None) -> TileProgram | Rejected:

@@ -1,0 +1,273 @@
+"""The last step of greedy planning: kernels that do not depend on each other share a launch where that is cheaper.
+
+    before   k0(a -> b)  k1(c -> d)  library(b)  k2(e -> f)          k1 and k2 have time until the library call is done, and longer
+    after    k0(a -> b)  library(b)  k1+k2(c, e -> d, f)
+
+Every kernel has a range of depths at which it can stand: not before what it reads, not after what reads it. Kernels whose ranges have a
+depth in common do not depend on each other; they are packed there, and the ranges of all others are narrowed accordingly, so that no
+cycle can come about. Kernels are packed where launches dominate (few bytes), and where kernels do the same to many tensors (an
+optimiser's step).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.pattern import Pattern, View
+from tilefuse.plan.price import Priced, Pricer
+from tilefuse.schedule.common_threads import packable
+from tilefuse.schedule.packed import MAX_GROUPS, MAX_OPERANDS
+
+# Kernels that move fewer bytes are bound by their launch. Source: H200, 4 MB take about as long as one launch inside a graph.
+SMALL_BYTES = 4 << 20
+
+# What packing may add to the program's peak of live intermediate values, beside this share of it. Units: bytes.
+MORE_LIVE_BYTES = 16 << 20
+MORE_LIVE_SHARE = 0.02
+
+
+def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], pricer: Pricer) -> list[Chosen]:
+    """The cover with independent kernels packed; in an order of execution that keeps the old one where it can.
+
+    Requires: `chosen` is in order of execution.
+    Cost: about linear in the patterns' reads, and one schedule for each distinct set of kernels tried.
+    """
+    for may_wait in (True, False):
+        draft = _Draft(graph, views, list(chosen), pricer, may_wait)
+        draft.pack_all()
+        if not draft.packed:
+            return list(chosen)
+        made = draft.ordered()
+        allowed = live_peak_bytes(graph, views, chosen) * (1 + MORE_LIVE_SHARE) + MORE_LIVE_BYTES
+        if live_peak_bytes(graph, views, made) <= allowed:
+            return made
+    return list(chosen)
+
+
+@dataclass
+class _Draft:
+    """A cover while kernels are being packed. Items are numbered as they stand in `chosen`; packed ones get new numbers behind.
+
+    may_wait: a kernel may stand deeper than what it reads asks for, which keeps its operands alive for longer.
+    """
+
+    graph: Graph
+    views: Mapping[str, View]
+    chosen: list[Chosen]
+    pricer: Pricer
+    may_wait: bool
+    before: list[list[int]] = field(default_factory=list)
+    after: list[list[int]] = field(default_factory=list)
+    earliest: list[int] = field(default_factory=list)
+    latest: list[int] = field(default_factory=list)
+    packed: list[tuple[list[int], Pattern, Priced]] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        writer = {v: n for n, item in enumerate(self.chosen) for v in item.pattern.written}
+        for n, item in enumerate(self.chosen):
+            found = {writer[v]: None for v in read_values(self.graph, self.views, item.pattern) if v in writer and writer[v] != n}
+            self.before.append(list(found))
+            self.after.append([])
+            for p in found:
+                self.after[p].append(n)
+        for n in range(len(self.chosen)):
+            self.earliest.append(max((self.earliest[p] + 1 for p in self.before[n]), default=0))
+        deepest = max(self.earliest, default=0)
+        self.latest = [deepest] * len(self.chosen)
+        for n in reversed(range(len(self.chosen))):
+            self.latest[n] = min((self.latest[s] - 1 for s in self.after[n]), default=deepest)
+
+    def pack_all(self) -> None:
+        """Packs alike kernels of any size, then small kernels of all kinds."""
+        alike: dict[object, list[int]] = {}
+        small: list[int] = []
+        for n, item in enumerate(self.chosen):
+            if item.priced is None or packable(item.priced.program) is not None:
+                continue
+            program = item.priced.program
+            alike.setdefault(_likeness(item), []).append(n)
+            if program.bytes_read + program.bytes_written < SMALL_BYTES:
+                small.append(n)
+        for members in alike.values():
+            if len(members) > 1:
+                self._pack_among(members)
+        self._pack_among([n for n in small if n not in self.taken])
+
+    def _pack_among(self, members: list[int]) -> None:
+        """Packs kernels whose ranges of depths meet: always at the smallest last depth of those that are left."""
+        waiting = [(self._latest(n), n) for n in members]
+        heapify(waiting)
+        coming = sorted(members, key=lambda n: (-self.earliest[n], -n))
+        left = dict.fromkeys(members)
+        begun: dict[int, None] = {}
+        while waiting:
+            depth, n = heappop(waiting)
+            if n not in left:
+                continue
+            if self._latest(n) != depth:
+                heappush(waiting, (self._latest(n), n))
+                continue
+            while coming and self.earliest[coming[-1]] <= depth:
+                begun[coming.pop()] = None
+            together = [m for m in begun if self.earliest[m] <= depth <= self._latest(m)]
+            for m in (n, *self._pack(together, depth)):
+                left.pop(m, None)
+                begun.pop(m, None)
+
+    def _latest(self, n: int) -> int:
+        return self.latest[n] if self.may_wait or not self.before[n] else self.earliest[n]
+
+    def _pack(self, members: list[int], depth: int) -> list[int]:
+        """Packs what can be packed of kernels that do not depend on each other; what was taken."""
+        done: list[int] = []
+        todo = list(self._portions(members))
+        while todo:
+            part = todo.pop(0)
+            if len(part) < 2:
+                continue
+            pattern = self._joined(part)
+            priced = self.pricer.price(pattern, limited=False)
+            apart_us = sum(p.cost.us for n in part if (p := self.chosen[n].priced) is not None)
+            if isinstance(priced, Rejected):
+                todo += self._by_template(part)
+                continue
+            if priced.cost.us >= apart_us:
+                continue
+            self.packed.append((part, pattern, priced))
+            self.taken.update(part)
+            done += part
+            for n in part:
+                self._fix(n, depth)
+        return done
+
+    def _by_template(self, members: list[int]) -> list[list[int]]:
+        """The kernels of each template apart; nothing where all have the same."""
+        found: dict[str, list[int]] = {}
+        for n in members:
+            priced = self.chosen[n].priced
+            assert priced is not None
+            found.setdefault(priced.program.template, []).append(n)
+        return list(found.values()) if len(found) > 1 else []
+
+    def _portions(self, members: list[int]) -> Iterable[list[int]]:
+        """The kernels in portions that one launch can hold, alike ones next to each other."""
+        order: dict[object, int] = {}
+        for n in members:
+            order.setdefault(_likeness(self.chosen[n]), len(order))
+        portion: list[int] = []
+        operands = 0
+        kinds: dict[object, None] = {}
+        for n in sorted(members, key=lambda m: (order[_likeness(self.chosen[m])], m)):
+            priced = self.chosen[n].priced
+            assert priced is not None
+            # A value that two parts recompute is read by both.
+            wanted = 2 * len(priced.boundary)
+            kind = _likeness(self.chosen[n])
+            if portion and (operands + wanted > MAX_OPERANDS or kind not in kinds and len(kinds) == MAX_GROUPS):
+                yield portion
+                portion, operands, kinds = [], 0, {}
+            portion.append(n)
+            operands += wanted
+            kinds[kind] = None
+        yield portion
+
+    def _joined(self, members: Iterable[int]) -> Pattern:
+        place = _position(self.graph)
+        patterns = [self.chosen[n].pattern for n in members]
+        nodes = sorted({n for p in patterns for n in p.nodes}, key=place.__getitem__)
+        return Pattern(tuple(nodes), tuple(sorted((v for p in patterns for v in p.written), key=place.__getitem__)))
+
+    def _fix(self, n: int, depth: int) -> None:
+        """Item `n` stands at `depth`: what it needs stands before, what needs it behind."""
+        self.earliest[n] = self.latest[n] = depth
+        todo = [n]
+        while todo:
+            m = todo.pop()
+            for s in self.after[m]:
+                if self.earliest[s] <= self.earliest[m]:
+                    self.earliest[s] = self.earliest[m] + 1
+                    todo.append(s)
+        todo = [n]
+        while todo:
+            m = todo.pop()
+            for p in self.before[m]:
+                if self.latest[p] >= self.latest[m]:
+                    self.latest[p] = self.latest[m] - 1
+                    todo.append(p)
+
+    def ordered(self) -> list[Chosen]:
+        """The new cover in an order of execution: each packed kernel where its last member stood, or as soon after as it can."""
+        items = {n: item for n, item in enumerate(self.chosen) if n not in self.taken}
+        home = {n: n for n in items}
+        place = {n: n for n in items}
+        for number, (members, pattern, priced) in enumerate(self.packed, len(self.chosen)):
+            items[number] = Chosen("pack", pattern, priced)
+            place[number] = max(members)
+            home |= dict.fromkeys(members, number)
+        needs: dict[int, set[int]] = {n: set() for n in items}
+        feeds: dict[int, list[int]] = {n: [] for n in items}
+        for n, found in enumerate(self.before):
+            for p in found:
+                if home[p] not in needs[home[n]]:
+                    needs[home[n]].add(home[p])
+                    feeds[home[p]].append(home[n])
+        ready = [(place[n], n) for n in items if not needs[n]]
+        heapify(ready)
+        made: list[Chosen] = []
+        while ready:
+            _, n = heappop(ready)
+            made.append(items[n])
+            for s in feeds[n]:
+                needs[s].discard(n)
+                if not needs[s]:
+                    heappush(ready, (place[s], s))
+        assert len(made) == len(items), "packing has closed a cycle"
+        return made
+
+
+def _likeness(item: Chosen) -> object:
+    """Equal for kernels that one body can serve, as far as can be told cheaply: same kinds of nodes on tensors of equal rank or not."""
+    assert item.priced is not None
+    program = item.priced.program
+    if program.template != "pointwise":
+        return id(item.priced)
+    graph = program.graph
+    return tuple((n.kind, n.type.dtype.name) for n in graph.nodes), tuple(i.type.dtype.name for i in graph.inputs), len(graph.results)
+
+
+def _position(graph: Graph) -> dict[str, int]:
+    found = graph.__dict__.get("_place_in_order")
+    if found is None:
+        found = graph.__dict__["_place_in_order"] = {n.name: p for p, n in enumerate(graph.nodes)}
+    return found
+
+
+def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> dict[str, None]:
+    """Values in memory that a pattern reads; a view counts as the value it looks at (an ordered set)."""
+    inside = set(pattern.nodes)
+    found = {v: None for n in pattern.nodes for v in graph.node_by_name[n].reads() if v not in inside}
+    return {views[v].base if v in views else v: None for v in found}
+
+
+def live_peak_bytes(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> int:
+    """Most bytes of values, neither inputs nor results, that live at one time when the patterns run in this order. Units: bytes."""
+    escaping = {views[v].base if v in views else v for v in graph.escaping}
+    last: dict[str, int] = {}
+    for n, item in enumerate(chosen):
+        last.update(dict.fromkeys((*item.pattern.written, *read_values(graph, views, item.pattern)), n))
+    freed: dict[int, int] = {}
+    live = peak = 0
+    for n, item in enumerate(chosen):
+        for value in item.pattern.written:
+            if value not in escaping:
+                num_bytes = graph.type_of(value).num_bytes
+                live += num_bytes
+                freed[last[value]] = freed.get(last[value], 0) + num_bytes
+        peak = max(peak, live)
+        live -= freed.get(n, 0)
+    return peak

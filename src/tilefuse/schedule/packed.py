@@ -1,0 +1,251 @@
+"""Kernel packing: independent parts in one launch, each a tile program of its own over its own range of blocks.
+
+    blocks 0 .. 99 : y0 = f(x0)    100 .. 131 : y1 = f(x1)    132 .. 147 : s = sum of z        one kernel, two groups
+
+Parts that differ in nothing but their tensors are members of one group and run one body with operands from a table, so the code does
+not grow with their number; for flat walks tensors may differ in size too. Source: kernel packing, FusionStitching 5.1, figure 5 (a).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.graph import Graph
+from tilefuse.schedule.access import accesses, vector_limit, widest_vector
+from tilefuse.schedule.common_threads import common_threads, packable, resident_threads, threads_of, with_threads
+from tilefuse.schedule.flat import FLAT, flat_form, flat_key
+from tilefuse.schedule.parts import connected_parts, structure_of
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Choice, Pointwise
+from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+
+# Tensors of one packed kernel: their addresses and nothing else are its parameters, of which there may be 32764 bytes.
+# Source: CUDA C++ Programming Guide, kernel parameters, from CUDA 12.1 on and compute capability 7.0.
+MAX_OPERANDS = 32764 // 8
+
+# Different bodies in one kernel: beyond it compile time and instruction cache cost more than launches.
+MAX_GROUPS = 24
+
+# Parts that move at least this much are slowed down by a neighbour that leaves few threads resident.
+STREAMING_BYTES = 4 << 20
+
+# Threads a multiprocessor that a streaming part needs: half of a device's most. Source: H200, copies with limited occupancy.
+STREAMING_THREADS = 1024
+
+ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | None], TileProgram | Rejected]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part: its boundary values in the order of the group's operands (inputs, then results), its nodes, its number of blocks.
+
+    num_elements: extent of a flat walk; 0 where the group's body has the extents in it.
+    """
+
+    values: tuple[str, ...]
+    nodes: tuple[str, ...]
+    num_blocks: int
+    num_elements: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PackedGroup:
+    """Parts that run one body. `program`: the tile program of the body, for the largest part. `flat`: its domain is in flat form."""
+
+    program: TileProgram
+    parts: tuple[Part, ...]
+    flat: bool = False
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(p.num_blocks for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The template of a packed kernel: groups take the launch's blocks one after the other."""
+
+    threads: int
+    groups: tuple[PackedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduled:
+    """A part with its own tile program (of the first part of this structure, whose names it has)."""
+
+    part: Graph
+    structure: Hashable
+    program: TileProgram
+
+
+def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne) -> TileProgram | Rejected:
+    """The packed tile program of a pattern given as a graph of its own, or why there is none.
+
+    schedule_one: schedules one part; with a choice, by that choice.
+    Cost: each structure of parts is scheduled once or twice.
+    """
+    scheduled = _schedule_parts(pattern, layouts, device, schedule_one)
+    if isinstance(scheduled, Rejected):
+        return scheduled
+    if len(scheduled) == 1:
+        return scheduled[0].program
+    work = [s for s in scheduled if s.program.launch.num_blocks]
+    if not work:
+        return Rejected(Reason.DOMAIN_MISMATCH, "no part has any work to do")
+    operands = sum(len(s.part.inputs) + len(s.part.results) for s in work)
+    if operands > MAX_OPERANDS:
+        return Rejected(Reason.TOO_MANY_OPERANDS, f"{operands} tensors, at most {MAX_OPERANDS} in one launch")
+    distinct = {s.structure: s.program for s in work}
+    for program in distinct.values():
+        if (why := packable(program)) is not None:
+            return why
+    threads = common_threads(tuple(distinct.values()), device)
+    if isinstance(threads, Rejected):
+        return threads
+    again = _with_common_threads(work, distinct, threads, layouts, device, schedule_one)
+    if isinstance(again, Rejected):
+        return again
+    groups = _grouped(again, layouts, device, threads)
+    if len(groups) > MAX_GROUPS:
+        return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {MAX_GROUPS} in one kernel")
+    crowded = _occupancy_conflict(groups, device, threads, len(work))
+    return crowded if crowded is not None else _program(pattern, layouts, again, groups, threads)
+
+
+def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne) -> list[_Scheduled] | Rejected:
+    """Every part with its program; a part that one kernel cannot hold is taken apart where its results share internal maps only."""
+    known: dict[Hashable, TileProgram | Rejected] = {}
+    found: list[_Scheduled] = []
+    todo = [(part, True) for part in reversed(connected_parts(pattern))]
+    while todo:
+        part, divisible = todo.pop()
+        structure = structure_of(part, layouts)
+        if structure not in known:
+            known[structure] = schedule_one(part, layouts, device, None)
+        program = known[structure]
+        if isinstance(program, Rejected):
+            smaller = connected_parts(part, recompute=True) if divisible else []
+            if len(smaller) < 2:
+                return program
+            todo.extend((p, False) for p in reversed(smaller))
+            continue
+        found.append(_Scheduled(part, structure, program))
+    return found
+
+
+def _with_common_threads(work: list[_Scheduled], distinct: dict[Hashable, TileProgram], threads: int, layouts: Layouts,
+                         device: DeviceSpec, schedule_one: ScheduleOne) -> list[_Scheduled] | Rejected:
+    """The parts with programs of `threads` threads a block."""
+    graphs = {s.structure: s.part for s in reversed(work)}
+    made: dict[Hashable, TileProgram] = {}
+    for structure, program in distinct.items():
+        if threads_of(program.choice) != threads:
+            assert isinstance(program.internal, Domain)
+            wanted = with_threads(program.choice, program.internal, threads, device)
+            again = schedule_one(graphs[structure], layouts, device, wanted)
+            if isinstance(again, Rejected):
+                return again
+            program = again
+        made[structure] = program
+    return [replace(s, program=made[s.structure]) for s in work]
+
+
+def _grouped(work: list[_Scheduled], layouts: Layouts, device: DeviceSpec, threads: int) -> tuple[PackedGroup, ...]:
+    """Parts with one body together, the groups that move most first: their blocks fill the device while the others' come in between."""
+    flat_of: dict[Hashable, Domain | None] = {}
+    key_of: dict[Hashable, Hashable] = {}
+    groups: dict[Hashable, list[_Scheduled]] = {}
+    for s in work:
+        if s.structure not in flat_of:
+            choice, domain = s.program.choice, s.program.internal
+            assert isinstance(domain, Domain)
+            flat = flat_form(domain, choice.order) if isinstance(choice, Pointwise) else None
+            flat_of[s.structure] = flat
+            key_of[s.structure] = s.structure if flat is None else flat_key(flat, s.program.graph)
+        groups.setdefault(key_of[s.structure], []).append(s)
+    made = [_group(members, flat_of, device, threads) for members in groups.values()]
+    moved = [sum(s.program.bytes_read + s.program.bytes_written for s in members) for members in groups.values()]
+    return tuple(made[n] for n in sorted(range(len(made)), key=lambda n: (-moved[n], n)))
+
+
+def _group(members: list[_Scheduled], flat_of: dict[Hashable, Domain | None], device: DeviceSpec, threads: int) -> PackedGroup:
+    if len({s.structure for s in members}) == 1:
+        program = members[0].program
+        return PackedGroup(program, tuple(_part(s.part, program.launch.num_blocks) for s in members))
+    sizes = []
+    for s in members:
+        domain = flat_of[s.structure]
+        assert domain is not None
+        sizes.append(domain.extents[FLAT])
+    largest = max(range(len(members)), key=lambda n: (sizes[n], -n))
+    program, domain = members[largest].program, flat_of[members[largest].structure]
+    assert domain is not None and isinstance(program.choice, Pointwise)
+    found = accesses(domain)
+    limit = vector_limit(found, device)
+    # Elements behind the last whole vector are handled one by one, so the width need not divide any size.
+    width = widest_vector(found, (FLAT,), domain.extents, limit, limit)
+    choice = Pointwise((FLAT,), width, threads, program.choice.steps, program.choice.unrolled)
+    parts = tuple(_part(s.part, flat_blocks(size, choice), size) for s, size in zip(members, sizes, strict=True))
+    notation = f"map [GRID-CTA_{threads}] steps {choice.steps} vector {width}"
+    body = replace(program, choice=choice, internal=domain, notation=notation, launch=Launch(max(p.num_blocks for p in parts), threads),
+                   parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)))
+    return PackedGroup(body, parts, flat=True)
+
+
+def flat_blocks(num_elements: int, choice: Pointwise) -> int:
+    """Blocks of a flat walk: whole vectors first, then one element a thread."""
+    items = num_elements // choice.vector + num_elements % choice.vector
+    return -(-items // (choice.threads * choice.steps))
+
+
+def _part(part: Graph, num_blocks: int, num_elements: int = 0) -> Part:
+    return Part((*(i.name for i in part.inputs), *part.results), tuple(n.name for n in part.nodes), num_blocks, num_elements)
+
+
+def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int, num_parts: int) -> Rejected | None:
+    """Why parts that stream would be slowed down by what other parts need of a multiprocessor; None where that costs less than the
+    launches saved."""
+    if device.kind != "cuda":
+        return None
+    needs = [resident_threads(g.program, device) for g in groups]
+    registers, shared = max(r for r, _ in needs), max(s for _, s in needs)
+
+    def resident(registers: int, shared: int) -> int:
+        blocks = device.registers_per_multiprocessor // (max(registers, 16) * threads)
+        if shared:
+            blocks = min(blocks, device.shared_bytes_per_multiprocessor // (shared + 1024))
+        return min(blocks * threads, device.max_threads_per_multiprocessor)
+
+    together = resident(registers, shared)
+    if together == 0:
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
+    lost_us = 0.0
+    for g, (own_registers, own_shared) in zip(groups, needs, strict=True):
+        num_bytes = (g.program.bytes_read + g.program.bytes_written) * len(g.parts)
+        alone = min(resident(own_registers, own_shared), STREAMING_THREADS)
+        if num_bytes >= STREAMING_BYTES and together < alone:
+            lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)
+    saved_us = device.graph_launch_us * (num_parts - 1)
+    if lost_us <= saved_us:
+        return None
+    return Rejected(Reason.REGISTERS, f"{together} threads a multiprocessor would be left, which costs {lost_us:.2f} us; "
+                    f"launches save {saved_us:.2f} us")
+
+
+def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int) -> TileProgram:
+    levels: list[EdgeLevel] = []
+    for s in work:
+        own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
+        levels += [EdgeLevel(own[e.producer], own[e.user], e.level) for e in s.program.levels]
+    told = tuple((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.flat else "")
+                  + "".join(f", {name} {value}" for name, value in g.program.parameters)) for n, g in enumerate(groups))
+    return TileProgram(
+        name=f"packed_{groups[0].program.name}"[:56], graph=pattern, template="packed",
+        notation="pack {" + "; ".join(f"{len(g.parts)} x {g.program.notation}" for g in groups) + "}",
+        layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=(*told, ("threads", threads)),
+        levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
+        bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),
+        flops=sum(s.program.flops for s in work), choice=Packed(threads, groups))

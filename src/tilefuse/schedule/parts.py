@@ -1,0 +1,94 @@
+"""Independent parts of a pattern: what has no data dependence on the rest of it.
+
+    {a -> b, c -> d}     parts {a, b} and {c, d}
+    {s -> a, s -> b}     one part; two parts {s, a} and {s, b} where s is a map that nobody outside reads: each computes it for itself
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from tilefuse.ir.graph import Graph, Input, Node, node_inputs
+from tilefuse.ir.scalar import rename_reads
+from tilefuse.schedule.tile import Layouts
+
+
+def connected_parts(pattern: Graph, recompute: bool = False) -> list[Graph]:
+    """The parts of a pattern given as a graph of its own, in the order of their first nodes.
+
+    recompute: internal maps do not connect what reads them; every part has its own copy.
+    Cost: about linear in the reads of the pattern.
+    """
+    inside = pattern.node_by_name
+    results = set(pattern.results)
+    loose = {n.name for n in pattern.nodes if n.kind == "map" and n.name not in results} if recompute else set()
+    home: dict[str, str] = {n.name: n.name for n in pattern.nodes if n.name not in loose}
+
+    def root(name: str) -> str:
+        while home[name] != name:
+            home[name] = home[home[name]]
+            name = home[name]
+        return name
+
+    for node in pattern.nodes:
+        if node.name in home:
+            for value in _anchors(node, inside, loose):
+                home[root(value)] = root(node.name)
+    members: dict[str, dict[str, None]] = {}
+    for node in pattern.nodes:
+        if node.name in home:
+            found = members.setdefault(root(node.name), {})
+            found[node.name] = None
+            found.update(dict.fromkeys(_loose_reads(node, inside, loose)))
+    return [part_graph(pattern, names) for names in members.values()]
+
+
+def _loose_reads(node: Node, inside: Mapping[str, Node], loose: set[str]) -> list[str]:
+    """Loose nodes that `node` needs, directly or through others."""
+    found: dict[str, None] = {}
+    todo = [v for v in node.reads() if v in loose]
+    while todo:
+        value = todo.pop()
+        if value not in found:
+            found[value] = None
+            todo.extend(v for v in inside[value].reads() if v in loose)
+    return list(found)
+
+
+def _anchors(node: Node, inside: Mapping[str, Node], loose: set[str]) -> list[str]:
+    """Nodes of the pattern, none of them loose, that `node` reads directly or through loose ones."""
+    through = [node, *(inside[v] for v in _loose_reads(node, inside, loose))]
+    return [v for n in through for v in n.reads() if v in inside and v not in loose]
+
+
+def part_graph(pattern: Graph, names: Iterable[str]) -> Graph:
+    """Some nodes of a pattern as a graph of its own; results are those of its values that the pattern writes."""
+    wanted = set(names)
+    nodes = tuple(n for n in pattern.nodes if n.name in wanted) if len(wanted) * 8 > len(pattern.nodes) else tuple(
+        sorted((pattern.node_by_name[n] for n in wanted), key=lambda n: _position(pattern)[n.name]))
+    inputs = tuple(Input(v, pattern.type_of(v)) for v in node_inputs(nodes))
+    results = _result_position(pattern)
+    return Graph(nodes[0].name, inputs, nodes, tuple(sorted((n.name for n in nodes if n.name in results), key=results.__getitem__)))
+
+
+def _position(graph: Graph) -> dict[str, int]:
+    found = graph.__dict__.get("_place_of_node")
+    if found is None:
+        found = graph.__dict__["_place_of_node"] = {n.name: p for p, n in enumerate(graph.nodes)}
+    return found
+
+
+def _result_position(graph: Graph) -> dict[str, int]:
+    found = graph.__dict__.get("_place_of_result")
+    if found is None:
+        found = graph.__dict__["_place_of_result"] = {r: p for p, r in enumerate(graph.results)}
+    return found
+
+
+def structure_of(part: Graph, layouts: Layouts) -> Hashable:
+    """Equal for parts that are equal up to names: same nodes, same wiring, same types and layouts at the boundary."""
+    number_of: dict[str, str] = {i.name: str(n) for n, i in enumerate(part.inputs)}
+    number_of |= {n.name: f"n{p}" for p, n in enumerate(part.nodes)}
+    nodes = tuple((n.kind, n.type, n.axes, n.over, n.along, None if n.body is None else rename_reads(n.body, number_of),
+                   tuple(rename_reads(t, number_of) for t in n.target), tuple(number_of[v] for v in n.operands)) for n in part.nodes)
+    boundary = tuple((i.type, layouts.get(i.name)) for i in part.inputs)
+    return (nodes, boundary, tuple((number_of[r], layouts.get(r)) for r in part.results))
