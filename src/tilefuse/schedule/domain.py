@@ -25,6 +25,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read
 from tilefuse.schedule.carried import carried_span
 from tilefuse.schedule.coordinates import Conflict, Placement, is_serial_reduction
+from tilefuse.schedule.merge_axes import with_merged_axes
 from tilefuse.schedule.resolved import (
     Coordinate,
     Domain,
@@ -48,7 +49,7 @@ def find_domain(graph: Graph, layouts: Layouts) -> Domain | Rejected:
     """
     builder = _Builder(graph, layouts)
     try:
-        return builder.build()
+        return with_merged_axes(builder.build())
     except Conflict as conflict:
         return conflict.rejected
 
