@@ -12,6 +12,7 @@ from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.driver.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
+from tilefuse.driver.in_place_scatter import scatter_updates
 from tilefuse.ir.graph import Type
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
@@ -36,7 +37,7 @@ class _Lowering:
         self.plan = plan
         self.device = device
         self.options = options
-        self.in_place = in_place_updates(plan)
+        self.in_place = in_place_updates(plan) | scatter_updates(plan)
         self.in_place |= scatter_bases(plan, self.in_place)
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []
@@ -91,7 +92,7 @@ class _Lowering:
                 kernel = self.composed[id(planned.program)] = compose(planned.program, self.device)
         if joined:
             buffer_of = {b.origin: b.name for b in kernel.parameters if b.origin}
-            pairs = {buffer_of[v]: buffer_of[i] for v, i in joined.items()}
+            pairs = {buffer_of[v]: buffer_of[i] for v, i in joined.items() if i in buffer_of}
             alias = alias_members if kernel.groups else alias_buffers
             kernel = replace(alias(kernel, pairs), name=f"{kernel.name}_in_place")
         with trace.current().span("print", "codegen", kernel=kernel.name):
