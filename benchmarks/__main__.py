@@ -28,7 +28,7 @@ SUITES = {
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("suite", choices=(*SUITES, "compiler", "show", "readme"))
+    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "show", "readme"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print")
     found.add_argument("--peers", default="", help="comma list of eager, inductor, jax; tilefuse always runs (patterns: all; else no jax)")
     found.add_argument("--only", default="", help="regular expression that a case's name must match")
@@ -63,6 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
 
             print(readme.write())
             return 0
+        case "planner":
+            from benchmarks import planner
+
+            return planner.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny)
         case "compiler":
             from benchmarks import compiler
 

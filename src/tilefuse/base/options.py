@@ -36,10 +36,19 @@ class Options:
     channels_last: str = option(
         "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
         choices=("auto", "always", "never"))
+    planner: str = option(
+        "greedy", "how kernels are chosen: greedy (merge while cheaper), ilp (integer program over candidates)", affects_code=True,
+        choices=("greedy", "ilp"))
+    plan_seconds: int = option(20, "seconds that the planner ilp may take; then the best plan so far is used", affects_code=True)
+    peak_memory_mb: int = option(
+        0, "ceiling on intermediate values alive at one time, in MiB, for the planner ilp; 0: none", affects_code=True)
     max_kernel_nodes: int = option(128, "largest number of graph nodes in one kernel", affects_code=True)
     max_kernel_operands: int = option(64, "largest number of tensors that one kernel reads and writes", affects_code=True)
     passes: str = option("", "pass pipeline text; empty: the default pipeline", affects_code=True)
     stop_after: str = option("", "stop after the first pass of this name (debugging)", affects_code=True)
+    measure: bool = option(
+        False, "time a plan's kernels on the device, the doubtful ones first, and replace those that their parts beat", affects_code=True)
+    measure_seconds: int = option(10, "seconds that timing kernels may take in one compile (`measure`)", affects_code=True)
     # How it is checked
     verify: int = option(1, "0 off, 1 rules after each pass, 2 + established properties and the interpreter", affects_code=False,
                          choices=(0, 1, 2))

@@ -17,15 +17,17 @@ from tilefuse.base.options import Options
 from tilefuse.driver.explain import explanation_of
 from tilefuse.driver.in_place import separate_updates
 from tilefuse.driver.lower import lower
+from tilefuse.driver.measure import KernelMeasurer
+from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.request import noted, traced
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
+from tilefuse.plan.measure import Measurer
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
 from tilefuse.runtime.spec import ProgramSpec
@@ -87,10 +89,11 @@ def _current_index() -> int:
 
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
              options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
-             free_results: Collection[int] = ()) -> Generated:
+             free_results: Collection[int] = (), measurer: Measurer | None = None) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
     free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
+    measurer: times kernels on the device, which must be present; without it costs are predictions.
     Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
     """
     now = trace.current()
@@ -115,7 +118,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
         layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
     with now.span("plan") as facts:
         fixed = {v: s for v, s in wanted.items() if v not in free}
-        plan = plan_graph(graph, given, device, options, result_layouts=fixed, layouts=layouts)
+        plan = plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=layouts, measurer=measurer)
         facts.update(nodes=len(graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)
@@ -161,7 +164,8 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
     with traced(chosen) as now, noted(f"graph @{graph.name}", spec, chosen):
         now.line("device", f"{graph.name} for {spec.name} ({spec.arch}) on {place}")
         made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=fallbacks,
-                        result_layouts=result_layouts, free_results=free_results)
+                        result_layouts=result_layouts, free_results=free_results,
+                        measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
         with now.span("build"):
             return Program(made.spec, made.constants, place, chosen, progress=progress)
 

@@ -13,8 +13,8 @@ from tilefuse.base.options import Options, option_table
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"cuda_graph": True},
-    "max-autotune": {"cuda_graph": True},
-    "max-autotune-no-cudagraphs": {},
+    "max-autotune": {"cuda_graph": True, "measure": True},
+    "max-autotune-no-cudagraphs": {"measure": True},
 }
 
 # Options of the backend itself, beside those of the compiler: default and meaning.

@@ -1,0 +1,162 @@
+"""Measures kernels for the planner and the tuner: generated, compiled, run on drawn inputs, compared, timed.
+
+On a GPU a kernel is timed inside a recorded graph over rotating inputs, on the host by the clock. What does not compile, does not run or
+gives other results than the first kernel of the same pattern is a `Rejected` value with the cause, so that a search goes on.
+"""
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import DeviceError, InternalError, ToolchainError
+from tilefuse.base.options import Options
+from tilefuse.driver.lone_kernel import drawn_inputs, lone_program, lone_spec
+from tilefuse.plan.measure import Record, Timing, timing_of
+from tilefuse.runtime.binaries import build_kernels
+from tilefuse.runtime.cache import cache_of
+from tilefuse.runtime.measurements import Journal, journal_path
+from tilefuse.runtime.spec import KernelCode
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+
+REPEATS = 11
+LAUNCHES = 16
+INPUT_SETS = 2
+# A sum of many terms may differ by this part of its size when its terms are added in another order.
+# Source: Higham 2002, section 4.2: n eps for f32 with n up to 2^16, and the element type's own rounding for shorter ones.
+TOLERANCE_BY_DTYPE = {"f64": 1e-9, "f32": 4e-3, "f16": 1e-2, "bf16": 4e-2}
+
+
+class KernelMeasurer:
+    """Times tile programs on one device. `clock` is a second counter, replaced in tests."""
+
+    def __init__(self, device: DeviceSpec, place: str, options: Options, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._device, self._place, self._options, self._clock = device, place, options, clock
+        self._references: dict[tuple[object, ...], list[Any]] = {}
+
+    def prepare(self, programs: Sequence[TileProgram]) -> None:
+        """Compiles the programs' kernels in parallel; what does not compile says so when it is measured."""
+        codes: dict[str, KernelCode] = {}
+        for program in programs:
+            with contextlib.suppress(InternalError):
+                codes.update((c.source, c) for c in lone_spec(program, self._device, self._options).kernels)
+        store = cache_of(self._options.cache, self._options.cache_dir)
+        with contextlib.suppress(ToolchainError):
+            build_kernels(list(codes.values()), store, jobs=self._options.jobs, cxx=self._options.cxx)
+
+    def measure(self, program: TileProgram) -> Timing | Rejected:
+        """Time of the kernel, launch included; or the reason why it has none. Units: microseconds."""
+        try:
+            lone = lone_program(program, self._device, self._place, self._options)
+        except ToolchainError as error:
+            return Rejected(Reason.DOES_NOT_COMPILE, _first_line(error))
+        except InternalError as error:
+            # A template can ask for what its composer cannot write; planning itself never does.
+            return Rejected(Reason.ILLEGAL_TEMPLATE, _first_line(error))
+        except DeviceError as error:
+            return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
+        try:
+            sets = [drawn_inputs(lone, seed) for seed in range(INPUT_SETS if lone.device.type == "cuda" else 1)]
+            wrong = self._compare(program, lone, sets[0])
+            if wrong is not None:
+                return wrong
+            return timing_of(self._graph_samples_us(lone, sets) if lone.device.type == "cuda" else self._host_samples_us(lone, sets[0]))
+        except DeviceError as error:
+            return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
+
+    def _compare(self, program: TileProgram, lone: Any, inputs: list[Any]) -> Rejected | None:
+        """Results against those of the first program of the same pattern."""
+        results = [r.clone() for r in lone(*(i.clone() for i in inputs))]
+        key = (program.graph.inputs, program.graph.nodes, program.graph.results)
+        reference = self._references.setdefault(key, results)
+        for value, got, want in zip(program.graph.results, results, reference, strict=True):
+            name = program.graph.type_of(value).dtype.name
+            if not same(got, want, TOLERANCE_BY_DTYPE.get(name, 0.0)):
+                return Rejected(Reason.WRONG_RESULT, f"%{value} differs from the pattern's first kernel")
+        return None
+
+    def _host_samples_us(self, lone: Any, inputs: list[Any]) -> list[float]:
+        samples: list[float] = []
+        for run in range(2 * REPEATS):
+            started = self._clock()
+            lone(*inputs)
+            if run:
+                samples.append((self._clock() - started) * 1e6)
+        # Other work on the machine only ever lengthens a call: the slower half tells of that work and not of the kernel.
+        return sorted(samples)[:REPEATS]
+
+    def _graph_samples_us(self, lone: Any, sets: list[list[Any]]) -> list[float]:
+        import torch
+
+        with torch.cuda.device(lone.device):
+            stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for inputs in sets:
+                    lone(*inputs)
+                stream.synchronize()
+                with torch.cuda.graph(graph, stream=stream):
+                    for launch in range(LAUNCHES):
+                        lone(*sets[launch % len(sets)])
+                samples: list[float] = []
+                for run in range(REPEATS + 1):
+                    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                    begin.record(stream)
+                    graph.replay()
+                    end.record(stream)
+                    end.synchronize()
+                    if run:
+                        samples.append(begin.elapsed_time(end) * 1e3 / LAUNCHES)
+        return samples
+
+
+def same(got: Any, want: Any, tolerance: float) -> bool:
+    """Whether two tensors agree: exactly for integers and infinities, within `tolerance` of the whole tensor's size for floats."""
+    import torch
+
+    if not got.dtype.is_floating_point:
+        return bool(torch.equal(got, want))
+    a, b = got.double(), want.double()
+    if not torch.equal(a.isnan(), b.isnan()) or not torch.equal(a.isinf(), b.isinf()):
+        return False
+    finite = a.isfinite() & b.isfinite()
+    a, b = a[finite], b[finite]
+    return bool((a - b).norm() <= tolerance * b.norm() + 1e-30)
+
+
+class DiskRecords:
+    """`plan.measure.Records` in a journal of the cache folder."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @classmethod
+    def of(cls, device: DeviceSpec, options: Options) -> DiskRecords:
+        """The records of a device in the cache that the options name."""
+        folder = cache_of(options.cache, options.cache_dir).folder
+        return cls(Journal(journal_path(folder, "measured", f"{device.name}-{device.num_multiprocessors}")))
+
+    def find(self, key: str) -> Record | None:
+        """The record of a kernel; rows of an unknown form count as none."""
+        row = self._journal.find(key)
+        if row is None or not {"label", "predicted_us", "us", "spread_us", "repeats"} <= set(row):
+            return None
+        timing = Timing(float(row["us"]), float(row["spread_us"]), int(row["repeats"]))
+        return Record(key, str(row["label"]), float(row["predicted_us"]), timing)
+
+    def keep(self, record: Record) -> None:
+        """Remembers a record on disk."""
+        self._journal.keep(record.key, {"label": record.label, "predicted_us": record.predicted_us, "us": record.timing.median_us,
+                                        "spread_us": record.timing.spread_us, "repeats": record.timing.repeats})
+
+    def all(self) -> tuple[Record, ...]:
+        """Every record, oldest first."""
+        found = (self.find(str(row["key"])) for row in self._journal.rows())
+        return tuple(r for r in found if r is not None)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

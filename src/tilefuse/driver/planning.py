@@ -1,0 +1,76 @@
+"""Planning with a device at hand: plan, time what the plan uses, plan again with what was learnt.
+
+    plan -> kernels timed against their parts -> slower ones cost what they were measured to cost -> plan ...
+"""
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tilefuse import schedule
+from tilefuse.base import trace
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.options import Options
+from tilefuse.driver.measure import DiskRecords
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.cost import AnalyticCost
+from tilefuse.plan.measure import MAX_ROUNDS, MeasuredCost, Measurer, Records, Slower, timed_check
+from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel
+from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.target.device import DeviceSpec
+
+
+def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts, layouts: Layouts,
+                   measurer: Measurer | None = None, records: Records | None = None,
+                   clock: Callable[[], float] = time.monotonic) -> Plan:
+    """The plan of a graph; with a measurer, one in which no kernel was measured to be slower than its nodes alone.
+
+    The notes of the plan name what was replaced. `options.measure_seconds` bounds the time for measuring, not a single kernel's.
+    Raises: as `plan_graph`.
+    """
+    def plan(model: AnalyticCost | MeasuredCost) -> Plan:
+        return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model)
+
+    if measurer is None or not options.fuse:
+        return plan(AnalyticCost(device))
+    model = MeasuredCost(AnalyticCost(device), records if records is not None else DiskRecords.of(device, options))
+    deadline = clock() + options.measure_seconds
+    replaced: dict[tuple[str, ...], Slower] = {}
+    parts = partial(alone, graph=graph, layouts=layouts, device=device, options=options)
+    best, best_us = plan(model), math.inf
+    made = best
+    for round_number in range(MAX_ROUNDS):
+        with trace.current().span("timed check", "plan", round=round_number):
+            slower = timed_check(made, model, measurer, parts, lambda: clock() > deadline)
+        replaced.update((s.nodes, s) for s in slower)
+        made_us = model.total_us(made)
+        if made_us < best_us:
+            best, best_us = made, made_us
+        if clock() > deadline:
+            break
+        model.learn()
+        model.only_measured = round_number >= MAX_ROUNDS - 2
+        following = plan(model)
+        if all(model.knows(k.program) for k in following.kernels if len(k.pattern.nodes) > 1):
+            # Nothing in it is a guess any more.
+            best = following if model.total_us(following) < best_us else best
+            break
+        made = following
+    kept = {k.pattern.nodes for k in best.kernels}
+    notes = (f"{'kept for want of time' if s.nodes in kept else 'replaced after timing'}: {s}" for s in replaced.values())
+    return replace(best, notes=(*best.notes, *notes))
+
+
+def alone(kernel: PlannedKernel, *, graph: Graph, layouts: Layouts, device: DeviceSpec,
+          options: Options) -> Sequence[TileProgram | Rejected]:
+    """The programs of a kernel's nodes, each in a kernel of its own."""
+    found: list[TileProgram | Rejected] = []
+    for name in kernel.pattern.nodes:
+        inner = Pattern((name,), (name,)).graph(graph)
+        own = {v: layouts[v] for v in inner.type_by_name if v in layouts}
+        found.append(schedule.schedule_pattern(inner, (name,), own, device, options.eager_rounding))
+    return found

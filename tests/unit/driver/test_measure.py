@@ -1,0 +1,103 @@
+"""Measuring on the host executor: kernels really run; a fake clock where the time itself is the question."""
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import tilefuse
+from tests.unit.plan.graphs import softmax
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.options import Options
+from tilefuse.driver.lone_kernel import drawn_inputs, lone_program
+from tilefuse.driver.measure import DiskRecords, KernelMeasurer, same
+from tilefuse.ir.affine import row_major_strides
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.measure import Timing
+from tilefuse.runtime.measurements import Journal
+from tilefuse.schedule.pattern import schedule_pattern
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.catalog import host_device
+
+HOST = host_device()
+
+
+def fused() -> TileProgram:
+    graph = softmax()
+    made = schedule_pattern(graph, [n.name for n in graph.nodes], {}, HOST)
+    assert isinstance(made, TileProgram)
+    return made
+
+
+def test_a_kernel_alone_is_a_program_with_inputs_of_its_own() -> None:
+    program = lone_program(fused(), HOST, "host", Options())
+    inputs = drawn_inputs(program, 3)
+    assert torch.allclose(program(*inputs)[0], torch.softmax(inputs[0], -1))
+    assert all(torch.equal(a, b) for a, b in zip(inputs, drawn_inputs(program, 3)))
+
+
+def test_inputs_have_the_strides_that_the_kernel_wants() -> None:
+    graph = parse_graph("graph @t(%x: i32[4, 8]) -> (i32[4, 8]) {\n  %y: i32[4, 8] = map [i, j] { add(%x[i, j], 1:i32) }\n  return %y\n}")
+    made = schedule_pattern(graph, ["y"], {"x": (1, 4)}, HOST)
+    assert isinstance(made, TileProgram)
+    (given,) = drawn_inputs(lone_program(made, HOST, "host", Options()), 0)
+    assert given.stride() == (1, 4) != row_major_strides((4, 8)) and given.dtype == torch.int32
+
+
+def test_a_host_kernel_is_timed_by_the_clock() -> None:
+    ticks = iter(range(1000))
+    found = KernelMeasurer(HOST, "host", Options(), clock=lambda: next(ticks) * 1e-6).measure(fused())
+    assert found == Timing(pytest.approx(1.0), pytest.approx(0.0, abs=1e-6), 11)
+    real = KernelMeasurer(HOST, "host", Options()).measure(fused())
+    assert isinstance(real, Timing) and real.median_us > 0
+
+
+def test_another_result_than_the_first_kernels_is_rejected() -> None:
+    """The second program of the same pattern writes something else."""
+    measurer = KernelMeasurer(HOST, "host", Options())
+    good = fused()
+    assert isinstance(measurer.measure(good), Timing)
+    other = softmax()
+    inputs = ", ".join(f"%{i.name}: {i.type}" for i in other.inputs)
+    changed = parse_graph(f"graph @o({inputs}) -> ({other.type_of(other.results[0])}) {{\n"
+                          f"  %y: {other.type_of('y')} = map [i, j] {{ f16(add(f32(%x[i, j]), 1.0:f32)) }}\n  return %y\n}}")
+    wrong = schedule_pattern(changed, ["y"], {}, HOST)
+    assert isinstance(wrong, TileProgram)
+    key = (good.graph.inputs, good.graph.nodes, good.graph.results)
+    measurer._references = {(wrong.graph.inputs, wrong.graph.nodes, wrong.graph.results): measurer._references[key]}
+    found = measurer.measure(wrong)
+    assert isinstance(found, Rejected) and found.reason is Reason.WRONG_RESULT
+
+
+def test_what_does_not_compile_is_rejected_with_the_compilers_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = Options(cxx="no-such-compiler", cache=False)
+    measurer = KernelMeasurer(HOST, "host", options)
+    measurer.prepare([fused()])
+    found = measurer.measure(fused())
+    assert isinstance(found, Rejected) and found.reason is Reason.DOES_NOT_COMPILE and "no-such-compiler" in found.detail
+
+
+def test_a_template_that_its_composer_cannot_write_is_rejected() -> None:
+    broken = replace(fused(), choice=None)
+    found = KernelMeasurer(HOST, "host", Options()).measure(broken)
+    assert isinstance(found, Rejected) and found.reason is Reason.ILLEGAL_TEMPLATE
+
+
+@pytest.mark.parametrize(("got", "want", "agree"), [
+    ([1.0, 2.0], [1.0, 2.001], True), ([1.0, 2.0], [1.0, 2.1], False), ([float("nan"), 1.0], [float("nan"), 1.0], True),
+    ([float("nan"), 1.0], [0.0, 1.0], False), ([float("inf"), 1.0], [float("inf"), 1.0], True)])
+def test_results_agree_within_the_size_of_the_whole(got: list[float], want: list[float], agree: bool) -> None:
+    assert same(torch.tensor(got), torch.tensor(want), 4e-3) is agree
+
+
+def test_a_measured_compile_keeps_its_records_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path))
+    program = tilefuse.compile(softmax(), device="host", measure=True)
+    x = torch.rand(4, 8).half()
+    assert torch.allclose(program(x)[0], torch.softmax(x, -1), atol=1e-3)
+    (path,) = (tmp_path / "measured").iterdir()
+    kept = DiskRecords(Journal(path)).all()
+    assert len(kept) >= 5 and all(r.predicted_us > 0 and r.timing.median_us > 0 for r in kept)
