@@ -21,6 +21,7 @@ class Reason(enum.Enum):
     LIBRARY_CALL = "library-call"
     TOO_MANY_OPERANDS = "too-many-operands"
     TOO_MANY_NODES = "too-many-nodes"
+    MEMORY = "memory"
     NOT_TRIED = "not-tried"
     WORSE_THAN_INCUMBENT = "worse-than-incumbent"
     LAYOUT = "layout"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, PlanStep, RejectedMerge, View
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, PlanStep, RejectedMerge, Search, View
 from tilefuse.plan.price import Priced
 from tilefuse.plan.structure import boundary
 from tilefuse.schedule.tile import Layouts, TileProgram
@@ -26,7 +26,7 @@ class Chosen:
 
 
 def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str, View], chosen: Sequence[Chosen], objective_us: float,
-             unfused: Sequence[Chosen], rejected: tuple[RejectedMerge, ...], num_rejected: int) -> Plan:
+             unfused: Sequence[Chosen], rejected: tuple[RejectedMerge, ...], num_rejected: int, search: Search | None = None) -> Plan:
     """The plan. Kernels with one price share one program, named after the first of them."""
     named: dict[int, TileProgram] = {}
     taken: set[str] = set()
@@ -47,7 +47,7 @@ def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str
     return Plan(graph, device.name, tuple(steps), tuple(views.values()), dict(layouts), objective_us,
                 unfused_us=sum(p.cost.us for p in alone), unfused_kernels=len(alone),
                 unfused_bytes=sum(p.program.bytes_read + p.program.bytes_written for p in alone),
-                rejected=rejected, num_rejected=num_rejected)
+                rejected=rejected, num_rejected=num_rejected, search=search)
 
 
 def library_call(graph: Graph, pattern: Pattern) -> LibraryCall:

@@ -65,6 +65,10 @@ class Candidates:
                     self.alone[number] = priced
         self._most_scheduled = pricer.num_scheduled + max_new
 
+    def allow(self, max_new: int) -> None:
+        """Lets this many more structures be scheduled from now on."""
+        self._most_scheduled = self._pricer.num_scheduled + max_new
+
     @property
     def is_over(self) -> bool:
         """Whether the time for generating candidates is over."""
@@ -99,6 +103,10 @@ class Candidates:
     def unit_of(self, members: Sequence[int]) -> Unit:
         """The units as one. A node that one recomputes and another is responsible for is computed once."""
         return self.units.union([self.units.units[m] for m in members])
+
+    def strike_out(self, members: tuple[int, ...], why: Rejected) -> None:
+        """Takes a candidate back."""
+        self.rejected[members] = (self.found.pop(members).generator, why)
 
     def refuse(self, members: Sequence[int], generator: str, why: Rejected) -> None:
         """Keeps why a generator did not offer what it might have."""

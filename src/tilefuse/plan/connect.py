@@ -8,7 +8,8 @@ log n rounds, and a pattern is scheduled about as often as it doubles.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -20,16 +21,18 @@ from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
+from tilefuse.plan.found import Found
+from tilefuse.plan.global_plan import plan_globally
 from tilefuse.plan.light import flops_per_element, light_nodes
 from tilefuse.plan.pack_kernels import pack_kernels
-from tilefuse.plan.pattern import Pattern, Plan, RejectedMerge, View, is_library
+from tilefuse.plan.pattern import Pattern, Plan, View, is_library
 from tilefuse.plan.price import Priced, Pricer, Scheduler
 from tilefuse.plan.units import Unit, Units, values_in_memory
 from tilefuse.plan.views import find_views
+from tilefuse.schedule.common_threads import packable
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.device import DeviceSpec
 
-MAX_REJECTED_KEPT = 2000
 # Operations an element that recomputing a whole map in several kernels may cost; the cost model decides below that.
 MAX_RECOMPUTED_FLOPS = 64
 
@@ -55,11 +58,29 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
         # Recomputed light nodes can cost more than they save only where nothing else was gained.
         found = Planner(graph, views, pricer, options, light=set()).run(merge=options.fuse)
     assert found.objective_us <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
+    search = None
     if options.fuse:
-        found.chosen = pack_kernels(graph, views, found.chosen, pricer)
-        found.objective_us = sum(c.priced.cost.us for c in found.chosen if c.priced)
+        packed = _packed(graph, views, found, pricer)
+        if options.planner == "ilp":
+            def resume(light: frozenset[str], kernels: Sequence[tuple[str, tuple[int, ...], Priced]], recompute: bool) -> Found:
+                return Planner(graph, views, pricer, options, set(light)).resume(kernels, recompute)
+
+            best, search = plan_globally(graph, views, pricer, options, device, found, resume, packable)
+            best = best if options.peak_memory_mb else _packed(graph, views, best, pricer)
+            if options.peak_memory_mb or best.objective_us < packed.objective_us:
+                packed = best
+            else:
+                search = replace(search, planner="greedy")
+        found = packed
     trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
-    return assemble(graph, device, decided, views, found.chosen, found.objective_us, unfused, found.kept_rejected(), found.num_rejected)
+    return assemble(graph, device, decided, views, found.chosen, found.objective_us, unfused, found.kept_rejected(), found.num_rejected,
+                    search)
+
+
+def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer) -> Found:
+    """The plan with independent kernels in one launch where that is cheaper."""
+    chosen = pack_kernels(graph, views, found.chosen, pricer)
+    return replace(found, chosen=chosen, objective_us=sum(c.priced.cost.us for c in chosen if c.priced))
 
 
 def _alone(graph: Graph, views: dict[str, View], pricer: Pricer) -> list[Chosen]:
@@ -73,24 +94,6 @@ def require(priced: Priced | Rejected, name: str) -> Priced:
     if isinstance(priced, Rejected):
         raise InternalError(f"no schedule for %{name} alone: {priced}", hint="please report it with the graph's text (TILEFUSE_DUMP_DIR)")
     return priced
-
-
-@dataclass
-class Found:
-    """What the planner decided: patterns and library calls in execution order, and the merges that it refused."""
-
-    chosen: list[Chosen]
-    objective_us: float
-    rejected: dict[tuple[str, str], Rejected] = field(default_factory=dict)
-    num_rejected: int = 0
-
-    def kept_rejected(self) -> tuple[RejectedMerge, ...]:
-        """Refused merges whose two sides did not end up in one kernel after all, at most `MAX_REJECTED_KEPT`."""
-        home: dict[str, int] = {}
-        for number, item in enumerate(self.chosen):
-            home.update(dict.fromkeys(item.pattern.nodes, number))
-        apart = [RejectedMerge(a, b, why) for (a, b), why in self.rejected.items() if home.get(a, -1) != home.get(b, -2)]
-        return tuple(apart[:MAX_REJECTED_KEPT])
 
 
 class Planner:
@@ -108,6 +111,8 @@ class Planner:
         self._queue: list[tuple[int, int, int, int]] = []
         self._rejected: dict[tuple[str, str], Rejected] = {}
         self._num_rejected = 0
+        self._steps: list[tuple[str, ...]] = []
+        self._recomputed: set[str] = set()
         # Readers of one value are siblings of the next reader only, in graph order, so that a value with thousands of readers
         # (a mask, a step size) costs thousands of trials and not millions.
         self._siblings: dict[str, dict[str, None]] = {}
@@ -121,6 +126,27 @@ class Planner:
                 _, _, first, second = heapq.heappop(self._queue)
                 if first in self._units.units and second in self._units.units:
                     self._try(first, second)
+            self._recompute()
+        return self._result()
+
+    def resume(self, kernels: Sequence[tuple[str, tuple[int, ...], Priced]], recompute: bool) -> Found:
+        """Takes kernels that were decided elsewhere (generator, numbers of units, price) instead of merging.
+
+        recompute: maps are recomputed where that is cheaper; not for packed kernels, which are priced in another way.
+        Requires: every unit has a schedule alone; the kernels are disjoint and free of cycles.
+        """
+        priced_by_core: dict[tuple[str, ...], tuple[str, Priced]] = {}
+        for unit in self._units.units.values():
+            if not unit.is_library:
+                alone = require(self._pricer.price(self._units.pattern(unit)), unit.core[-1])
+                priced_by_core[unit.core] = ("recompute" if unit.extra else "single", alone)
+        for generator, members, priced in kernels:
+            priced_by_core[self._units.union([self._units.units[m] for m in members]).core] = (generator, priced)
+        self._units.regroup(members for _, members, _ in kernels)
+        for number, unit in self._units.units.items():
+            if not unit.is_library:
+                self._generator[number], self._priced[number] = priced_by_core[unit.core]
+        if recompute:
             self._recompute()
         return self._result()
 
@@ -207,6 +233,7 @@ class Planner:
         del self._priced[a], self._priced[b]
         self._priced[number] = priced
         self._generator[number] = "connect"
+        self._steps.append(joined.core)
         self._push_neighbours(number)
 
     def _note(self, first: str, second: str, why: Rejected) -> None:
@@ -259,6 +286,7 @@ class Planner:
             priced[number] = found
         if sum(p.cost.us for p in priced.values()) >= before_us * (1 - RESOLUTION):
             return
+        self._recomputed.add(name)
         users = units.users.pop(name)
         units.users[name] = {}
         for value in units.sources(Unit((name,), ())):
@@ -283,7 +311,8 @@ class Planner:
             else:
                 chosen.append(Chosen(self._generator[number], self._units.pattern(unit), self._priced[number]))
         objective_us = sum(p.cost.us for p in self._priced.values())
-        return Found(chosen, objective_us, self._rejected, self._num_rejected)
+        light = frozenset(self._light | self._recomputed)
+        return Found(chosen, objective_us, self._rejected, self._num_rejected, tuple(self._steps), light)
 
 
 def reasons_of(plan: Plan) -> dict[Reason, int]:

@@ -85,9 +85,11 @@ class IntegerProgram:
         while (left := seconds - (time.perf_counter() - began)) > 0:
             best = replace(best, rounds=best.rounds + 1)
             found, bound_us, optimal = self._run(left, best.taken)
-            best = replace(best, bound_us=min(best.bound_us, bound_us))
             if found is None:
+                if optimal and incumbent is None:
+                    raise InfeasibleError("no choice of kernels keeps all conditions of the plan")
                 break
+            best = replace(best, bound_us=min(best.bound_us, bound_us))
             rows = self._violated(found)
             if not rows:
                 if incumbent is None or optimal or self._score(found) > best.objective_us:
@@ -141,7 +143,10 @@ class IntegerProgram:
     # The solver
 
     def _run(self, seconds: float, start: Sequence[int]) -> tuple[tuple[int, ...] | None, float, bool]:
-        """Columns taken (None: no solution yet), upper bound on the score, whether they are optimal for the rows so far."""
+        """Columns taken, upper bound on the score, and whether that is the last word on the rows so far.
+
+        (None, ..., True): no choice keeps the rows. (None, ..., False): none was found in time.
+        """
         import highspy
 
         if self._solver is None:
@@ -156,7 +161,7 @@ class IntegerProgram:
         status = solver.getModelStatus()
         known = highspy.HighsModelStatus
         if status in (known.kInfeasible, known.kUnboundedOrInfeasible):
-            raise InfeasibleError("no choice of kernels keeps all conditions of the plan", hint="raise the ceiling on peak memory")
+            return None, 0.0, True
         if status not in (known.kOptimal, known.kTimeLimit):
             raise ToolchainError(f"the integer program's solver stopped: {solver.modelStatusToString(status)}",
                                  hint="plan with planner=greedy, and please report the graph")

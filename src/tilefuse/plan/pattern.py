@@ -99,13 +99,41 @@ class RejectedMerge:
     rejected: Rejected
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How a plan was found by integer program.
+
+    planner       "ilp", or "greedy" where no choice of candidates was better than the plan of greedy connecting
+    objective_us  time that the chosen candidates save against one kernel a unit: the sum of f(P) of FusionStitching 4.1
+    bound_us      what no choice of the candidates exceeds; `proven`: the objective is as high, up to the solver's tolerance
+    rounds, cuts  how often the solver ran, and conditions added in between; equal parts of the program count once
+    greedy_us     predicted time of the plan of greedy connecting
+    peak_bytes    most bytes of intermediate values alive at one time
+    candidates    (generator, how many it proposed that have a schedule)
+    rejected      (reason, how many)
+    """
+
+    planner: str
+    objective_us: float
+    bound_us: float
+    rounds: int
+    cuts: int
+    seconds: float = field(compare=False)
+    proven: bool
+    greedy_us: float
+    peak_bytes: int
+    candidates: tuple[tuple[str, int], ...]
+    rejected: tuple[tuple[str, int], ...] = ()
+
+
 @dataclass(frozen=True)
 class Plan:
     """A cover of the graph by kernels, library calls and views.
 
     steps      in order of execution
     layouts    strides of values that are not dense row-major
-    rejected   merges that were tried and not taken, at most `connect.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
+    rejected   merges that were tried and not taken, at most `found.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
+    search     how the integer program found it; None: greedy connecting alone
     Units: `objective_us` is the predicted time of all kernels, `unfused_us` that of one kernel a node; `unfused_bytes` is what
     the latter would read and write, `unfused_kernels` their number.
     """
@@ -122,6 +150,7 @@ class Plan:
     rejected: tuple[RejectedMerge, ...] = ()
     num_rejected: int = 0
     notes: tuple[str, ...] = field(default=(), compare=False)
+    search: Search | None = None
 
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:

@@ -93,10 +93,10 @@ class Units:
         return Unit(core, tuple(self._sorted({n for u in units for n in u.extra if n not in inside})),
                     len(units) == 1 and units[0].is_library)
 
-    def regroup(self, groups: Iterable[Sequence[int]]) -> None:
-        """Merges each group of units at once; groups are numbered anew, in an order in which they can run.
+    def ordered(self, groups: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
+        """All units in an order of execution where each group runs at once: by last member, as far as dependences allow.
 
-        Requires: groups are disjoint and together free of cycles; units that are in none stay as they are.
+        Requires: groups are disjoint and together free of cycles; units that are in none run alone.
         """
         group_of: dict[int, tuple[int, ...]] = {unit: (unit,) for unit in self.units}
         for group in groups:
@@ -109,21 +109,27 @@ class Units:
                 if before != after and after not in successors[before]:
                     successors[before][after] = None
                     waiting[after] += 1
-        ready = [(min(g), g) for g, count in waiting.items() if not count]
+        ready = [(max(g), g) for g, count in waiting.items() if not count]
         heapq.heapify(ready)
-        ordered: list[tuple[int, ...]] = []
+        found: list[tuple[int, ...]] = []
         while ready:
             _, group = heapq.heappop(ready)
-            ordered.append(group)
+            found.append(group)
             for after in successors[group]:
                 waiting[after] -= 1
                 if not waiting[after]:
-                    heapq.heappush(ready, (min(after), after))
-        assert len(ordered) == len(successors), "the groups wait for each other"
-        number_of = {g: n for n, g in enumerate(ordered)}
-        self.units = {n: self.union([self.units[u] for u in g]) for g, n in number_of.items()}
+                    heapq.heappush(ready, (max(after), after))
+        assert len(found) == len(successors), "the groups wait for each other"
+        return found
+
+    def regroup(self, groups: Iterable[Sequence[int]]) -> None:
+        """Merges each group of units at once; groups are numbered anew, in an order of execution. Requires: as `ordered`."""
+        order = self.ordered(groups)
+        number_of = {unit: n for n, group in enumerate(order) for unit in group}
+        arcs = ((number_of[a], number_of[b]) for a, followers in self.contracted.successors.items() for b in followers)
+        self.units = {n: self.union([self.units[u] for u in group]) for n, group in enumerate(order)}
         self.unit_of = {name: n for n, unit in self.units.items() for name in unit.core}
-        self.contracted = ContractedGraph(len(ordered), sorted((number_of[a], number_of[b]) for a in successors for b in successors[a]))
+        self.contracted = ContractedGraph(len(order), sorted({(a, b) for a, b in arcs if a != b}))
 
     def merge(self, first: int, second: int, unit: Unit, found: tuple[list[int], list[int]]) -> int:
         """Replaces two units by their union; returns its number."""

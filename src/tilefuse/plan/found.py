@@ -1,0 +1,34 @@
+"""What a planner decided, before kernels are named and bound."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.pattern import RejectedMerge
+
+MAX_REJECTED_KEPT = 2000
+
+
+@dataclass
+class Found:
+    """Patterns and library calls in execution order, and the merges that were refused.
+
+    steps  every union that was taken on the way, by the nodes that it was responsible for
+    light  nodes that each of their users computes for itself
+    """
+
+    chosen: list[Chosen]
+    objective_us: float
+    rejected: dict[tuple[str, str], Rejected] = field(default_factory=dict)
+    num_rejected: int = 0
+    steps: tuple[tuple[str, ...], ...] = ()
+    light: frozenset[str] = frozenset()
+
+    def kept_rejected(self) -> tuple[RejectedMerge, ...]:
+        """Refused merges whose two sides did not end up in one kernel after all, at most `MAX_REJECTED_KEPT`."""
+        home: dict[str, int] = {}
+        for number, item in enumerate(self.chosen):
+            home.update(dict.fromkeys(item.pattern.nodes, number))
+        apart = [RejectedMerge(a, b, why) for (a, b), why in self.rejected.items() if home.get(a, -1) != home.get(b, -2)]
+        return tuple(apart[:MAX_REJECTED_KEPT])

@@ -1,0 +1,211 @@
+"""Planning by integer program: every generator proposes, one program decides.
+
+    greedy connecting (with its steps) ----+
+    substitution, exploration -------------+-> integer program -> kernels, recomputed maps -> packing -> integer program -> plan
+    single nodes --------------------------+
+
+The plan of greedy connecting is what the program starts from, so the result is never worse than it under its own costs.
+Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tilefuse.base import trace
+from tilefuse.base.candidate import Reason, Rejected, group_by_reason
+from tilefuse.base.errors import InfeasibleError
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.candidates import Candidate, Candidates, FusibleLibrary, never
+from tilefuse.plan.components import select
+from tilefuse.plan.exploratory import exploratory
+from tilefuse.plan.found import Found
+from tilefuse.plan.ilp import Column, Selection
+from tilefuse.plan.memory import PeakMemory, peak, stored_values
+from tilefuse.plan.packing import CanPack, Group, anything, packing
+from tilefuse.plan.pattern import Search, View
+from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.substitution import substitution
+from tilefuse.plan.units import Units
+from tilefuse.target.device import DeviceSpec
+
+# Structures that may be scheduled for candidates, and again for packed kernels. Source: BERT-base, where one takes 0.8 ms of a cold
+# compile of 1.6 s.
+NEW_STRUCTURES = 120
+
+# Part of the planning time after which generators stop.
+GENERATOR_SHARE = 0.5
+
+# What packing may add to the peak of live intermediate values without being asked: packed kernels wait for the last of their parts.
+MORE_LIVE_BYTES = 16 << 20
+MORE_LIVE_SHARE = 0.02
+
+# Packed kernels struck out for the memory that they keep alive, before there is no packing at all.
+MOST_STRUCK_OUT = 24
+
+# From light nodes and kernels (generator, units, price) to a plan; with the flag, maps are recomputed where that is cheaper.
+Resume = Callable[[frozenset[str], Sequence[tuple[str, tuple[int, ...], Priced]], bool], Found]
+
+
+def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, greedy: Found, resume: Resume,
+                  can_pack: CanPack = anything, fusible_library: FusibleLibrary = never) -> tuple[Found, Search]:
+    """A plan that saves most of what any choice of candidates can save, and how it was found.
+
+    Never slower than `greedy`, as priced; with a ceiling on peak memory it may be, for greedy connecting does not know of it.
+    Raises: InfeasibleError where no choice keeps the ceiling; ToolchainError where the solver fails.
+    """
+    return _Decision(graph, views, pricer, options, device, greedy, resume, can_pack, fusible_library).run()
+
+
+@dataclass
+class _Decision:
+    """State of one decision."""
+
+    graph: Graph
+    views: dict[str, View]
+    pricer: Pricer
+    options: Options
+    device: DeviceSpec
+    greedy: Found
+    resume: Resume
+    can_pack: CanPack
+    fusible_library: FusibleLibrary
+
+    def run(self) -> tuple[Found, Search]:
+        """Candidates, program, recomputation, packing, program."""
+        self.began = time.perf_counter()
+        self.until = self.began + self.options.plan_seconds
+        self.ceiling_bytes = self.options.peak_memory_mb << 20
+        self.selections: list[Selection] = []
+        candidates = self._candidates(self.greedy.light)
+        if candidates.without_schedule:
+            # A map that greedy connecting recomputes inside its kernels cannot be recomputed by every unit alone.
+            if self.ceiling_bytes:
+                candidates = self._candidates(frozenset())
+            else:
+                return self.greedy, self._search("greedy", candidates, [])
+        start = _offer_greedy(candidates, self.greedy)
+        substitution(candidates)
+        exploratory(candidates, self.device)
+        taken = self._selected(candidates, start, self.ceiling_bytes)
+        found = self._plan(candidates, taken, recompute=not self.ceiling_bytes)
+        if found.light != candidates.units.light:
+            candidates, taken = self._carried_over(candidates, found)
+        if not candidates.without_schedule:
+            candidates.allow(NEW_STRUCTURES)
+            packing(candidates, _groups(candidates, taken), self.can_pack)
+            packed = self._packed(candidates, taken)
+            if packed != taken:
+                found, taken = self._plan(candidates, packed, recompute=False), packed
+        search = self._search("ilp", candidates, taken)
+        trace.current().event("planned globally", "plan", candidates=len(candidates.found), rejected=len(candidates.rejected),
+                              rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
+        if not self.ceiling_bytes and self.greedy.objective_us <= found.objective_us:
+            return self.greedy, replace(search, planner="greedy")
+        refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
+        return replace(found, rejected=self.greedy.rejected, num_rejected=refused), search
+
+    def _candidates(self, light: frozenset[str]) -> Candidates:
+        return Candidates(Units(self.graph, set(light), self.views), self.pricer, self.options, NEW_STRUCTURES,
+                          self.began + self.options.plan_seconds * GENERATOR_SHARE, self.fusible_library)
+
+    def _selected(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> list[Candidate]:
+        """The candidates that save most together. They are listed by their units, so that it does not matter who found them first."""
+        units = candidates.units
+        listed = [c for _, c in sorted(candidates.found.items()) if c.score_us > 0 or ceiling_bytes]
+        number_of = {c.members: n for n, c in enumerate(listed)}
+        edges = [(a, b) for a, followers in units.contracted.successors.items() for b in followers]
+        columns = [Column(c.members, c.score_us) for c in listed]
+        separator = PeakMemory(units, columns, ceiling_bytes) if ceiling_bytes else None
+        begin = [number_of[m] for m in start if m in number_of]
+        try:
+            chosen = select(len(units.units), edges, columns, max(self.until - time.perf_counter(), 0.0), begin, separator)
+        except InfeasibleError as cause:
+            raise self._too_little(candidates, start, ceiling_bytes) from cause
+        self.selections.append(chosen)
+        return [listed[n] for n in chosen.taken]
+
+    def _too_little(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> InfeasibleError:
+        found = peak(candidates.units, stored_values(candidates.units), start)
+        largest = sorted(found.live, key=lambda v: (-v.num_bytes, v.name))[:3]
+        told = ", ".join(f"%{v.name} with {v.num_bytes}" for v in largest)
+        return InfeasibleError(
+            f"no plan of @{self.graph.name} was found that keeps intermediate values within {ceiling_bytes} bytes (peak_memory_mb="
+            f"{self.options.peak_memory_mb}); the plan without ceiling needs {found.num_bytes}, most of it for {told}",
+            hint=f"peak_memory_mb={-(-found.num_bytes >> 20)} is enough, 0 is no ceiling", notes=_reasons(candidates))
+
+    def _plan(self, candidates: Candidates, taken: Sequence[Candidate], recompute: bool) -> Found:
+        kernels = [(c.generator, c.members, c.priced) for c in taken]
+        return self.resume(frozenset(candidates.units.light), kernels, recompute)
+
+    def _carried_over(self, old: Candidates, found: Found) -> tuple[Candidates, list[Candidate]]:
+        """The candidates where more maps are recomputed, and the kernels of the plan among them."""
+        new = self._candidates(found.light)
+        plan = [_offer_nodes(new, c.pattern.nodes, c.generator) for c in found.chosen if c.priced is not None]
+        for candidate in old.found.values():
+            _offer_nodes(new, old.unit_of(candidate.members).core, candidate.generator)
+        return new, [new.found[m] for m in plan if m in new.found]
+
+    def _packed(self, candidates: Candidates, taken: list[Candidate]) -> list[Candidate]:
+        """The choice when packed kernels are candidates too.
+
+        Without a ceiling, what keeps much more memory alive is not taken: at every peak the kernel that adds most to it is struck out.
+        """
+        start = [c.members for c in taken]
+        if self.ceiling_bytes:
+            return self._selected(candidates, start, self.ceiling_bytes)
+        memory = PeakMemory(candidates.units, [], 1)
+        allowed_bytes = peak(candidates.units, memory.stored, start).num_bytes * (1 + MORE_LIVE_SHARE) + MORE_LIVE_BYTES
+        for _ in range(MOST_STRUCK_OUT):
+            packed = self._selected(candidates, start, 0)
+            most = peak(candidates.units, memory.stored, [c.members for c in packed])
+            if most.num_bytes <= allowed_bytes:
+                return packed
+            waiting = [c for c in packed if c.generator == "packing"]
+            if not waiting:
+                break
+            worst = max(waiting, key=lambda c: (memory.change_bytes(c.members, most.moment), -c.score_us, c.members))
+            moment = candidates.units.units[most.moment].core[-1]
+            candidates.strike_out(worst.members, Rejected(Reason.MEMORY, f"{most.num_bytes} bytes of intermediate values at %{moment}"))
+        return taken
+
+    def _search(self, planner: str, candidates: Candidates, taken: Sequence[Candidate]) -> Search:
+        last = self.selections[-1] if self.selections else Selection((), 0.0, 0.0, 0, 0, 0.0, False)
+        rounds, cuts = sum(s.rounds for s in self.selections), sum(s.cuts for s in self.selections)
+        reasons = group_by_reason(why for _, why in candidates.rejected.values())
+        live = peak(candidates.units, stored_values(candidates.units), [c.members for c in taken])
+        return Search(planner, last.objective_us, last.bound_us, rounds, cuts, time.perf_counter() - self.began, last.proven,
+                      self.greedy.objective_us, live.num_bytes, candidates.counts(),
+                      tuple((reason.value, len(items)) for reason, items in reasons.items()))
+
+
+def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]]:
+    """Offers every kernel of greedy connecting and every step on the way; returns the kernels of its plan."""
+    for core in greedy.steps:
+        _offer_nodes(candidates, core, "connect")
+    return [members for c in greedy.chosen if c.priced is not None
+            if len(members := _offer_nodes(candidates, c.pattern.nodes, "connect")) > 1]
+
+
+def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str) -> tuple[int, ...]:
+    """Offers the units of these nodes (those that are light have none); returns them."""
+    unit_of = candidates.units.unit_of
+    members = tuple(sorted({unit_of[n] for n in nodes if n in unit_of}))
+    if len(members) > 1:
+        candidates.offer(members, generator)
+    return members
+
+
+def _groups(candidates: Candidates, taken: Sequence[Candidate]) -> list[Group]:
+    """The plan that takes these candidates, and every other unit alone, in an order of execution."""
+    priced_of = {c.members: c.priced for c in taken}
+    return [Group(members, priced_of.get(members, candidates.alone.get(members[0])))
+            for members in candidates.units.ordered(c.members for c in taken)]
+
+
+def _reasons(candidates: Candidates) -> list[str]:
+    """What was rejected, counted by reason."""
+    reasons = group_by_reason(why for _, why in candidates.rejected.values())
+    return [f"{len(items)} candidates rejected: {reason.value}, such as: {items[0].detail}" for reason, items in reasons.items()]

@@ -1,0 +1,122 @@
+"""Peak memory of a choice of kernels, and conditions that keep it below a ceiling.
+
+Intermediate values live from the kernel that writes them to the last one that reads them; kernels run in the order of their last nodes.
+Where a choice needs too much, the program gets a condition on the moment of its peak: what the values that cross this moment in the
+graph's own order need, plus what every candidate changes in that.
+
+    moment t, between b and c in a b c d:   bytes(a, read by c) + bytes(b, read by d)        ceiling - base >= sum of the changes:
+    {a, c} holds a on chip: - bytes(a)      {b, d}: - bytes(b)      {b, c}, written at c: - bytes(b)      {x, c}: x lives on: + bytes(x)
+
+The changes of two candidates that touch one value are added, which is not exact. Where the sum does not see what the replayed plan
+shows, the combination itself is forbidden, unless something else that touches the same values is taken as well.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilefuse.plan.ilp import Column, Row
+from tilefuse.plan.units import Units
+
+# What the solver may break a row by.
+ROW_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that is neither input nor result: who writes it and who reads it, by units. Units: bytes."""
+
+    name: str
+    num_bytes: int
+    writer: int
+    readers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The moment when most bytes live: behind which unit (the last of the kernel that runs then), and which values."""
+
+    num_bytes: int
+    moment: int
+    live: tuple[Stored, ...]
+
+
+class PeakMemory:
+    """The separator of the integer program for a ceiling on intermediate values. Units: bytes."""
+
+    def __init__(self, units: Units, columns: Sequence[Column], ceiling_bytes: int) -> None:
+        self.stored = stored_values(units)
+        self._units = units
+        self._columns = columns
+        self._ceiling_bytes = ceiling_bytes
+        self._touching: dict[int, list[Stored]] = {}
+        for value in self.stored:
+            for unit in dict.fromkeys((value.writer, *value.readers)):
+                self._touching.setdefault(unit, []).append(value)
+
+    def __call__(self, taken: Sequence[int]) -> list[Row]:
+        """A condition that this choice breaks; none where its peak is below the ceiling."""
+        found = peak(self._units, self.stored, [self._columns[c].members for c in taken])
+        if found.num_bytes <= self._ceiling_bytes:
+            return []
+        base = sum(v.num_bytes for v in self.stored if v.writer <= found.moment <= max(v.readers))
+        changes = [self.change_bytes(column.members, found.moment) for column in self._columns]
+        # In parts of the ceiling: the solver's tolerances are made for numbers around one.
+        terms = tuple((c, change / self._ceiling_bytes) for c, change in enumerate(changes) if change)
+        row = Row(terms, 1 - base / self._ceiling_bytes)
+        chosen = set(taken)
+        if sum(k for c, k in terms if c in chosen) > row.upper + ROW_TOLERANCE:
+            return [row]
+        touched = {u for v in found.live for u in (v.writer, *v.readers)}
+        near = [c for c, column in enumerate(self._columns) if not touched.isdisjoint(column.members)]
+        kept = [c for c in near if c in chosen]
+        return [Row(tuple((c, 1.0 if c in chosen else -1.0) for c in near), len(kept) - 1.0)]
+
+    def change_bytes(self, members: Sequence[int], moment: int) -> int:
+        """By how much a candidate alone changes what lives at a moment."""
+        inside, last = set(members), max(members)
+        change = 0
+        for value in {v.name: v for m in members for v in self._touching.get(m, ())}.values():
+            outside = [r for r in value.readers if r not in inside]
+            before = value.writer <= moment <= max(value.readers)
+            written = last if value.writer in inside else value.writer
+            freed = max(outside, default=-1) if value.writer in inside else max([*outside, last])
+            after = written <= moment <= freed
+            change += value.num_bytes * (after - before)
+        return change
+
+
+def stored_values(units: Units) -> list[Stored]:
+    """Values that some unit writes for another one, and that do not go to the caller."""
+    found: list[Stored] = []
+    for value, users in units.users.items():
+        if value in units.unit_of and value not in units.escaping and users:
+            readers = tuple(dict.fromkeys(units.unit_of[u] for u in users))
+            found.append(Stored(value, units.graph.type_of(value).num_bytes, units.unit_of[value], readers))
+    return found
+
+
+def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]) -> Peak:
+    """When most bytes live where each of the groups is one kernel and all other units run alone. Cost: linear."""
+    order = units.ordered(groups)
+    step_of = {unit: step for step, group in enumerate(order) for unit in group}
+    begins: dict[int, list[Stored]] = {}
+    ends: dict[int, list[Stored]] = {}
+    for value in stored:
+        written, freed = step_of[value.writer], max(step_of[r] for r in value.readers)
+        if any(step_of[r] != written for r in value.readers):
+            begins.setdefault(written, []).append(value)
+            ends.setdefault(freed, []).append(value)
+    live: dict[str, Stored] = {}
+    num_bytes = most = at = 0
+    held: tuple[Stored, ...] = ()
+    for step in range(len(order)):
+        for value in begins.get(step, ()):
+            live[value.name] = value
+            num_bytes += value.num_bytes
+        if num_bytes > most:
+            most, at, held = num_bytes, max(order[step]), tuple(live.values())
+        for value in ends.get(step, ()):
+            del live[value.name]
+            num_bytes -= value.num_bytes
+    return Peak(most, at, held)
