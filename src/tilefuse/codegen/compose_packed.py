@@ -117,7 +117,7 @@ def compose_flat(packed: PackedGroup, device: DeviceSpec, taken: set[str]) -> Ke
         e.emit(Comment("elements that do not fill a vector"))
         # Element n of the rest is item num_vectors + n.
         _walk(writer, replace(choice, unrolled=False), 1, lane, item, lambda at: axis(VECTORS) * (width - 1) + at,
-              lambda at: (Bound(at - axis(VECTORS), 0, items), Bound(axis(VECTORS) + axis(REST) - at, 1, items)))
+              lambda at: (Bound(at - axis(VECTORS), 0, items), Bound(axis(VECTORS) + axis(REST) - at, 1, most + width)))
     kernel = writer.finish()
     return replace(kernel, launch=replace(kernel.launch, num_blocks=blocks))
 

@@ -116,12 +116,15 @@ def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
 
 
 def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne) -> list[_Scheduled] | Rejected:
-    """Every part with its program; a part that one kernel cannot hold is taken apart where its results share internal maps only."""
+    """Every part that has elements, with its program; one that a kernel cannot hold is taken apart where its results share internal
+    maps only."""
     known: dict[Hashable, TileProgram | Rejected] = {}
     found: list[_Scheduled] = []
     todo = [(part, True) for part in reversed(connected_parts(pattern))]
     while todo:
         part, divisible = todo.pop()
+        if all(0 in n.type.shape for n in part.nodes):
+            continue
         structure = structure_of(part, layouts)
         if structure not in known:
             known[structure] = schedule_one(part, layouts, device, None)
