@@ -75,7 +75,7 @@ k_y(
     #pragma unroll
     for (int slot = 0; slot < 8; ++slot) {
       float warp_sum = y_warps[8 * chunk_4 + slot];
-      if (-1 * slot + warp_1 >= 1) {
+      if (slot < warp_1) {
         before_warp = (before_warp + warp_sum);
       }
       before = (before + warp_sum);
