@@ -90,7 +90,7 @@ def _row_of_turn(state: RowState, turn: Affine) -> RowState:
         bounds.append(Bound(row, 0, count))
         row = e.let("row_wrapped", row % count, count)
     kept_env = flat_axes(c.kept_order, row, w.domain.extents, e.extents)
-    return replace(state, row=row, row_bounds=bounds, kept_env=kept_env, parity=e.let("parity", turn % 2, 2))
+    return replace(state, row=row, row_bounds=bounds, kept_env=kept_env, parity=e.let("parity", turn % 2, 2), phase=turn // 2 % 2)
 
 
 def _start_copies(state: RowState, queues: dict[Touch, str], turn: Affine, stage: Affine) -> None:

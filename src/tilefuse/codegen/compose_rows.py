@@ -19,11 +19,13 @@ from tilefuse.codegen.kernel import (
     Store,
 )
 from tilefuse.codegen.rows_combine import combine_threads
+from tilefuse.codegen.rows_moments import joins_moments, reduce_moments
 from tilefuse.codegen.rows_reduce import reduce_stage
 from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.stages import stages
 from tilefuse.schedule.template import Rows
 
@@ -56,11 +58,19 @@ def _compose_row(state: RowState) -> None:
             state.held = [*state.held, *column_operands(state)]
     if choice.cluster > 1 and not choice.groups:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster"))
+    joined: list[Instance] = []
     for stage in range(max(depth.values(), default=-1) + 1):
         group = [domain.instances[k] for k in depth if depth[k] == stage]
+        if group == joined:
+            continue
         e.hoist([u for i in group for u in i.uses], kept_axes)
         for i in group:
             e.hoist_body(i.body, kept_axes)
+        later = [domain.instances[k] for k in depth if depth[k] == stage + 1]
+        if joins_moments(state, group, later):
+            reduce_moments(state, group[0], later[0])
+            joined = later
+            continue
         reduce_stage(state, [i for i in group if i.node.category == "reduce"])
         scans = [i for i in group if i.node.category == "scan"]
         if scans:

@@ -3,18 +3,22 @@ from __future__ import annotations
 
 from tilefuse.codegen.kernel import Barrier
 from tilefuse.codegen.rows_walk import RowState
-from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import DType
 
 
 def cluster_exchange(state: RowState, dtypes: list[DType], slots: int) -> Barrier:
-    """The barrier of one exchange over the cluster: a signalled one where the values have 4 or 8 bytes."""
+    """The barrier of one exchange over the cluster: a signalled one where the values have 4 or 8 bytes.
+
+    Turns alternate between two transaction barriers: a block that has all of this turn's values may send the next turn's while
+    another block still waits for some of this turn's.
+    """
     if any(t.itemsize < 4 for t in dtypes):
         return Barrier("cluster")
     w = state.writer
-    w.num_barriers += 1
-    phase = state.parity if state.choice.groups else number(0)
-    return Barrier("cluster", number(w.num_barriers - 1), phase, slots * sum(t.itemsize for t in dtypes))
+    first = w.num_barriers
+    w.num_barriers += 2 if state.choice.groups else 1
+    return Barrier("cluster", first + state.parity, state.phase, slots * sum(t.itemsize for t in dtypes))
 
 
 def slot_base(state: RowState, slots: int) -> Affine:

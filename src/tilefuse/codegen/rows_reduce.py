@@ -28,24 +28,28 @@ def reduce_stage(state: RowState, group: list[Instance]) -> None:
     """One stage: all reductions that depend on the same earlier results, in one pass over the row."""
     if not group:
         return
+    names = ", ".join(f"%{i.node.name} ({i.node.kind})" for i in group)
+    state.writer.emitter.emit(Comment(f"{names}: threads -> warp -> block" + (" -> cluster" if state.choice.cluster > 1 else "")))
+    combine_threads(state, group, accumulate_stage(state, group))
+
+
+def accumulate_stage(state: RowState, group: list[Instance]) -> dict[int, list[Reg]]:
+    """The thread's own elements into one partial result a reduction."""
     w, c = state.writer, state.choice
     e = w.emitter
-    names = ", ".join(f"%{i.node.name} ({i.node.kind})" for i in group)
-    e.emit(Comment(f"{names}: threads -> warp -> block" + (" -> cluster" if c.cluster > 1 else "")))
     parts: dict[int, list[list[Reg]]] = {}
     for i in group:
         parts[i.key] = _declare_parts(state, i, 1 if i.node.detail in BY_VECTOR else c.lanes)
     needed = needed_keys(state, [u for i in group for u in i.uses])
     bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
-    keep = _worth_keeping(state, needed, group)
-    arrays = {k: _declare_array(state, w.domain.instances[k]) for k in keep}
+    arrays = declare_kept(state, needed, group)
     long = c.threads == 1 and c.lanes > 1 and c.chunks > 2 * SUM_STRETCH
     summed = [i for i in group if long and i.node.detail == "sum" and e.dtype(i.body).is_float]
     totals = {i.key: _declare_parts(state, i, c.lanes) for i in summed}
     around = partial(_sums_of_stretch, state, summed, parts, totals)
     for chunk, env, width, held in walk_row(state, bodies, False, SUM_STRETCH if summed else 0, around):
         chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail in BY_VECTOR and width > 1}
-        _hoist_lane_free(state, bodies, env, held)
+        hoist_lane_free(state, bodies, env, held)
         with w.lanes(width, env, state.lane) as v:
             w.bind(held, chunk, v)
             for i in group:
@@ -61,8 +65,8 @@ def reduce_stage(state: RowState, group: list[Instance]) -> None:
                 merge(state, i, parts[i.key][0], chunk_values[i.key], width)
     for i in group:
         _combine_lanes(state, i, parts[i.key])
-    combine_threads(state, group, {k: p[0] for k, p in parts.items()})
     w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
+    return {k: p[0] for k, p in parts.items()}
 
 
 # Vectors that one lane accumulator takes before it is added to a total: the rounding error of a long sum by one thread grows with
@@ -128,6 +132,11 @@ def _narrow_flops(w: KernelWriter, key: int) -> int:
     return found
 
 
+def declare_kept(state: RowState, needed: list[int], group: list[Instance]) -> dict[int, Reg]:
+    """Register arrays for the values of a stage that later ones read again rather than compute again."""
+    return {k: _declare_array(state, state.writer.domain.instances[k]) for k in _worth_keeping(state, needed, group)}
+
+
 def _declare_array(state: RowState, i: Instance) -> Reg:
     e, c = state.writer.emitter, state.choice
     array = Reg(e.fresh(i.node.name + "_v"), i.node.type.dtype)
@@ -135,7 +144,8 @@ def _declare_array(state: RowState, i: Instance) -> Reg:
     return array
 
 
-def _hoist_lane_free(state: RowState, bodies: Sequence[object], env: dict[str, Affine], held: list[Held]) -> None:
+def hoist_lane_free(state: RowState, bodies: Sequence[object], env: dict[str, Affine], held: list[Held]) -> None:
+    """Loads that are the same for all lanes of the vector happen once, before the lane loop."""
     e = state.writer.emitter
     loaded = {h.touch for h in held}
     saved = dict(e.env)

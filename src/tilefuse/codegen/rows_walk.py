@@ -39,7 +39,8 @@ class RowState:
     share: int             # vectors from one block of a row to the next
     held: list[Held]
     carried: dict[int, Reg] = field(default_factory=dict)  # sums down the columns: arrays over the thread's elements
-    parity: Affine = number(0)  # pipelined: which copy of the exchange slots this turn uses
+    parity: Affine = number(0)  # turns: which copy of the exchange slots, and which transaction barrier, this turn uses
+    phase: Affine = number(0)  # turns: parity of how often that barrier was used before
     exchange: dict[int, list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 

@@ -52,6 +52,7 @@ class Instance:
     position  shared arg-reductions: row-major position in the reduced domain, in root axes
     carried   a sum down the columns that the kernel accumulates row by row (see `carried.py`); nothing in the kernel reads it
     second_of a reduction that comes as the second result of another one (see `online.py`): that one's key
+    squares_of a sum of squared deviations from a mean (see `two_pass.py`): the key of the sum that the mean is made of
     """
 
     key: int
@@ -65,6 +66,7 @@ class Instance:
     uses: tuple[int, ...] = ()
     carried: bool = False
     second_of: int | None = None
+    squares_of: int | None = None
 
 
 @dataclass

@@ -40,7 +40,7 @@ def two_pass(domain: Domain) -> Domain:
         mean = Call("mul", (Use(total), const(1.0 / domain.num_reduced, dtype)))  # type: ignore[arg-type]
         off = Call("sub", (body, mean))  # type: ignore[arg-type]
         squared: Resolved = Call("mul", (off, off))
-        renumbered[i.key] = add(replace(i, node=replace(i.node, kind="reduce.sum")), squared, (*uses, total))
+        renumbered[i.key] = add(replace(i, node=replace(i.node, kind="reduce.sum"), squares_of=total), squared, (*uses, total))
     new.outputs = [(name, renumbered[key], offset) for name, key, offset in domain.outputs]
     return new
 

@@ -2,7 +2,7 @@
 // nodes: %q, %s, %rstd, %y
 // schedule: reduce [GRID_1,CLUSTER_4-CTA_224]R chunks 7 vector 8
 // reads 25691136 bytes, writes 25691136 bytes
-extern "C" __global__ void __launch_bounds__(224)
+extern "C" __global__ void __launch_bounds__(224, 4)
 k_y_rstd(
     const tf_f16* __restrict__ x,
     const float* __restrict__ g,
@@ -26,83 +26,90 @@ k_y_rstd(
   }
   // every block of the cluster runs before another writes to its shared memory
   tf_cluster_barrier();
-  // %s (reduce.sum) and %q, squares about each thread's mean: threads -> warp -> cluster
-  alignas(16) float s[2];
-  #pragma unroll
-  for (int v = 0; v < 2; ++v) {
-    s[v] = 0.0f;
-  }
+  // %s (reduce.sum) and %q, squares about each vector's mean: threads -> warp -> cluster
+  alignas(16) float s[7];
+  alignas(16) float s_squares[7];
   #pragma unroll
   for (int chunk_1 = 0; chunk_1 < 7; ++chunk_1) {
     const int vector_1 = 224 * chunk_1 + 1568 * rank + thread;
+    alignas(16) float s_x[8];
+    s[chunk_1] = 0.0f;
+    s_squares[chunk_1] = 0.0f;
+    #pragma unroll
+    for (int v = 0; v < 8; ++v) {
+      s_x[v] = tf_float(x_v[8 * chunk_1 + v]);
+      s[chunk_1] = (s[chunk_1] + s_x[v]);
+    }
+    float mean_of_vector = (s[chunk_1] * 0.125f);
     #pragma unroll
     for (int v_1 = 0; v_1 < 8; ++v_1) {
-      float s_x = tf_float(x_v[8 * chunk_1 + v_1]);
-      s[(v_1 & 1)] = (s[(v_1 & 1)] + s_x);
+      float off = (s_x[v_1] - mean_of_vector);
+      s_squares[chunk_1] = (s_squares[chunk_1] + (off * off));
     }
   }
+  float apart = ((s[0] - s[1]) * 0.125f);
+  s_squares[0] = ((s_squares[0] + s_squares[1]) + ((apart * apart) * 4.0f));
   s[0] = (s[0] + s[1]);
-  float s_alike = (s[0] * 896.0f);
-  alignas(16) float q[2];
-  #pragma unroll
-  for (int v_2 = 0; v_2 < 2; ++v_2) {
-    q[v_2] = 0.0f;
-  }
-  #pragma unroll
-  for (int chunk_2 = 0; chunk_2 < 7; ++chunk_2) {
-    const int vector_2 = 224 * chunk_2 + 1568 * rank + thread;
-    #pragma unroll
-    for (int v_3 = 0; v_3 < 8; ++v_3) {
-      float q_x = ((tf_float(x_v[8 * chunk_2 + v_3]) - (s_alike * 1.9929847e-05f)) * (tf_float(x_v[8 * chunk_2 + v_3]) - (s_alike * 1.9929847e-05f)));
-      q[(v_3 & 1)] = (q[(v_3 & 1)] + q_x);
-    }
-  }
-  q[0] = (q[0] + q[1]);
+  float apart_1 = ((s[2] - s[3]) * 0.125f);
+  s_squares[2] = ((s_squares[2] + s_squares[3]) + ((apart_1 * apart_1) * 4.0f));
+  s[2] = (s[2] + s[3]);
+  float apart_2 = ((s[4] - s[5]) * 0.125f);
+  s_squares[4] = ((s_squares[4] + s_squares[5]) + ((apart_2 * apart_2) * 4.0f));
+  s[4] = (s[4] + s[5]);
+  float apart_3 = ((s[0] - s[2]) * 0.0625f);
+  s_squares[0] = ((s_squares[0] + s_squares[2]) + ((apart_3 * apart_3) * 8.0f));
+  s[0] = (s[0] + s[2]);
+  float apart_4 = ((s[4] * 0.0625f) - (s[6] * 0.125f));
+  s_squares[4] = ((s_squares[4] + s_squares[6]) + ((apart_4 * apart_4) * 5.3333335f));
+  s[4] = (s[4] + s[6]);
+  float apart_5 = ((s[0] * 0.03125f) - (s[4] * 0.041666668f));
+  s_squares[0] = ((s_squares[0] + s_squares[4]) + ((apart_5 * apart_5) * 13.714286f));
+  s[0] = (s[0] + s[4]);
   float s_other;
   s_other = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
-  float q_other;
-  q_other = tf_shuffle_xor<0xffffffffu>(q[0], 16, 32);
-  float apart = ((s[0] - s_other) * 0.017857144f);
-  q[0] = ((q[0] + q_other) + ((apart * apart) * 28.0f));
+  float s_squares_other;
+  s_squares_other = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
+  float apart_6 = ((s[0] - s_other) * 0.017857144f);
+  s_squares[0] = ((s_squares[0] + s_squares_other) + ((apart_6 * apart_6) * 28.0f));
   s[0] = (s[0] + s_other);
   float s_other_1;
   s_other_1 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
-  float q_other_1;
-  q_other_1 = tf_shuffle_xor<0xffffffffu>(q[0], 8, 32);
-  float apart_1 = ((s[0] - s_other_1) * 0.008928572f);
-  q[0] = ((q[0] + q_other_1) + ((apart_1 * apart_1) * 56.0f));
+  float s_squares_other_1;
+  s_squares_other_1 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
+  float apart_7 = ((s[0] - s_other_1) * 0.008928572f);
+  s_squares[0] = ((s_squares[0] + s_squares_other_1) + ((apart_7 * apart_7) * 56.0f));
   s[0] = (s[0] + s_other_1);
   float s_other_2;
   s_other_2 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
-  float q_other_2;
-  q_other_2 = tf_shuffle_xor<0xffffffffu>(q[0], 4, 32);
-  float apart_2 = ((s[0] - s_other_2) * 0.004464286f);
-  q[0] = ((q[0] + q_other_2) + ((apart_2 * apart_2) * 112.0f));
+  float s_squares_other_2;
+  s_squares_other_2 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
+  float apart_8 = ((s[0] - s_other_2) * 0.004464286f);
+  s_squares[0] = ((s_squares[0] + s_squares_other_2) + ((apart_8 * apart_8) * 112.0f));
   s[0] = (s[0] + s_other_2);
   float s_other_3;
   s_other_3 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
-  float q_other_3;
-  q_other_3 = tf_shuffle_xor<0xffffffffu>(q[0], 2, 32);
-  float apart_3 = ((s[0] - s_other_3) * 0.002232143f);
-  q[0] = ((q[0] + q_other_3) + ((apart_3 * apart_3) * 224.0f));
+  float s_squares_other_3;
+  s_squares_other_3 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
+  float apart_9 = ((s[0] - s_other_3) * 0.002232143f);
+  s_squares[0] = ((s_squares[0] + s_squares_other_3) + ((apart_9 * apart_9) * 224.0f));
   s[0] = (s[0] + s_other_3);
   float s_other_4;
   s_other_4 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
-  float q_other_4;
-  q_other_4 = tf_shuffle_xor<0xffffffffu>(q[0], 1, 32);
-  float apart_4 = ((s[0] - s_other_4) * 0.0011160715f);
-  q[0] = ((q[0] + q_other_4) + ((apart_4 * apart_4) * 448.0f));
+  float s_squares_other_4;
+  s_squares_other_4 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
+  float apart_10 = ((s[0] - s_other_4) * 0.0011160715f);
+  s_squares[0] = ((s_squares[0] + s_squares_other_4) + ((apart_10 * apart_10) * 448.0f));
   s[0] = (s[0] + s_other_4);
   const int warp_1 = (thread >> 5);
   const int lane_of_warp = (thread & 31);
   if (lane_of_warp < 4) {
     tf_cluster_send(s_shared + 7 * rank + warp_1, lane_of_warp, s[0], tf_arrivals + 0);
-    tf_cluster_send(q_shared + 7 * rank + warp_1, lane_of_warp, q[0], tf_arrivals + 0);
+    tf_cluster_send(q_shared + 7 * rank + warp_1, lane_of_warp, s_squares[0], tf_arrivals + 0);
   }
   tf_cluster_receive(tf_arrivals + 0, 0, 224);
   alignas(16) float s_means[1];
   s[0] = 0.0f;
-  q[0] = 0.0f;
+  s_squares[0] = 0.0f;
   if (lane_of_warp < 28) {
     s_means[0] = s_shared[lane_of_warp];
     s[0] = (s[0] + s_means[0]);
@@ -124,37 +131,37 @@ k_y_rstd(
   s[0] = (s[0] + s_other_9);
   float mean_of_row = (s[0] * 1.9929847e-05f);
   if (lane_of_warp < 28) {
-    float apart_5 = ((s_means[0] * 0.00055803574f) - mean_of_row);
-    q[0] = (q[0] + (q_shared[lane_of_warp] + ((apart_5 * apart_5) * 1792.0f)));
+    float apart_11 = ((s_means[0] * 0.00055803574f) - mean_of_row);
+    s_squares[0] = (s_squares[0] + (q_shared[lane_of_warp] + ((apart_11 * apart_11) * 1792.0f)));
   }
-  float q_other_5;
-  q_other_5 = tf_shuffle_xor<0xffffffffu>(q[0], 16, 32);
-  q[0] = (q[0] + q_other_5);
-  float q_other_6;
-  q_other_6 = tf_shuffle_xor<0xffffffffu>(q[0], 8, 32);
-  q[0] = (q[0] + q_other_6);
-  float q_other_7;
-  q_other_7 = tf_shuffle_xor<0xffffffffu>(q[0], 4, 32);
-  q[0] = (q[0] + q_other_7);
-  float q_other_8;
-  q_other_8 = tf_shuffle_xor<0xffffffffu>(q[0], 2, 32);
-  q[0] = (q[0] + q_other_8);
-  float q_other_9;
-  q_other_9 = tf_shuffle_xor<0xffffffffu>(q[0], 1, 32);
-  q[0] = (q[0] + q_other_9);
-  float rstd_1 = rsqrtf(((q[0] * 1.9929847e-05f) + 1e-05f));
+  float s_squares_other_5;
+  s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
+  s_squares[0] = (s_squares[0] + s_squares_other_5);
+  float s_squares_other_6;
+  s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
+  s_squares[0] = (s_squares[0] + s_squares_other_6);
+  float s_squares_other_7;
+  s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
+  s_squares[0] = (s_squares[0] + s_squares_other_7);
+  float s_squares_other_8;
+  s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
+  s_squares[0] = (s_squares[0] + s_squares_other_8);
+  float s_squares_other_9;
+  s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
+  s_squares[0] = (s_squares[0] + s_squares_other_9);
+  float rstd_1 = rsqrtf(((s_squares[0] * 1.9929847e-05f) + 1e-05f));
   float g_at = g[group_];
   // %y: registers -> global memory
   #pragma unroll
-  for (int chunk_3 = 0; chunk_3 < 7; ++chunk_3) {
-    const int vector_3 = 224 * chunk_3 + 1568 * rank + thread;
+  for (int chunk_2 = 0; chunk_2 < 7; ++chunk_2) {
+    const int vector_2 = 224 * chunk_2 + 1568 * rank + thread;
     alignas(16) tf_f16 y_out[8];
     #pragma unroll
-    for (int v_4 = 0; v_4 < 8; ++v_4) {
-      tf_f16 y_1 = tf_f16(tf_maximum(((tf_float(x_v[8 * chunk_3 + v_4]) - (s[0] * 1.9929847e-05f)) * (rstd_1 * g_at)), 0.0f));
-      y_out[v_4] = y_1;
+    for (int v_2 = 0; v_2 < 8; ++v_2) {
+      tf_f16 y_1 = tf_f16(tf_maximum(((tf_float(x_v[8 * chunk_2 + v_2]) - (s[0] * 1.9929847e-05f)) * (rstd_1 * g_at)), 0.0f));
+      y_out[v_2] = y_1;
     }
-    tf_vector_store_stream<8>(y + 784 * group_ + 8 * vector_3 + 199920 * tf_index_div(vector_3, 98), y_out);
+    tf_vector_store_stream<8>(y + 784 * group_ + 8 * vector_2 + 199920 * tf_index_div(vector_2, 98), y_out);
   }
   // %rstd: one value a row
   if (thread < 1 && rank < 1) {

@@ -2,7 +2,7 @@
 // nodes: %m, %e, %s, %y
 // schedule: reduce [GRID_1,CLUSTER_8-CTA_256]R chunks 8 vector 8
 // reads 134217728 bytes, writes 134217728 bytes
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 k_y(
     const tf_f16* __restrict__ x,
     tf_f16* __restrict__ y) {
