@@ -4,8 +4,8 @@
     after    k0(a -> b)  library(b)  k1+k2(c, e -> d, f)
 
 Every kernel has a range of depths at which it can stand: not before what it reads, not after what reads it. Kernels whose ranges have a
-depth in common do not depend on each other; they are packed there, and the ranges of all others are narrowed accordingly, so that no
-cycle can come about. Kernels are packed where launches dominate (few bytes), and where kernels do the same to many tensors (an
+depth in common, and none of which leads to another, are packed there; the ranges of all others are narrowed accordingly, so that no
+cycle can come about through what was packed before. Kernels are packed where launches dominate (few bytes), and where kernels do the same to many tensors (an
 optimiser's step).
 """
 from __future__ import annotations
@@ -53,6 +53,7 @@ class _Draft:
     """A cover while kernels are being packed. Items are numbered as they stand in `chosen`; packed ones get new numbers behind.
 
     may_wait: a kernel may stand deeper than what it reads asks for, which keeps its operands alive for longer.
+    ancestors: the items that each item needs, through others too, as bits.
     """
 
     graph: Graph
@@ -62,6 +63,7 @@ class _Draft:
     may_wait: bool
     before: list[list[int]] = field(default_factory=list)
     after: list[list[int]] = field(default_factory=list)
+    ancestors: list[int] = field(default_factory=list)
     earliest: list[int] = field(default_factory=list)
     latest: list[int] = field(default_factory=list)
     packed: list[tuple[list[int], Pattern, Priced]] = field(default_factory=list)
@@ -77,6 +79,10 @@ class _Draft:
                 self.after[p].append(n)
         for n in range(len(self.chosen)):
             self.earliest.append(max((self.earliest[p] + 1 for p in self.before[n]), default=0))
+            needed = 0
+            for p in self.before[n]:
+                needed |= self.ancestors[p] | 1 << p
+            self.ancestors.append(needed)
         deepest = max(self.earliest, default=0)
         self.latest = [deepest] * len(self.chosen)
         for n in reversed(range(len(self.chosen))):
@@ -114,10 +120,22 @@ class _Draft:
                 continue
             while coming and self.earliest[coming[-1]] <= depth:
                 begun[coming.pop()] = None
-            together = [m for m in begun if self.earliest[m] <= depth <= self._latest(m)]
+            together = self._independent([n, *(m for m in begun if m != n and self.earliest[m] <= depth <= self._latest(m))])
             for m in (n, *self._pack(together, depth)):
                 left.pop(m, None)
                 begun.pop(m, None)
+
+    def _independent(self, members: list[int]) -> list[int]:
+        """The first member, and of the others those that lead neither to one taken before nor from one. Ranges alone do not tell: a kernel
+        and the one that reads it may both have time until long after."""
+        found: list[int] = []
+        taken = needed = 0
+        for m in members:
+            if not (self.ancestors[m] & taken or needed >> m & 1):
+                found.append(m)
+                taken |= 1 << m
+                needed |= self.ancestors[m]
+        return found
 
     def _latest(self, n: int) -> int:
         return self.latest[n] if self.may_wait or not self.before[n] else self.earliest[n]
