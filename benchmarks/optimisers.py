@@ -49,20 +49,21 @@ def momentum(rate: float, decay: float = 0.9) -> Optimiser:
 
 
 def adam(rate: float, first_decay: float = 0.9, second_decay: float = 0.999, eps: float = 1e-8) -> Optimiser:
-    """Adam; the powers of both decays are a tensor of the state, so that a step recorded once stays right.
+    """Adam; the powers of both decays are tensors of the state, so that a step recorded once stays right.
 
     Source: Kingma and Ba 2015, section 2, with the two corrections gathered in the step size.
     """
 
     def slots(parameters: list[Tensor]) -> State:
         steps = 10
-        powers = parameters[0].new_tensor([first_decay**steps, second_decay**steps])
-        return [_filled(parameters, 0.0), _filled(parameters, 1e-6), [powers]]
+        powers = [parameters[0].new_full((), decay**steps) for decay in (first_decay, second_decay)]
+        return [_filled(parameters, 0.0), _filled(parameters, 1e-6), powers]
 
     def update(state: State, gradients: list[Tensor]) -> None:
-        parameters, means, squares, (powers,) = state
-        powers.mul_(torch.tensor([first_decay, second_decay], dtype=powers.dtype, device=powers.device))
-        step = torch.sqrt(1 - powers[1]) / (1 - powers[0]) * -rate
+        parameters, means, squares, (first_power, second_power) = state
+        first_power.mul_(first_decay)
+        second_power.mul_(second_decay)
+        step = torch.sqrt(1 - second_power) / (1 - first_power) * -rate
         torch._foreach_mul_(means, first_decay)
         torch._foreach_add_(means, gradients, alpha=1 - first_decay)
         torch._foreach_mul_(squares, second_decay)

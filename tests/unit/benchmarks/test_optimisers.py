@@ -24,7 +24,8 @@ def test_updates_are_those_of_torch(ours: Optimiser, theirs: Callable[[list[torc
     if ours.name == "adam":
         for slot in state[1] + state[2]:
             slot.zero_()
-        state[3][0].fill_(1.0)
+        for power in state[3]:
+            power.fill_(1.0)
     watched = [p.clone().requires_grad_() for p in given]
     optimiser = theirs(watched)
     for _ in range(STEPS):
