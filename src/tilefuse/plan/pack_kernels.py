@@ -5,8 +5,8 @@
 
 Every kernel has a range of depths at which it can stand: not before what it reads, not after what reads it. Kernels whose ranges have a
 depth in common, and none of which leads to another, are packed there; the ranges of all others are narrowed accordingly, so that no
-cycle can come about through what was packed before. Kernels are packed where launches dominate (few bytes), and where kernels do the same to many tensors (an
-optimiser's step).
+cycle can come about through what was packed before. Kernels are packed where launches dominate (few bytes), and where kernels do the
+same to many tensors (an optimiser's step).
 """
 from __future__ import annotations
 
