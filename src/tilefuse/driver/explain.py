@@ -35,6 +35,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
         "unfused_kernels": plan.unfused_kernels,
         "bytes": sum(k["bytes_read"] + k["bytes_written"] for k in kernels),
         "unfused_bytes": plan.unfused_bytes,
+        "plan": _search(plan),
         "kernels": kernels,
         "figures": {f.name: {"unit": f.unit, "origin": f.origin} for told in list(figures.values())[:1] for f in told},
         "library": [_library(c) for c in plan.library_calls],
@@ -47,6 +48,18 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
         "num_rejected": plan.num_rejected,
         "notes": list(plan.notes),
     }
+
+
+def _search(plan: Plan) -> dict[str, Any]:
+    """How the plan was found. `objective_us`: time saved against one kernel a node (greedy) or a unit (ilp); `bound_us`: at most."""
+    search = plan.search
+    if search is None:
+        return {"planner": "greedy", "objective_us": round(plan.unfused_us - plan.objective_us, 3), "bound_us": None, "proven": False,
+                "rounds": 0, "cuts": 0, "seconds": None, "greedy_us": None, "peak_bytes": None, "candidates": {}, "rejected": {}}
+    return {"planner": search.planner, "objective_us": round(search.objective_us, 3), "bound_us": round(search.bound_us, 3),
+            "proven": search.proven, "rounds": search.rounds, "cuts": search.cuts, "seconds": round(search.seconds, 3),
+            "greedy_us": round(search.greedy_us, 3), "peak_bytes": search.peak_bytes, "candidates": dict(search.candidates),
+            "rejected": dict(search.rejected)}
 
 
 def _kernel(kernel: PlannedKernel, code: str, figures: Sequence[Figure]) -> dict[str, Any]:

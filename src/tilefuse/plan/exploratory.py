@@ -34,10 +34,13 @@ class Growth:
 
 def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
     """Offers what grows from every seed, within the limits of this file."""
+    large = seeds(candidates, device)
+    if not large:
+        return
     explored: dict[Hashable, list[tuple[Growth, ...]]] = {}
     surroundings = colours(candidates)
     left = MAX_SETS
-    for seed in seeds(candidates, device):
+    for seed in large:
         if left <= 0 or candidates.is_over:
             return
         ways = explored.get(surroundings[seed])

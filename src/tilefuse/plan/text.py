@@ -1,6 +1,7 @@
 """The text form of a plan: printer and parser side by side.
 
     plan @softmax for h200 objective 2.1us unfused 8.4us {
+      search by ilp saved 6.300us bound 6.300us proven rounds 2 cuts 1 greedy 2.100us peak 0 bytes from connect 3, substitution 1
       kernel k0 = {%m, %e, %s, %y} -> {%y} by connect cost 2.1us from bandwidth as k_e_s_y_12ab34cd
       edge %m -> %e in k0 register
       library matmul {%y, %w} -> {0: %z}
@@ -16,13 +17,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import ParseError, nearest
 from tilefuse.base.source import Span
-from tilefuse.plan.pattern import Cost, LibraryCall, Pattern, Plan, PlannedKernel, RejectedMerge, View
+from tilefuse.plan.pattern import Cost, LibraryCall, Pattern, Plan, PlannedKernel, RejectedMerge, Search, View
 from tilefuse.schedule.tile import EdgeLevel, Level
 
 E = TypeVar("E", Level, Reason)
@@ -52,6 +53,7 @@ class Outline:
     views: tuple[View, ...] = ()
     layouts: tuple[tuple[str, tuple[int, ...]], ...] = ()
     rejected: tuple[RejectedMerge, ...] = ()
+    search: Search | None = None
 
 
 def outline_of(plan: Plan) -> Outline:
@@ -64,13 +66,23 @@ def outline_of(plan: Plan) -> Outline:
         else:
             steps.append(step)
     return Outline(plan.graph.name, plan.device, round(plan.objective_us, 3), round(plan.unfused_us, 3), tuple(steps), plan.views,
-                   tuple(sorted(plan.layouts.items())), plan.rejected)
+                   tuple(sorted(plan.layouts.items())), plan.rejected, _rounded(plan.search))
+
+
+def _rounded(search: Search | None) -> Search | None:
+    """What the text says of a search: no seconds (they differ from run to run), no counts of what was rejected."""
+    if search is None:
+        return None
+    return replace(search, objective_us=round(search.objective_us, 3), bound_us=round(search.bound_us, 3), seconds=0.0,
+                   greedy_us=round(search.greedy_us, 3), rejected=())
 
 
 def print_plan(plan: Plan | Outline) -> str:
     """The text of a plan. Exact: equal outlines give equal texts, and parsing gives the outline back."""
     o = outline_of(plan) if isinstance(plan, Plan) else plan
     lines = [f"plan @{o.name} for {o.device} objective {_us(o.objective_us)} unfused {_us(o.unfused_us)} {{"]
+    if o.search is not None:
+        lines.append("  " + _search_line(o.search))
     for step in o.steps:
         if isinstance(step, LibraryCall):
             results = ", ".join(f"{number}: %{value}" for number, value in step.results)
@@ -83,6 +95,12 @@ def print_plan(plan: Plan | Outline) -> str:
     lines += [f"  layout %{value} {_list(strides)}" for value, strides in o.layouts]
     lines += [f"  rejected {{%{r.first}, %{r.second}}} {r.rejected.reason.value}: {json.dumps(r.rejected.detail)}" for r in o.rejected]
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _search_line(s: Search) -> str:
+    return (f"search by {s.planner} saved {_us(s.objective_us)} bound {_us(s.bound_us)} {'proven' if s.proven else 'unproven'} "
+            f"rounds {s.rounds} cuts {s.cuts} greedy {_us(s.greedy_us)} peak {s.peak_bytes} bytes from "
+            + ", ".join(f"{generator} {count}" for generator, count in s.candidates)).rstrip()
 
 
 def _us(us: float) -> str:
@@ -102,6 +120,8 @@ _SET = r"\{([^}]*)\}"
 _US = r"([0-9.]+)us"
 _HEAD = re.compile(rf"plan @({_NAME}) for ({_NAME}) objective {_US} unfused {_US} \{{$")
 _LINES = {
+    "search": re.compile(rf"search by ({_NAME}) saved {_US} bound {_US} (proven|unproven) rounds (\d+) cuts (\d+) greedy {_US} "
+                         rf"peak (\d+) bytes from ?((?:{_NAME} \d+(?:, )?)*)$"),
     "kernel": re.compile(rf"kernel ({_NAME}) = {_SET} -> {_SET} by ({_NAME}) cost {_US} from ({_NAME}) as ({_NAME})$"),
     "edge": re.compile(rf"edge %({_NAME}) -> %({_NAME}) in ({_NAME}) ({_NAME})$"),
     "library": re.compile(rf"library ({_NAME}) {_SET} -> {_SET}$"),
@@ -132,7 +152,7 @@ def parse_plan(text: str, source: str = "<plan>") -> Outline:
     steps = tuple(KernelOutline(s.name, s.pattern, s.generator, s.cost, s.symbol, tuple(reader.levels[s.name]))
                   if isinstance(s, KernelOutline) else s for s in reader.steps)
     return Outline(head[1], head[2], float(head[3]), float(head[4]), steps, tuple(reader.views), tuple(reader.layouts),
-                   tuple(reader.rejected))
+                   tuple(reader.rejected), reader.search)
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
@@ -152,6 +172,7 @@ class _Reader:
         self.views: list[View] = []
         self.layouts: list[tuple[str, tuple[int, ...]]] = []
         self.rejected: list[RejectedMerge] = []
+        self.search: Search | None = None
 
     def line(self, number: int, line: str) -> None:
         """Reads one line. Raises: ParseError."""
@@ -164,6 +185,11 @@ class _Reader:
             raise ParseError(f"this {word} line is not complete", where=where, hint=_LINES[word].pattern)
         parts = found.groups()
         match word:
+            case "search":
+                pairs = (p.split() for p in parts[8].split(",") if p.strip())
+                counts = tuple((name, int(count)) for name, count in pairs)
+                self.search = Search(parts[0], float(parts[1]), float(parts[2]), int(parts[4]), int(parts[5]), 0.0, parts[3] == "proven",
+                                     float(parts[6]), int(parts[7]), counts)
             case "kernel":
                 pattern = Pattern(_names(parts[1], where), _names(parts[2], where))
                 self.steps.append(KernelOutline(parts[0], pattern, parts[3], Cost(float(parts[4]), parts[5]), parts[6]))
@@ -173,8 +199,8 @@ class _Reader:
                     raise ParseError(f"no kernel {parts[2]} above this edge", where=where, hint=nearest(parts[2], self.levels))
                 self.levels[parts[2]].append(EdgeLevel(parts[0], parts[1], _member(Level, parts[3], where)))
             case "library":
-                pairs = tuple((int(n), v.strip().lstrip("%")) for n, _, v in (p.partition(":") for p in parts[2].split(",")))
-                self.steps.append(LibraryCall(parts[0], _names(parts[1], where), pairs))
+                results = tuple((int(n), v.strip().lstrip("%")) for n, _, v in (p.partition(":") for p in parts[2].split(",")))
+                self.steps.append(LibraryCall(parts[0], _names(parts[1], where), results))
             case "view":
                 self.views.append(View(parts[0], parts[1], int(parts[2]), _integers(parts[3], where)))
             case "layout":

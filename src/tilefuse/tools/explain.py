@@ -13,6 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from tilefuse.runtime.explanation import search_text
+
 SHOWN_NAMES = 6
 SHOWN_REJECTED = 3
 SHOWN_FIGURES = 8
@@ -45,6 +47,8 @@ def explanation_view(explanation: Mapping[str, Any], *, full: bool = False) -> R
 
 def _sections(explanation: Mapping[str, Any], full: bool) -> Iterator[RenderableType]:
     yield summary_line(explanation)
+    if told := search_text(explanation.get("plan", {})):
+        yield Text(told)
     kernels: Sequence[Mapping[str, Any]] = explanation.get("kernels", ())
     if kernels:
         yield kernel_table(kernels, full)

@@ -22,13 +22,15 @@ VIEWS = """graph @v(%x: f32[4, 8], const %w: f32[4, 4]) -> (f32[8, 4]) {
 }"""
 
 
-def plan_of(graph: Graph) -> Plan:
-    return plan_graph(graph, {}, H200, Options(), scheduler=schedule_by_rows, layouts={"p": (1, 8)} if graph.name == "v" else None)
+def plan_of(graph: Graph, planner: str = "greedy") -> Plan:
+    options = Options().with_overrides(planner=planner)
+    return plan_graph(graph, {}, H200, options, scheduler=schedule_by_rows, layouts={"p": (1, 8)} if graph.name == "v" else None)
 
 
+@pytest.mark.parametrize("planner", ["greedy", "ilp"])
 @pytest.mark.parametrize("graph", [softmax(), layers(3), parse_graph(VIEWS)], ids=lambda g: g.name)
-def test_text_round_trips(graph: Graph) -> None:
-    plan = plan_of(graph)
+def test_text_round_trips(graph: Graph, planner: str) -> None:
+    plan = plan_of(graph, planner)
     text = print_plan(plan)
     assert parse_plan(text) == outline_of(plan)
     assert print_plan(parse_plan(text)) == text
@@ -39,6 +41,12 @@ def test_the_text_says_what_was_decided() -> None:
     assert text.startswith("plan @softmax for h200 objective 0.8")
     assert "  kernel k0 = {%m, %e, %s, %y} -> {%y} by connect cost" in text
     assert "  edge %m -> %e in k0 register\n" in text
+
+
+def test_the_text_says_how_the_integer_program_went() -> None:
+    text = print_plan(plan_of(softmax(), "ilp"))
+    assert "\n  search by greedy saved 2." in text and " proven rounds " in text and " from connect " in text
+    assert "search" not in print_plan(plan_of(softmax()))
 
 
 def test_comments_and_blank_lines_are_skipped() -> None:

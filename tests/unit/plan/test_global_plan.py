@@ -1,0 +1,164 @@
+"""Planning by integer program: never worse than greedy connecting, better where greed is short-sighted, same plan every time."""
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.plan.graphs import layers, softmax
+from tests.unit.plan.stand_in import schedule_by_rows
+from tests.unit.plan.test_connect import random_graph
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import InfeasibleError
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.pattern import Plan, verify_plan
+from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.target.device import H200, DeviceSpec
+
+
+def planned(graph: Graph, scheduler: object = schedule_by_rows, **options: object) -> Plan:
+    chosen = Options().with_overrides(**{"planner": "ilp"} | options)
+    plan = plan_graph(graph, {}, H200, chosen, scheduler=scheduler)  # type: ignore[arg-type]
+    assert verify_plan(plan) == []
+    return plan
+
+
+def test_softmax_is_one_kernel() -> None:
+    plan = planned(softmax())
+    assert [k.pattern.nodes for k in plan.kernels] == [("m", "e", "s", "y")]
+    assert plan.search is not None and plan.search.proven and plan.search.objective_us == pytest.approx(plan.search.bound_us)
+
+
+# b and c both read x beside the value between them, so that greed joins these two first.
+SHORT_SIGHTED = """graph @short(%x: f32[512, 512], %z: f32[512, 512]) -> (f32[512, 512]) {
+  %a: f32[512, 512] = map [i, j] { exp(%z[i, j]) }
+  %b: f32[512, 512] = map [i, j] { add(%a[i, j], %x[i, j]) }
+  %c: f32[512, 512] = map [i, j] { add(%b[i, j], %x[i, j]) }
+  %d: f32[512, 512] = map [i, j] { exp(%c[i, j]) }
+  return %d
+}"""
+
+
+def only(*allowed: set[str]) -> object:
+    """A scheduler that knows these patterns, and every node alone."""
+    def schedule(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+        if len(nodes) > 1 and set(nodes) not in allowed:
+            return Rejected(Reason.REGISTERS, "not in this test")
+        return schedule_by_rows(graph, nodes, layouts, device)
+
+    return schedule
+
+
+def test_two_good_kernels_are_better_than_the_best_one() -> None:
+    """Greed takes {b, c}, which saves most, and is left with a and d alone; {a, b} and {c, d} save more together."""
+    graph = parse_graph(SHORT_SIGHTED)
+    scheduler = only({"b", "c"}, {"a", "b"}, {"c", "d"})
+    greedy = plan_graph(graph, {}, H200, Options(), scheduler=scheduler)  # type: ignore[arg-type]
+    plan = planned(graph, scheduler)
+    both = {tuple(k.pattern.nodes) for k in plan.kernels}
+    assert both == {("a", "b"), ("c", "d")}
+    assert ("b", "c") in [k.pattern.nodes for k in greedy.kernels] and plan.objective_us < greedy.objective_us
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_never_worse_than_greedy_connecting(seed: int) -> None:
+    graph = random_graph(seed)
+    greedy = plan_graph(graph, {}, H200, Options(), scheduler=schedule_by_rows)
+    plan = planned(graph)
+    assert plan.objective_us <= greedy.objective_us * (1 + 1e-9), f"seed {seed}"
+    assert plan.search is not None and plan.search.greedy_us >= plan.objective_us * (1 - 1e-9), f"seed {seed}"
+
+
+def test_planning_is_deterministic() -> None:
+    for seed in (5, 11):
+        first, second = planned(random_graph(seed)), planned(random_graph(seed))
+        assert [(k.pattern, k.generator) for k in first.kernels] == [(k.pattern, k.generator) for k in second.kernels]
+        assert first.search == second.search
+
+
+def test_without_time_the_plan_of_greedy_connecting_is_used() -> None:
+    graph = random_graph(5)
+    greedy = plan_graph(graph, {}, H200, Options(), scheduler=schedule_by_rows)
+    plan = planned(graph, plan_seconds=0)
+    assert plan.objective_us <= greedy.objective_us * (1 + 1e-9)
+    assert plan.search is not None and not plan.search.proven
+
+
+def test_a_structure_is_scheduled_once() -> None:
+    """Forty layers: what is scheduled grows neither with the layers nor with the number of candidates."""
+    counts = []
+    for count in (10, 40):
+        calls: list[tuple[str, ...]] = []
+
+        def schedule(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+            calls.append(tuple(nodes))  # noqa: B023
+            return schedule_by_rows(graph, nodes, layouts, device)
+
+        plan = planned(layers(count), schedule)
+        assert plan.search is not None and sum(n for _, n in plan.search.candidates) >= count
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
+
+
+def test_every_generator_is_counted() -> None:
+    """Large tensors, so that exploration has seeds; two layers, so that substitution has segments."""
+    plan = planned(layers(2, rows=1 << 16))
+    assert plan.search is not None
+    assert {"connect", "exploratory", "substitution"} >= {name for name, _ in plan.search.candidates}
+    assert dict(plan.search.candidates)["connect"] >= 2
+
+
+def test_the_real_scheduler_packs_what_is_independent() -> None:
+    lines = ["graph @steps(" + ", ".join(f"%w{n}: f32[{8 + n}, 16], %g{n}: f32[{8 + n}, 16]" for n in range(12)) + ") -> ("
+             + ", ".join(f"f32[{8 + n}, 16]" for n in range(12)) + ") {"]
+    lines += [f"  %u{n}: f32[{8 + n}, 16] = map [i, j] {{ sub(%w{n}[i, j], mul(%g{n}[i, j], 0.1:f32)) }}" for n in range(12)]
+    graph = parse_graph("\n".join([*lines, "  return " + ", ".join(f"%u{n}" for n in range(12)), "}"]))
+    plan = plan_graph(graph, {}, H200, Options(planner="ilp"))
+    assert verify_plan(plan) == [] and len(plan.kernels) == 1 and plan.kernels[0].program.template == "packed"
+
+
+def two_branches(length: int = 4) -> Graph:
+    """Branches of large products that are added at the end: run one after the other they need little memory, in step they need much."""
+    lines = ["graph @branches(%x: f32[1024, 1024], const %w: f32[1024, 1024]) -> (f32[1024, 1024]) {"]
+    for branch in "ab":
+        lines.append(f"  %{branch}0: f32[1024, 1024] = map [i, j] {{ exp(%x[i, j]) }}")
+        for n in range(length):
+            lines.append(f"  %{branch}p{n}: f32[1024, 1024] = library.matmul (%{branch}{n}, %w)")
+            lines.append(f"  %{branch}{n + 1}: f32[1024, 1024] = map [i, j] {{ tanh(%{branch}p{n}[i, j]) }}")
+    lines.append(f"  %y: f32[1024, 1024] = map [i, j] {{ add(%a{length}[i, j], %b{length}[i, j]) }}")
+    return parse_graph("\n".join([*lines, "  return %y", "}"]))
+
+
+def test_a_ceiling_on_memory_is_kept() -> None:
+    """Each value has 4 MiB. Joining a0 and b0 saves a read of x and keeps b0 alive through the whole first branch."""
+    free = planned(two_branches())
+    assert free.search is not None
+    assert any(len(k.pattern.nodes) > 1 for k in free.kernels)
+    tight = planned(two_branches(), peak_memory_mb=12)
+    assert tight.search is not None and tight.search.peak_bytes <= 12 << 20
+    assert tight.objective_us >= free.objective_us
+
+
+def test_a_ceiling_that_nothing_keeps_is_told_with_numbers() -> None:
+    with pytest.raises(InfeasibleError, match=r"no plan of @branches .* within 1048576 bytes \(peak_memory_mb=1\).*most of it for %"):
+        planned(two_branches(), peak_memory_mb=1)
+
+
+def test_ten_thousand_nodes_are_planned_in_time() -> None:
+    """Repeated layers, one library call each: 10,000 nodes, less than ten seconds on two cores."""
+    graph = layers(2500)
+    began = time.perf_counter()
+    plan = planned(graph)
+    assert len(graph.nodes) == 10_000 and plan.search is not None and plan.search.proven
+    assert time.perf_counter() - began < 20  # a machine shared with other tests; alone it takes four
+
+
+def test_results_keep_their_order_of_execution() -> None:
+    graph = random_graph(7)
+    plan = planned(replace(graph, results=tuple(n.name for n in graph.nodes)))
+    assert verify_plan(plan) == []
