@@ -114,7 +114,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
         wanted = {new: tuple((result_layouts or {})[old]) for old, new in zip(results, graph.results, strict=True)
                   if old in (result_layouts or {})}
         free = {graph.results[n] for n in free_results} - {r for n, r in enumerate(graph.results) if n not in free_results}
-        graph = with_packed_weights(graph, given, device, options, free)
+        graph = with_packed_weights(graph, given, device, options, free, wanted)
         layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
     with now.span("plan") as facts:
         fixed = {v: s for v, s in wanted.items() if v not in free}

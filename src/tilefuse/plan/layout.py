@@ -28,6 +28,9 @@ LibraryLayout = Callable[[Node, tuple[Type, ...], tuple[tuple[int, ...], ...]], 
 # Source: H200, 3x3 convolutions of batch 64: fp16 channels-last 2 to 13 times faster than fp32 row-major, tf32 3.5 to 9 times.
 TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
 
+# Which operand of a convolution and of its gradient is the weight.
+WEIGHT_OPERAND = {"library.convolution": 1, "library.convolution_backward": 2}
+
 
 def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a tensor N, C, spatial... whose channels are neighbours in memory. Units: elements.
@@ -56,29 +59,43 @@ def allows_channels_last(device: DeviceSpec, options: Options) -> bool:
     return options.channels_last == "always" or options.channels_last == "auto" and device.kind == "cuda"
 
 
-def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, free: Set[str] = frozenset()) -> Graph:
+def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, free: Set[str] = frozenset(),
+                        wanted: Layouts | None = None) -> Graph:
     """The graph with a copy of each convolution weight that is an argument, packed where the convolution is faster for it.
 
-        conv(%x, %w)   ->   %w_packed = map { %w }   conv(%x, %w_packed)        (%w_packed: channels last)
+        conv(%x, %w)           ->   %w_packed = map { %w }   conv(%x, %w_packed)             (%w_packed: channels last)
+        %d = conv_backward()   ->   %d_packed = conv_backward()   %d = map { %d_packed }     (%d: a result, row-major)
 
     Constants are packed when the program is built instead, and computed weights are stored packed by the kernel that makes them.
-    free: results whose layout is ours to choose; a convolution that gives another one is left as it is.
+    Gradients that torch wants row-major are unpacked by a kernel: torch's own strided copy takes several times as long.
+    free: results whose layout is ours to choose; wanted: strides of results. A convolution that gives a fixed one is left as it is.
     """
     if not allows_channels_last(device, options):
         return graph
     inputs = {i.name for i in graph.inputs if not i.constant and i.name not in given}
+    fixed = graph.escaping - free
     packed: dict[str, str] = {}
     nodes: list[Node] = []
     taken = set(graph.type_by_name)
     for node in graph.nodes:
-        weight = node.operands[1] if node.kind == "library.convolution" else ""
-        if weight in inputs and node.name not in graph.escaping - free and packing_pays(graph, node, device):
+        place = WEIGHT_OPERAND.get(node.kind)
+        forward = node.kind == "library.convolution"
+        if place is None or not packing_pays(graph.type_of(node.operands[place]), device) or forward and node.name in fixed:
+            nodes.append(node)
+            continue
+        weight = node.operands[place]
+        if weight in inputs:
             if weight not in packed:
                 packed[weight] = _fresh(f"{weight}_packed", taken)
-                nodes.append(_packing(packed[weight], weight, graph.type_of(weight)))
-            node = replace(node, operands=(node.operands[0], packed[weight], *node.operands[2:]))
-        nodes.append(node)
-    return replace(graph, nodes=tuple(nodes)) if packed else graph
+                nodes.append(_copy(packed[weight], weight, graph.type_of(weight)))
+            node = replace(node, operands=(*node.operands[:place], packed[weight], *node.operands[place + 1:]))
+        unpacked = not is_channels_last((wanted or {}).get(node.name), node.type.shape) and _changes(node.type.shape)
+        if not forward and node.name in fixed and unpacked:
+            name = _fresh(f"{node.name}_packed", taken)
+            nodes += [replace(node, name=name), _copy(node.name, name, node.type)]
+        else:
+            nodes.append(node)
+    return replace(graph, nodes=tuple(nodes)) if len(nodes) > len(graph.nodes) else graph
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -88,20 +105,19 @@ def _fresh(name: str, taken: set[str]) -> str:
     return name
 
 
-def _packing(name: str, weight: str, type_: Type) -> Node:
+def _copy(name: str, value: str, type_: Type) -> Node:
     axes = axis_names(len(type_.shape))
     # A plain read would be a view. A conversion to the type that it has already is a copy like any other kernel's.
-    body = cast(Read(weight, tuple(map(axis, axes))), type_.dtype)
+    body = cast(Read(value, tuple(map(axis, axes))), type_.dtype)
     return Node(name, type_, "map", axes, body=body)
 
 
-def packing_pays(graph: Graph, node: Node, device: DeviceSpec) -> bool:
+def packing_pays(weight: Type, device: DeviceSpec) -> bool:
     """Whether a convolution whose weight must be packed at every call is faster channels last: always on tensor cores.
 
     Source: on an H200 cuDNN's tensor-core kernels read channels last only; a row-major fp16 call converts operand, weight and result
     itself, so that packing the weight moves what would be moved anyway (ResNet-50, batch 1: 54 such conversions took 154 of 565 us).
     """
-    weight = graph.type_of(node.operands[1])
     rate = dict(device.matrix_flops_per_s).get("tf32" if weight.dtype.name == "f32" else weight.dtype.name, 0.0)
     return weight.dtype.name in TENSOR_CORE_DTYPES and rate > 0 and _changes(weight.shape)
 
@@ -157,9 +173,10 @@ def _fixed(graph: Graph, given: Layouts, wanted: Layouts, layouts: dict[str, tup
 def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, ...]]) -> None:
     """Enters the layout of convolution weights that are constants or come from a kernel of their own (a conversion, a packing)."""
     for node in graph.nodes:
-        if node.kind != "library.convolution" or node.name in fixed and not is_channels_last(layouts.get(node.name), node.type.shape):
+        place = WEIGHT_OPERAND.get(node.kind)
+        if place is None or node.name in fixed and not is_channels_last(layouts.get(node.name), node.type.shape):
             continue
-        weight = node.operands[1]
+        weight = node.operands[place]
         shape = graph.type_of(weight).shape
         maker = graph.node_by_name.get(weight)
         computed = maker is not None and maker.category == "map" and not isinstance(maker.body, Read)

@@ -111,3 +111,19 @@ def test_the_plan_packs_with_a_kernel_and_not_with_a_view() -> None:
     graph = with_packed_weights(argument_weights(56), {}, H200, Options())
     plan = plan_graph(graph, {}, H200, Options(), layouts=plan_layouts(graph, {}, {}, H200, Options()))
     assert plan.views == () and any("w_packed" in k.pattern.written for k in plan.kernels)
+
+
+def test_gradients_of_argument_weights_are_packed_and_unpacked_by_kernels() -> None:
+    attributes = ATTRIBUTES.replace("}", ", mask = (false, true, false), result = 1}")
+    gradient = f"""graph @g(%d: f16[8, 64, 14, 14], %x: f16[8, 64, 14, 14], %w: f16[64, 64, 3, 3]) -> (f16[64, 64, 3, 3]) {{
+      %g: f16[64, 64, 3, 3] = library.convolution_backward (%d, %x, %w) {attributes}
+      return %g
+    }}"""
+    rows = {"g": row_major_strides((64, 64, 3, 3))}
+    graph = with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=rows)
+    assert [n.name for n in graph.nodes] == ["w_packed", "g_packed", "g"]
+    assert graph.node_by_name["g_packed"].operands == ("d", "x", "w_packed")
+    layouts = plan_layouts(graph, {}, {}, H200, Options())
+    assert set(layouts) == {"w_packed", "g_packed"}, "torch gets its gradient row-major"
+    last = {"g": channels_last_strides((64, 64, 3, 3))}
+    assert [n.name for n in with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=last).nodes] == ["w_packed", "g"]
