@@ -141,27 +141,37 @@ class _Draft:
         return self.latest[n] if self.may_wait or not self.before[n] else self.earliest[n]
 
     def _pack(self, members: list[int], depth: int) -> list[int]:
-        """Packs what can be packed of kernels that do not depend on each other; what was taken."""
+        """Packs what can be packed of kernels that can stand at `depth`; what was taken."""
         done: list[int] = []
         todo = list(self._portions(members))
         while todo:
-            part = todo.pop(0)
+            wanted = todo.pop(0)
+            saved = (self.earliest[:], self.latest[:])
+            part = self._standing(wanted, depth) if len(wanted) > 1 else []
             if len(part) < 2:
+                self.earliest, self.latest = saved
                 continue
             pattern = self._joined(part)
             priced = self.pricer.price(pattern, limited=False)
             apart_us = sum(p.cost.us for n in part if (p := self.chosen[n].priced) is not None)
-            if isinstance(priced, Rejected):
-                todo += self._by_template(part)
-                continue
-            if priced.cost.us >= apart_us:
+            if isinstance(priced, Rejected) or priced.cost.us >= apart_us:
+                self.earliest, self.latest = saved
+                if isinstance(priced, Rejected):
+                    todo += self._by_template(wanted)
                 continue
             self.packed.append((part, pattern, priced))
             self.taken.update(part)
             done += part
-            for n in part:
-                self._fix(n, depth)
         return done
+
+    def _standing(self, members: list[int], depth: int) -> list[int]:
+        """Those kernels that can all stand at `depth`, one placed after the other: what depends on one that stands there cannot."""
+        found = []
+        for n in members:
+            if self.earliest[n] <= depth <= self._latest(n):
+                self._fix(n, depth)
+                found.append(n)
+        return found
 
     def _by_template(self, members: list[int]) -> list[list[int]]:
         """The kernels of each template apart; nothing where all have the same."""

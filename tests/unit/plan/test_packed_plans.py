@@ -1,0 +1,143 @@
+"""Plans with packed kernels: what is packed, when a kernel waits for others, and that no cycle and no high peak comes of it."""
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tilefuse.base.options import Options
+from tilefuse.ir.affine import axis
+from tilefuse.ir.build import GraphBuilder
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.graph import Graph, Input, Node, Type
+from tilefuse.ir.scalar import Read, call, const
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.pack_kernels import live_peak_bytes
+from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, verify_plan
+from tilefuse.schedule.packed import Packed
+from tilefuse.target.device import H200
+
+MATMUL = "{transpose_a = false, transpose_b = false}"
+PLAIN = (("transpose_a", False), ("transpose_b", False))
+
+
+def read_at(value: str, *axes: str) -> Read:
+    """value[axes]."""
+    return Read(value, tuple(map(axis, axes)))
+
+
+def planned(graph: Graph, **options: object) -> Plan:
+    """A legal plan that is not worse than unfused."""
+    plan = plan_graph(graph, {}, H200, Options().with_overrides(**options))
+    assert verify_plan(plan) == []
+    assert plan.objective_us <= plan.unfused_us * (1 + 1e-9)
+    return plan
+
+
+def accumulate(sizes: list[int]) -> Graph:
+    """p + g for every size: gradient accumulation."""
+    inputs, nodes = [], []
+    for n, size in enumerate(sizes):
+        t = Type(F32, (size,))
+        inputs += [Input(f"p{n}", t), Input(f"g{n}", t)]
+        nodes.append(Node(f"s{n}", t, "map", ("i",), body=call("add", read_at(f"p{n}", "i"), read_at(f"g{n}", "i"))))
+    return Graph("accumulate", tuple(inputs), tuple(nodes), tuple(n.name for n in nodes))
+
+
+def test_tensors_of_all_sizes_are_one_kernel() -> None:
+    plan = planned(accumulate([17, 4096, 1 << 22, 1, 300] * 20))
+    assert [k.generator for k in plan.kernels] == ["pack"]
+    assert isinstance(plan.kernels[0].program.choice, Packed)
+    assert plan.unfused_kernels == 100
+
+
+def test_without_fusing_nothing_is_packed() -> None:
+    assert len(planned(accumulate([5, 6, 7]), fuse=False).kernels) == 3
+
+
+def test_more_tensors_than_a_launch_takes_are_several_kernels() -> None:
+    """Three operands each, and half of the room is kept for values that two parts read."""
+    plan = planned(accumulate([n % 7 + 1 for n in range(1500)]))
+    assert 2 <= len(plan.kernels) <= 4
+
+
+def test_a_kernel_waits_for_one_that_comes_later() -> None:
+    """The sum of a could run at once; it runs with the sum behind the library call."""
+    plan = planned(parse_graph(f"""graph @g(%a: f32[64, 32], %b: f32[32, 32]) -> (f32[64], f32[64]) {{
+      %p: f32[64, 32] = library.matmul (%a, %b) {MATMUL}
+      %s: f32[64] = reduce.sum [i] over [k < 32] {{ %a[i, k] }}
+      %t: f32[64] = reduce.sum [i] over [k < 32] {{ %p[i, k] }}
+      return %s, %t
+    }}"""))
+    assert [set(k.pattern.written) for k in plan.kernels] == [{"s", "t"}]
+    assert not isinstance(plan.steps[0], PlannedKernel)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs_keep_their_order(seed: int) -> None:
+    """Library calls cut a random graph into many small kernels; whatever is packed, everything is written before it is read."""
+    draw = random.Random(seed)
+    builder = GraphBuilder("g")
+    t = Type(F32, (16, 16))
+    values = [builder.input(f"x{n}", F32, t.shape) for n in range(3)]
+    for n in range(60):
+        a, b = draw.choice(values[-12:]), draw.choice(values)
+        if draw.random() < 0.4:
+            values.append(builder.add(Node(f"l{n}", t, "library.matmul", operands=(a, b), attributes=PLAIN)))
+        elif draw.random() < 0.2:
+            values.append(builder.add(Node(f"r{n}", t, "map", ("i", "j"), body=call("exp", read_at(a, "j", "i")))))
+        else:
+            body = call("add", call("tanh", read_at(a, "i", "j")), read_at(b, "i", "j"))
+            values.append(builder.add(Node(f"m{n}", t, "map", ("i", "j"), body=body)))
+    read = {v for n in builder.nodes for v in n.reads()}
+    graph = Graph("g", tuple(builder.inputs), tuple(builder.nodes), tuple(n.name for n in builder.nodes if n.name not in read))
+    plan, again = planned(graph), planned(graph)
+    assert plan.steps == again.steps, f"equal graphs give equal plans, seed {seed}"
+
+
+def test_what_waits_must_not_hold_much_memory() -> None:
+    """Each step sums a large intermediate that dies with its sum; were the sums packed, all of them would live to the end."""
+    rows, columns = 64, 1 << 16
+    builder = GraphBuilder("g")
+    large, small = Type(F32, (rows, columns)), Type(F32, (columns,))
+    x = builder.input("x", F32, large.shape)
+    w = builder.input("w", F32, (rows, rows))
+    sums = []
+    for n in range(8):
+        x = builder.add(Node(f"y{n}", large, "library.matmul", operands=(w, x), attributes=PLAIN))
+        sums.append(builder.add(Node(f"s{n}", small, "reduce.sum", ("j",), (("k", rows),), body=read_at(x, "k", "j"))))
+    plan = planned(Graph("g", tuple(builder.inputs), tuple(builder.nodes), tuple(sums)))
+    assert len(plan.kernels) == 8
+
+
+def test_live_peak_counts_what_is_between_its_writer_and_its_last_reader() -> None:
+    graph = parse_graph("""graph @g(%x: f32[8]) -> (f32[8]) {
+      %a: f32[8] = map [i] { tanh(%x[i]) }
+      %b: f32[8] = map [i] { tanh(%a[i]) }
+      %c: f32[8] = map [i] { tanh(%b[i]) }
+      %d: f32[8] = map [i] { tanh(%c[i]) }
+      return %d
+    }""")
+    chosen = [Chosen("single", Pattern((v,), (v,)), None) for v in "abcd"]
+    assert live_peak_bytes(graph, {}, chosen) == 64
+
+
+def test_ten_thousand_nodes_are_packed_in_seconds() -> None:
+    """Layers of small maps behind library calls, the maps of all layers independent of each other."""
+    builder = GraphBuilder("g")
+    t = Type(F32, (8, 8))
+    x = builder.input("x", F32, t.shape)
+    results = []
+    for n in range(2500):
+        x = builder.add(Node(f"p{n}", t, "library.matmul", operands=(x, x), attributes=PLAIN))
+        for k in range(3):
+            body = call("mul", call("tanh", read_at(x, "i", "j")), const(float(k + 1), F32))
+            results.append(builder.add(Node(f"m{n}_{k}", t, "map", ("i", "j"), body=body)))
+    graph = Graph("g", tuple(builder.inputs), tuple(builder.nodes), (x, *results))
+    started = time.perf_counter()
+    plan = planned(graph)
+    assert time.perf_counter() - started < 30
+    assert len(plan.kernels) < 100
