@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.access import accesses, vector_limit, widest_vector
+from tilefuse.schedule.by_hand import template_of
 from tilefuse.schedule.common_threads import common_threads, packable, resident_threads, threads_of, with_threads
 from tilefuse.schedule.flat import FLAT, flat_form, flat_key
+from tilefuse.schedule.notation import print_template
 from tilefuse.schedule.parts import connected_parts, structure_of
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Choice, Pointwise
@@ -192,8 +194,9 @@ def _group(members: list[_Scheduled], flat_of: dict[Hashable, Domain | None], de
     width = widest_vector(found, (FLAT,), domain.extents, limit, limit)
     choice = Pointwise((FLAT,), width, threads, program.choice.steps, program.choice.unrolled)
     parts = tuple(_part(s.part, flat_blocks(size, choice), size) for s, size in zip(members, sizes, strict=True))
-    notation = f"map [GRID-CTA_{threads}] steps {choice.steps} vector {width}"
-    body = replace(program, choice=choice, internal=domain, notation=notation, launch=Launch(max(p.num_blocks for p in parts), threads),
+    launch = Launch(max(p.num_blocks for p in parts), threads)
+    notation = print_template(template_of(choice, domain, program.graph, launch))
+    body = replace(program, choice=choice, internal=domain, notation=notation, launch=launch,
                    parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)))
     return PackedGroup(body, parts, flat=True)
 
@@ -247,7 +250,7 @@ def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: t
                   + "".join(f", {name} {value}" for name, value in g.program.parameters)) for n, g in enumerate(groups))
     return TileProgram(
         name=f"packed_{groups[0].program.name}"[:56], graph=pattern, template="packed",
-        notation="pack {" + "; ".join(f"{len(g.parts)} x {g.program.notation}" for g in groups) + "}",
+        notation="pack { " + " ".join(f"{len(g.parts)} x {{ {g.program.notation} }}" for g in groups) + " };",
         layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=(*told, ("threads", threads)),
         levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
         bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),

@@ -8,8 +8,10 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
+from tilefuse.schedule.by_hand import exchange_level, template_of
 from tilefuse.schedule.choose import choose
 from tilefuse.schedule.domain import find_domain
+from tilefuse.schedule.notation import print_template
 from tilefuse.schedule.online import with_online_sums
 from tilefuse.schedule.packed import schedule_packed
 from tilefuse.schedule.precision import keep_precision
@@ -82,10 +84,12 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
         domain = two_pass(domain)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
     moved = traffic(domain, sizes)
+    launch = _launch(domain, choice)
     return TileProgram(
-        name=_kernel_name(inner), graph=inner, template=type(choice).__name__.lower(), notation=_notation(choice, domain), layouts=own,
+        name=_kernel_name(inner), graph=inner, template=type(choice).__name__.lower(),
+        notation=print_template(template_of(choice, domain, inner, launch)), layouts=own,
         parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)), levels=_levels(inner, domain, choice),
-        launch=_launch(domain, choice), bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops,
+        launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops,
         choice=choice, internal=domain)
 
 
@@ -114,7 +118,7 @@ def _launch(domain: Domain, choice: Choice) -> Launch:
         case Pointwise(_, vector, threads, steps, _):
             vectors = max(total // vector, 1 if total else 0)
             return Launch(-(-vectors // (threads * steps)), threads)
-        case Transpose(order, read_axis, write_axis, rows, columns, threads, _, _):
+        case Transpose(order, read_axis, write_axis, rows, columns, threads):
             others = prod(domain.extents[a] for a in order if a not in (read_axis, write_axis))
             return Launch(others * -(-domain.extents[read_axis] // columns) * -(-domain.extents[write_axis] // rows), threads)
         case Rows():
@@ -126,37 +130,9 @@ def _launch(domain: Domain, choice: Choice) -> Launch:
     raise TypeError(f"not a template: {choice!r}")
 
 
-def _notation(choice: Choice, domain: Domain) -> str:
-    """The schedule in the template notation of FusionStitching 5.2, extended by CLUSTER and SPLIT."""
-    match choice:
-        case Pointwise(_, vector, threads, steps, _):
-            return f"map [GRID-CTA_{threads}] steps {steps} vector {vector}"
-        case Transpose(_, read_axis, write_axis, rows, columns, threads, rv, wv):
-            return f"map [GRID-CTA_{threads}]S tile {rows}x{columns} read {read_axis} vector {rv} write {write_axis} vector {wv}"
-        case Rows():
-            spread = "THREAD" if choice.threads == 1 else "WARP" if choice.threads <= 32 else f"CTA_{choice.threads}"
-            if choice.cluster > 1:
-                spread = f"CLUSTER_{choice.cluster}-{spread}"
-            elif choice.split > 1:
-                spread = f"SPLIT_{choice.split}-{spread}"
-            where = f"S{choice.stages}" if choice.stages else "R" if choice.on_chip else "G"
-            return f"reduce [GRID_{choice.rows},{spread}]{where} chunks {choice.chunks} vector {choice.vector}"
-        case Columns():
-            spread = f"SPLIT_{choice.split}-CTA_{choice.threads_y}" if choice.split > 1 else f"CTA_{choice.threads_y}"
-            where = "R" if choice.on_chip else "G"
-            return f"reduce [{spread},GRID-CTA_{choice.threads_x}]{where} chunks {choice.chunks} vector {choice.vector}"
-    raise TypeError(f"not a template: {choice!r}")
-
-
 def _levels(graph: Graph, domain: Domain, choice: Choice) -> tuple[EdgeLevel, ...]:
     """Where the value of each edge inside the pattern lives: registers, except what threads exchange."""
     shared = {i.node.name for i in domain.instances if i.shared}
-    exchange = Level.REGISTER
-    match choice:
-        case Rows():
-            exchange = (Level.CLUSTER if choice.cluster > 1 else Level.SHARED if choice.threads > 32 else
-                        Level.WARP if choice.threads > 1 else Level.REGISTER)
-        case Columns():
-            exchange = Level.SHARED if choice.threads_y > 1 else Level.REGISTER
+    exchange = exchange_level(choice)
     inside = {n.name for n in graph.nodes}
     return tuple(EdgeLevel(v, n.name, exchange if v in shared else Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside)

@@ -1,6 +1,6 @@
 // k_y_t: 24576 blocks of 128 threads, for sm_90a
 // nodes: %t, %y
-// schedule: map [GRID-CTA_128] steps 1 vector 8
+// schedule: t [GRID,GRID-CTA_128]; y [GRID,GRID-CTA_128]; vector=8; steps=1; unrolled=true; cta_num=24576; cta_size=128;
 // reads 50337792 bytes, writes 150994944 bytes
 extern "C" __global__ void __launch_bounds__(128)
 k_y_t(

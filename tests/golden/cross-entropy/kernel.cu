@@ -1,6 +1,6 @@
 // k_lse_loss: 4096 blocks of 256 threads, 64 bytes of shared memory, for sm_90a
 // nodes: %m, %s, %lse, %loss
-// schedule: reduce [GRID_1,CTA_256]G chunks 25 vector 8
+// schedule: m [GRID,CTA_256]S; lse [GRID]; loss [GRID]; vector=8; chunks=25; on_chip=false; lanes=4; batch=4; cta_num=4096; cta_size=256;
 // reads 412123136 bytes, writes 32768 bytes
 extern "C" __global__ void __launch_bounds__(256)
 k_lse_loss(

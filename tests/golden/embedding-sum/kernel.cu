@@ -1,6 +1,6 @@
 // k_y: 2048 blocks of 128 threads, for sm_90a
 // nodes: %e, %s, %y
-// schedule: reduce [GRID_4,WARP]R chunks 3 vector 8
+// schedule: s [GRID-CTA_4,WARP_32]W; y [GRID-CTA_4,WARP_32]; vector=8; chunks=3; on_chip=true; lanes=2; cta_num=2048; cta_size=128;
 // reads 12718592 bytes, writes 25165824 bytes
 extern "C" __global__ void __launch_bounds__(128)
 k_y(

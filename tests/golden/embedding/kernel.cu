@@ -1,6 +1,6 @@
 // k_y: 6144 blocks of 128 threads, for sm_90a
 // nodes: %y
-// schedule: map [GRID-CTA_128] steps 1 vector 8
+// schedule: y [GRID,GRID-CTA_128]; vector=8; steps=1; unrolled=true; cta_num=6144; cta_size=128;
 // reads 12648448 bytes, writes 12582912 bytes
 extern "C" __global__ void __launch_bounds__(128)
 k_y(

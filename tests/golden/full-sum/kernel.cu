@@ -1,6 +1,6 @@
 // k_s_at: 512 blocks of 256 threads, 96 bytes of shared memory, for sm_90a
 // nodes: %s, %at
-// schedule: reduce [GRID_1,SPLIT_512-CTA_256]G chunks 32 vector 4
+// schedule: s [GRID_512-CTA_256,CTA]; at [GRID_512-CTA_256,CTA]; vector=4; chunks=32; on_chip=false; lanes=4; batch=4; cta_num=512; cta_size=256;
 // reads 67108864 bytes, writes 12 bytes
 extern "C" __global__ void __launch_bounds__(256)
 k_s_at(

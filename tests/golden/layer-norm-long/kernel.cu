@@ -1,8 +1,8 @@
-// k_y_mean: 2048 blocks of 512 threads, clusters of 2, 256 bytes of shared memory, for sm_90a
+// k_y_mean: 120 blocks of 512 threads, clusters of 4, 197632 bytes of shared memory, for sm_90a
 // nodes: %s, %q, %mean, %rstd, %y
-// schedule: reduce [GRID_1,CLUSTER_2-CTA_512]R chunks 8 vector 4
+// schedule: s [GRID_30,CLUSTER_4-CTA_512]C; q [GRID_30,CLUSTER_4-CTA_512]C; mean [GRID_30]; rstd [GRID_30]; y [GRID_30,CLUSTER_4-CTA_512]; vector=4; chunks=4; on_chip=true; lanes=2; stages=6; cta_num=120; cta_size=512;
 // reads 134479872 bytes, writes 134225920 bytes
-extern "C" __global__ void __launch_bounds__(512, 2)
+extern "C" __global__ void __launch_bounds__(512)
 k_y_mean(
     const float* __restrict__ x,
     const float* __restrict__ w,
@@ -14,163 +14,184 @@ k_y_mean(
   const int block = blockIdx.x;
   const int rank = tf_cluster_rank();
   extern __shared__ __align__(128) unsigned char tf_shared[];
-  float* const s_shared = reinterpret_cast<float*>(tf_shared);
-  float* const q_shared = reinterpret_cast<float*>(tf_shared + 128);
-  __shared__ __align__(8) unsigned long long tf_arrivals[1];
-  tf_bulk_init(tf_arrivals, 1);
-  const int group_ = (block >> 1);
-  alignas(16) float x_v[32];
-  // %x: global memory -> registers
+  float* const x_queue = reinterpret_cast<float*>(tf_shared);
+  float* const s_shared = reinterpret_cast<float*>(tf_shared + 196608);
+  float* const q_shared = reinterpret_cast<float*>(tf_shared + 197120);
+  __shared__ __align__(8) unsigned long long tf_arrivals[8];
+  tf_bulk_init(tf_arrivals, 8);
+  const int group_ = (block >> 2);
+  // %x: the first 6 rows start on their way to shared memory
   #pragma unroll
-  for (int chunk = 0; chunk < 8; ++chunk) {
-    const int vector = 512 * chunk + 4096 * rank + thread;
-    tf_vector_load_stream<4>(x_v + 4 * chunk, x + 32768 * group_ + 4 * vector);
+  for (int ahead = 0; ahead < 6; ++ahead) {
+    const int next_row = 30 * ahead + group_;
+    tf_bulk_copy(x_queue + 8192 * ahead, x + 32768 * next_row + 8192 * rank, 32768, tf_arrivals + ahead, true);
   }
   // every block of the cluster runs before another writes to its shared memory
   tf_cluster_barrier();
-  // %s (reduce.sum) and %q, squares about each vector's mean: threads -> warp -> cluster
-  alignas(16) float s[8];
-  alignas(16) float s_squares[8];
+  alignas(16) float w_v[16];
+  alignas(16) float b_v[16];
+  // %w, %b: global memory -> registers
   #pragma unroll
-  for (int chunk_1 = 0; chunk_1 < 8; ++chunk_1) {
-    const int vector_1 = 512 * chunk_1 + 4096 * rank + thread;
-    alignas(16) float s_x[4];
-    s[chunk_1] = 0.0f;
-    s_squares[chunk_1] = 0.0f;
-    #pragma unroll
-    for (int v = 0; v < 4; ++v) {
-      s_x[v] = x_v[4 * chunk_1 + v];
-      s[chunk_1] = (s[chunk_1] + s_x[v]);
-    }
-    float mean_of_vector = (s[chunk_1] * 0.25f);
-    #pragma unroll
-    for (int v_1 = 0; v_1 < 4; ++v_1) {
-      float off = (s_x[v_1] - mean_of_vector);
-      s_squares[chunk_1] = (s_squares[chunk_1] + (off * off));
-    }
+  for (int chunk = 0; chunk < 4; ++chunk) {
+    const int vector = 512 * chunk + 2048 * rank + thread;
+    tf_vector_load<4>(w_v + 4 * chunk, w + 4 * vector);
+    tf_vector_load<4>(b_v + 4 * chunk, b + 4 * vector);
   }
-  float apart = ((s[0] - s[1]) * 0.25f);
-  s_squares[0] = ((s_squares[0] + s_squares[1]) + ((apart * apart) * 2.0f));
-  s[0] = (s[0] + s[1]);
-  float apart_1 = ((s[2] - s[3]) * 0.25f);
-  s_squares[2] = ((s_squares[2] + s_squares[3]) + ((apart_1 * apart_1) * 2.0f));
-  s[2] = (s[2] + s[3]);
-  float apart_2 = ((s[4] - s[5]) * 0.25f);
-  s_squares[4] = ((s_squares[4] + s_squares[5]) + ((apart_2 * apart_2) * 2.0f));
-  s[4] = (s[4] + s[5]);
-  float apart_3 = ((s[6] - s[7]) * 0.25f);
-  s_squares[6] = ((s_squares[6] + s_squares[7]) + ((apart_3 * apart_3) * 2.0f));
-  s[6] = (s[6] + s[7]);
-  float apart_4 = ((s[0] - s[2]) * 0.125f);
-  s_squares[0] = ((s_squares[0] + s_squares[2]) + ((apart_4 * apart_4) * 4.0f));
-  s[0] = (s[0] + s[2]);
-  float apart_5 = ((s[4] - s[6]) * 0.125f);
-  s_squares[4] = ((s_squares[4] + s_squares[6]) + ((apart_5 * apart_5) * 4.0f));
-  s[4] = (s[4] + s[6]);
-  float apart_6 = ((s[0] - s[4]) * 0.0625f);
-  s_squares[0] = ((s_squares[0] + s_squares[4]) + ((apart_6 * apart_6) * 8.0f));
-  s[0] = (s[0] + s[4]);
-  float s_other;
-  s_other = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
-  float s_squares_other;
-  s_squares_other = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
-  float apart_7 = ((s[0] - s_other) * 0.03125f);
-  s_squares[0] = ((s_squares[0] + s_squares_other) + ((apart_7 * apart_7) * 16.0f));
-  s[0] = (s[0] + s_other);
-  float s_other_1;
-  s_other_1 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
-  float s_squares_other_1;
-  s_squares_other_1 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
-  float apart_8 = ((s[0] - s_other_1) * 0.015625f);
-  s_squares[0] = ((s_squares[0] + s_squares_other_1) + ((apart_8 * apart_8) * 32.0f));
-  s[0] = (s[0] + s_other_1);
-  float s_other_2;
-  s_other_2 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
-  float s_squares_other_2;
-  s_squares_other_2 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
-  float apart_9 = ((s[0] - s_other_2) * 0.0078125f);
-  s_squares[0] = ((s_squares[0] + s_squares_other_2) + ((apart_9 * apart_9) * 64.0f));
-  s[0] = (s[0] + s_other_2);
-  float s_other_3;
-  s_other_3 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
-  float s_squares_other_3;
-  s_squares_other_3 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
-  float apart_10 = ((s[0] - s_other_3) * 0.00390625f);
-  s_squares[0] = ((s_squares[0] + s_squares_other_3) + ((apart_10 * apart_10) * 128.0f));
-  s[0] = (s[0] + s_other_3);
-  float s_other_4;
-  s_other_4 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
-  float s_squares_other_4;
-  s_squares_other_4 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
-  float apart_11 = ((s[0] - s_other_4) * 0.001953125f);
-  s_squares[0] = ((s_squares[0] + s_squares_other_4) + ((apart_11 * apart_11) * 256.0f));
-  s[0] = (s[0] + s_other_4);
-  const int warp_1 = (thread >> 5);
-  const int lane_of_warp = (thread & 31);
-  if (lane_of_warp < 2) {
-    tf_cluster_send(s_shared + 16 * rank + warp_1, lane_of_warp, s[0], tf_arrivals + 0);
-    tf_cluster_send(q_shared + 16 * rank + warp_1, lane_of_warp, s_squares[0], tf_arrivals + 0);
-  }
-  tf_cluster_receive(tf_arrivals + 0, 0, 256);
-  alignas(16) float s_means[1];
-  s[0] = 0.0f;
-  s_squares[0] = 0.0f;
-  s_means[0] = s_shared[lane_of_warp];
-  s[0] = (s[0] + s_means[0]);
-  float s_other_5;
-  s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
-  s[0] = (s[0] + s_other_5);
-  float s_other_6;
-  s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
-  s[0] = (s[0] + s_other_6);
-  float s_other_7;
-  s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
-  s[0] = (s[0] + s_other_7);
-  float s_other_8;
-  s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
-  s[0] = (s[0] + s_other_8);
-  float s_other_9;
-  s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
-  s[0] = (s[0] + s_other_9);
-  float mean_of_row = (s[0] * 3.0517578e-05f);
-  float apart_12 = ((s_means[0] * 0.0009765625f) - mean_of_row);
-  s_squares[0] = (s_squares[0] + (q_shared[lane_of_warp] + ((apart_12 * apart_12) * 1024.0f)));
-  float s_squares_other_5;
-  s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
-  s_squares[0] = (s_squares[0] + s_squares_other_5);
-  float s_squares_other_6;
-  s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
-  s_squares[0] = (s_squares[0] + s_squares_other_6);
-  float s_squares_other_7;
-  s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
-  s_squares[0] = (s_squares[0] + s_squares_other_7);
-  float s_squares_other_8;
-  s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
-  s_squares[0] = (s_squares[0] + s_squares_other_8);
-  float s_squares_other_9;
-  s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
-  s_squares[0] = (s_squares[0] + s_squares_other_9);
-  float rstd_1 = rsqrtf(((s_squares[0] * 3.0517578e-05f) + 1e-05f));
-  float mean_1 = (s[0] * 3.0517578e-05f);
-  // %y: registers -> global memory
-  #pragma unroll
-  for (int chunk_2 = 0; chunk_2 < 8; ++chunk_2) {
-    const int vector_2 = 512 * chunk_2 + 4096 * rank + thread;
-    alignas(16) float w_v[4];
-    alignas(16) float b_v[4];
-    tf_vector_load<4>(w_v, w + 4 * vector_2);
-    tf_vector_load<4>(b_v, b + 4 * vector_2);
-    alignas(16) float y_out[4];
+  for (int turn = 0; turn < 35; ++turn) {
+    const int row = group_ + 30 * turn;
+    const int row_wrapped = (row & 1023);
+    const int parity = (turn & 1);
+    const int row_unwrapped = group_ + 30 * turn + 30;
+    const int row_ahead = (row_unwrapped & 1023);
+    const int stage = tf_index_rem(turn, 6);
+    tf_bulk_wait(tf_arrivals + stage, (tf_index_div(turn, 6) & 1));
+    // %x: shared memory -> registers
+    alignas(16) float x_v[16];
     #pragma unroll
-    for (int v_2 = 0; v_2 < 4; ++v_2) {
-      float y_1 = ((((x_v[4 * chunk_2 + v_2] - mean_1) * rstd_1) * w_v[v_2]) + b_v[v_2]);
-      y_out[v_2] = y_1;
+    for (int chunk_1 = 0; chunk_1 < 4; ++chunk_1) {
+      tf_vector_load<4>(x_v + 4 * chunk_1, x_queue + 2048 * chunk_1 + 8192 * stage + 4 * thread);
     }
-    tf_vector_store_stream<4>(y + 32768 * group_ + 4 * vector_2, y_out);
-  }
-  // %mean, %rstd: one value a row
-  if (thread < 1 && rank < 1) {
-    mean[group_] = mean_1;
-    rstd[group_] = rstd_1;
+    __syncthreads();
+    if (turn < 29) {
+      const int next_row_1 = ((group_ + 30 * turn + 180) & 1023);
+      tf_bulk_copy(x_queue + 8192 * tf_index_rem(turn, 6), x + 32768 * next_row_1 + 8192 * rank, 32768, tf_arrivals + tf_index_rem(turn, 6), true);
+    }
+    // %s (reduce.sum) and %q, squares about each vector's mean: threads -> warp -> cluster
+    alignas(16) float s[4];
+    alignas(16) float s_squares[4];
+    #pragma unroll
+    for (int chunk_2 = 0; chunk_2 < 4; ++chunk_2) {
+      const int vector_1 = 512 * chunk_2 + 2048 * rank + thread;
+      alignas(16) float s_x[4];
+      s[chunk_2] = 0.0f;
+      s_squares[chunk_2] = 0.0f;
+      #pragma unroll
+      for (int v = 0; v < 4; ++v) {
+        s_x[v] = x_v[4 * chunk_2 + v];
+        s[chunk_2] = (s[chunk_2] + s_x[v]);
+      }
+      float mean_of_vector = (s[chunk_2] * 0.25f);
+      #pragma unroll
+      for (int v_1 = 0; v_1 < 4; ++v_1) {
+        float off = (s_x[v_1] - mean_of_vector);
+        s_squares[chunk_2] = (s_squares[chunk_2] + (off * off));
+      }
+    }
+    float apart = ((s[0] - s[1]) * 0.25f);
+    s_squares[0] = ((s_squares[0] + s_squares[1]) + ((apart * apart) * 2.0f));
+    s[0] = (s[0] + s[1]);
+    float apart_1 = ((s[2] - s[3]) * 0.25f);
+    s_squares[2] = ((s_squares[2] + s_squares[3]) + ((apart_1 * apart_1) * 2.0f));
+    s[2] = (s[2] + s[3]);
+    float apart_2 = ((s[0] - s[2]) * 0.125f);
+    s_squares[0] = ((s_squares[0] + s_squares[2]) + ((apart_2 * apart_2) * 4.0f));
+    s[0] = (s[0] + s[2]);
+    float s_other;
+    s_other = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
+    float s_squares_other;
+    s_squares_other = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
+    float apart_3 = ((s[0] - s_other) * 0.0625f);
+    s_squares[0] = ((s_squares[0] + s_squares_other) + ((apart_3 * apart_3) * 8.0f));
+    s[0] = (s[0] + s_other);
+    float s_other_1;
+    s_other_1 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
+    float s_squares_other_1;
+    s_squares_other_1 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
+    float apart_4 = ((s[0] - s_other_1) * 0.03125f);
+    s_squares[0] = ((s_squares[0] + s_squares_other_1) + ((apart_4 * apart_4) * 16.0f));
+    s[0] = (s[0] + s_other_1);
+    float s_other_2;
+    s_other_2 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
+    float s_squares_other_2;
+    s_squares_other_2 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
+    float apart_5 = ((s[0] - s_other_2) * 0.015625f);
+    s_squares[0] = ((s_squares[0] + s_squares_other_2) + ((apart_5 * apart_5) * 32.0f));
+    s[0] = (s[0] + s_other_2);
+    float s_other_3;
+    s_other_3 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
+    float s_squares_other_3;
+    s_squares_other_3 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
+    float apart_6 = ((s[0] - s_other_3) * 0.0078125f);
+    s_squares[0] = ((s_squares[0] + s_squares_other_3) + ((apart_6 * apart_6) * 64.0f));
+    s[0] = (s[0] + s_other_3);
+    float s_other_4;
+    s_other_4 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
+    float s_squares_other_4;
+    s_squares_other_4 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
+    float apart_7 = ((s[0] - s_other_4) * 0.00390625f);
+    s_squares[0] = ((s_squares[0] + s_squares_other_4) + ((apart_7 * apart_7) * 128.0f));
+    s[0] = (s[0] + s_other_4);
+    const int warp_1 = (thread >> 5);
+    const int lane_of_warp = (thread & 31);
+    if (lane_of_warp < 4) {
+      tf_cluster_send(s_shared + 64 * parity + 16 * rank + warp_1, lane_of_warp, s[0], tf_arrivals + (parity + 6));
+      tf_cluster_send(q_shared + 64 * parity + 16 * rank + warp_1, lane_of_warp, s_squares[0], tf_arrivals + (parity + 6));
+    }
+    tf_cluster_receive(tf_arrivals + (parity + 6), ((turn >> 1) & 1), 512);
+    alignas(16) float s_means[2];
+    s[0] = 0.0f;
+    s_squares[0] = 0.0f;
+    #pragma unroll
+    for (int round_ = 0; round_ < 2; ++round_) {
+      s_means[round_] = s_shared[lane_of_warp + 64 * parity + 32 * round_];
+      s[0] = (s[0] + s_means[round_]);
+    }
+    float s_other_5;
+    s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
+    s[0] = (s[0] + s_other_5);
+    float s_other_6;
+    s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
+    s[0] = (s[0] + s_other_6);
+    float s_other_7;
+    s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
+    s[0] = (s[0] + s_other_7);
+    float s_other_8;
+    s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
+    s[0] = (s[0] + s_other_8);
+    float s_other_9;
+    s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
+    s[0] = (s[0] + s_other_9);
+    float mean_of_row = (s[0] * 3.0517578e-05f);
+    #pragma unroll
+    for (int round_1 = 0; round_1 < 2; ++round_1) {
+      float apart_8 = ((s_means[round_1] * 0.001953125f) - mean_of_row);
+      s_squares[0] = (s_squares[0] + (q_shared[lane_of_warp + 64 * parity + 32 * round_1] + ((apart_8 * apart_8) * 512.0f)));
+    }
+    float s_squares_other_5;
+    s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
+    s_squares[0] = (s_squares[0] + s_squares_other_5);
+    float s_squares_other_6;
+    s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
+    s_squares[0] = (s_squares[0] + s_squares_other_6);
+    float s_squares_other_7;
+    s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
+    s_squares[0] = (s_squares[0] + s_squares_other_7);
+    float s_squares_other_8;
+    s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
+    s_squares[0] = (s_squares[0] + s_squares_other_8);
+    float s_squares_other_9;
+    s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
+    s_squares[0] = (s_squares[0] + s_squares_other_9);
+    float rstd_1 = rsqrtf(((s_squares[0] * 3.0517578e-05f) + 1e-05f));
+    float mean_1 = (s[0] * 3.0517578e-05f);
+    // %y: registers -> global memory
+    #pragma unroll
+    for (int chunk_3 = 0; chunk_3 < 4; ++chunk_3) {
+      const int vector_2 = 512 * chunk_3 + 2048 * rank + thread;
+      if (row < 1024) {
+        alignas(16) float y_out[4];
+        #pragma unroll
+        for (int v_2 = 0; v_2 < 4; ++v_2) {
+          float y_1 = ((((x_v[4 * chunk_3 + v_2] - mean_1) * rstd_1) * w_v[4 * chunk_3 + v_2]) + b_v[4 * chunk_3 + v_2]);
+          y_out[v_2] = y_1;
+        }
+        tf_vector_store_stream<4>(y + 32768 * row_wrapped + 4 * vector_2, y_out);
+      }
+    }
+    // %mean, %rstd: one value a row
+    if (thread < 1 && row < 1024 && rank < 1) {
+      mean[row_wrapped] = mean_1;
+      rstd[row_wrapped] = rstd_1;
+    }
   }
 }

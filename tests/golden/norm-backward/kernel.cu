@@ -1,6 +1,6 @@
 // k_dx_dw: 132 blocks of 512 threads, 164096 bytes of shared memory, for sm_90a
 // nodes: %a, %b, %dx, %dw, %db
-// schedule: reduce [GRID_8,CTA_64]S4 chunks 2 vector 8
+// schedule: a [GRID_132-CTA_8,CTA_64]S; b [GRID_132-CTA_8,CTA_64]S; dx [GRID_132-CTA_8,CTA_64]; dw [GRID_132,CTA_64,CTA_8]; db [GRID_132,CTA_64,CTA_8]; vector=8; chunks=2; on_chip=true; lanes=2; stages=4; span=125; resident=1; cta_num=132; cta_size=512;
 // reads 67108864 bytes, writes 68190208 bytes
 extern "C" __global__ void __launch_bounds__(512, 1)
 k_dx_dw(
@@ -24,7 +24,7 @@ k_dx_dw(
   #pragma unroll
   for (int ahead = 0; ahead < 4; ++ahead) {
     for (int fetched_row = 0; fetched_row < 8; ++fetched_row) {
-      const int next_row = ((8 * ahead + 125 * block + fetched_row) & 16383);
+      const int next_row = 1056 * ahead + block + 132 * fetched_row;
       tf_bulk_copy(x_queue + 8192 * ahead + 1024 * fetched_row, x + 1024 * next_row, 2048, tf_arrivals + ahead, false);
       if (fetched_row < 7) {
         tf_bulk_copy(g_queue + 8192 * ahead + 1024 * fetched_row, g + 1024 * next_row, 2048, tf_arrivals + ahead, false);
@@ -44,18 +44,17 @@ k_dx_dw(
   for (int v_1 = 0; v_1 < 16; ++v_1) {
     db_carried[v_1] = 0.0f;
   }
-  const int row_unwrapped = 125 * block + row_of_block;
+  const int row_unwrapped = block + 132 * row_of_block;
   const int row_ahead = (row_unwrapped & 16383);
   for (int turn = 0; turn < 16; ++turn) {
-    const int step_of_group = row_of_block + 8 * turn;
-    const int row = 125 * block + row_of_block + 8 * turn;
+    const int row = block + 132 * row_of_block + 1056 * turn;
     const int row_wrapped = (row & 16383);
     const int parity = (turn & 1);
-    const int row_unwrapped_1 = 125 * block + row_of_block + 8 * turn + 8;
+    const int row_unwrapped_1 = block + 132 * row_of_block + 1056 * turn + 1056;
     const int row_ahead_1 = (row_unwrapped_1 & 16383);
     const int stage = (turn & 3);
-    // %x, %g: shared memory -> registers
     tf_bulk_wait(tf_arrivals + stage, ((turn >> 2) & 1));
+    // %x, %g: shared memory -> registers
     alignas(16) tf_f16 x_v[16];
     alignas(16) tf_f16 g_v[16];
     #pragma unroll
@@ -66,7 +65,7 @@ k_dx_dw(
     __syncthreads();
     if (turn < 12) {
       for (int fetched_row_1 = 0; fetched_row_1 < 8; ++fetched_row_1) {
-        const int next_row_1 = ((125 * block + fetched_row_1 + 8 * turn + 32) & 16383);
+        const int next_row_1 = ((block + 132 * fetched_row_1 + 1056 * turn + 4224) & 16383);
         tf_bulk_copy(x_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), x + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), false);
         if (fetched_row_1 < 7) {
           tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), false);
@@ -136,7 +135,7 @@ k_dx_dw(
     #pragma unroll
     for (int chunk_2 = 0; chunk_2 < 2; ++chunk_2) {
       const int vector_1 = 64 * chunk_2 + place;
-      if (step_of_group < 125 && row < 16384) {
+      if (row < 16384) {
         alignas(16) float dx_out[8];
         #pragma unroll
         for (int v_5 = 0; v_5 < 8; ++v_5) {

@@ -1,6 +1,6 @@
 // k_max_min: 2048 blocks of 256 threads, 192 bytes of shared memory, for sm_90a
 // nodes: %max, %min, %argmax, %argmin
-// schedule: reduce [GRID_1,CTA_256]G chunks 16 vector 8
+// schedule: max [GRID,CTA_256]; min [GRID,CTA_256]; argmax [GRID,CTA_256]; argmin [GRID,CTA_256]; vector=8; chunks=16; on_chip=false; lanes=4; batch=4; cta_num=2048; cta_size=256;
 // reads 131072000 bytes, writes 49152 bytes
 extern "C" __global__ void __launch_bounds__(256)
 k_max_min(

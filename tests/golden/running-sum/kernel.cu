@@ -1,6 +1,6 @@
 // k_y: 1024 blocks of 256 threads, 256 bytes of shared memory, for sm_90a
 // nodes: %y
-// schedule: reduce [GRID_1,CTA_256]R chunks 8 vector 4
+// schedule: y [GRID,CTA_256]; vector=4; chunks=8; on_chip=true; lanes=2; cta_num=1024; cta_size=256;
 // reads 33554432 bytes, writes 33554432 bytes
 extern "C" __global__ void __launch_bounds__(256)
 k_y(

@@ -1,6 +1,6 @@
 // k_y: 49152 blocks of 128 threads, for sm_90a
 // nodes: %y
-// schedule: map [GRID-CTA_128] steps 1 vector 1
+// schedule: y [GRID,GRID,GRID,GRID-CTA_128]; vector=1; steps=1; unrolled=true; cta_num=49152; cta_size=128;
 // reads 25231360 bytes, writes 50331648 bytes
 extern "C" __global__ void __launch_bounds__(128)
 k_y(

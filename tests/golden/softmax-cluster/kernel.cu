@@ -1,6 +1,6 @@
 // k_y: 4096 blocks of 256 threads, clusters of 8, 512 bytes of shared memory, for sm_90a
 // nodes: %m, %e, %s, %y
-// schedule: reduce [GRID_1,CLUSTER_8-CTA_256]R chunks 8 vector 8
+// schedule: m [GRID,CLUSTER_8-CTA_256]C; s [GRID,CLUSTER_8-CTA_256]C; y [GRID,CLUSTER_8-CTA_256]; vector=8; chunks=8; on_chip=true; lanes=2; resident=4; cta_num=4096; cta_size=256;
 // reads 134217728 bytes, writes 134217728 bytes
 extern "C" __global__ void __launch_bounds__(256, 4)
 k_y(

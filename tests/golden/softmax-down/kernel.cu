@@ -1,6 +1,6 @@
 // k_y: 128 blocks of 512 threads, 16384 bytes of shared memory, for sm_90a
 // nodes: %m, %e, %s, %y
-// schedule: reduce [CTA_64,GRID-CTA_8]G chunks 16 vector 4
+// schedule: m [GRID-CTA_8,CTA_64]S; s [GRID-CTA_8,CTA_64]S; y [GRID-CTA_8,CTA_64]; vector=4; chunks=16; on_chip=false; batch=4; cta_num=128; cta_size=512;
 // reads 16777216 bytes, writes 16777216 bytes
 extern "C" __global__ void __launch_bounds__(512)
 k_y(

@@ -1,6 +1,6 @@
 // k_y: 4096 blocks of 128 threads, for sm_90a
 // nodes: %m, %e, %s, %y
-// schedule: reduce [GRID_16,WARP]R chunks 2 vector 8
+// schedule: m [GRID-CTA_16,WARP_8]W; s [GRID-CTA_16,WARP_8]W; y [GRID-CTA_16,WARP_8]; vector=8; chunks=2; on_chip=true; lanes=2; cta_num=4096; cta_size=128;
 // reads 16777216 bytes, writes 16777216 bytes
 extern "C" __global__ void __launch_bounds__(128)
 k_y(

@@ -1,6 +1,6 @@
 // k_y: 4096 blocks of 256 threads, 64 bytes of shared memory, for sm_90a
 // nodes: %m, %e, %s, %y
-// schedule: reduce [GRID_1,CTA_256]R chunks 2 vector 8
+// schedule: m [GRID,CTA_256]S; s [GRID,CTA_256]S; y [GRID,CTA_256]; vector=8; chunks=2; on_chip=true; lanes=2; cta_num=4096; cta_size=256;
 // reads 33554432 bytes, writes 33554432 bytes
 extern "C" __global__ void __launch_bounds__(256)
 k_y(
