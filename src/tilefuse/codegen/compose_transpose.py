@@ -1,20 +1,28 @@
 """The transpose template: values that lie along another axis than the result are turned in shared memory, tile by tile.
 
-    read:   threads along read_axis   x[.., w, r]  -> shared tile [w][r]      (16-byte loads)
-    write:  threads along write_axis  shared tile [w][r] -> y[.., r, w]       (16-byte stores)
+    read:   blocks of depth x vector elements   x[.., w, r] -> registers, turned there -> shared tile [r][w]
+    write:  threads along write_axis            shared tile [r][w] -> y[.., r, w]
+
+Global memory is accessed in vectors of up to 16 bytes and in whole lines on both sides, shared memory in vectors as well.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from tilefuse.codegen.compose import Held, KernelWriter
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Load, Reg, Store, VectorLoad
-from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Reg, VectorLoad, VectorStore
+from tilefuse.ir.affine import Affine, Extents, axis, floordiv, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of
 from tilefuse.schedule.resolved import Touch
 from tilefuse.schedule.template import Transpose
+
+# A line of the caches: what neighbouring threads should read or write together.
+LINE_BYTES = 128
+# The widest access of a thread, and with it the alignment of what lies in shared memory.
+SLOT_BYTES = 16
 
 
 def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
@@ -33,13 +41,13 @@ def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
     batch = e.let("batch", axis("block") // (tiles_w * tiles_r), max(batch_count, 1))
     batch_env = flat_axes(others, batch, domain.extents, e.extents)
     turned = _turned(writer, choice)
-    pitch = c.columns + (1 if max(t.dtype.itemsize for t in turned) >= 4 else 2)
-    tiles = {t: writer.shared(t.value + "_tile", t.dtype, c.rows * pitch) for t in turned}
+    layouts = {t: _Layout(c.rows, c.read_vector, max(c.depth, c.write_vector, SLOT_BYTES // t.dtype.itemsize), c.columns) for t in turned}
+    tiles = {t: writer.shared(t.value + "_tile", t.dtype, layouts[t].num_elements) for t in turned}
     e.emit(Comment(f"{', '.join('%' + t.value for t in turned)}: global memory -> shared memory, along {c.read_axis}"))
-    _read_tiles(writer, choice, tiles, pitch, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)
+    _read_tiles(writer, choice, tiles, layouts, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)
     e.emit(Barrier("block"))
     e.emit(Comment(f"{', '.join('%' + n for n, _, _ in domain.outputs)}: shared memory -> global memory, along {c.write_axis}"))
-    _write_tiles(writer, choice, tiles, pitch, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)
+    _write_tiles(writer, choice, tiles, layouts, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)
 
 
 def _turned(writer: KernelWriter, choice: Transpose) -> list[Touch]:
@@ -48,37 +56,69 @@ def _turned(writer: KernelWriter, choice: Transpose) -> list[Touch]:
             and (stride_of(t.offset, choice.write_axis) or 0) > 1]
 
 
-def _read_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pitch: int, batch_env: dict[str, Affine],
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The tile in shared memory: rows of the write axis one after the other, a slot of 16 bytes left free after every `group` of
+    them. Threads whose vectors lie `group` rows apart then meet different banks, and vectors stay aligned. Units: elements."""
+
+    pitch: int
+    group: int
+    slot: int
+    columns: int
+
+    @property
+    def num_elements(self) -> int:
+        return self.columns * self.pitch + (-(-self.columns // self.group) - 1) * self.slot
+
+    def row(self, r: Affine, extents: Extents) -> Affine:
+        """Where row `r` begins."""
+        return r * self.pitch + floordiv(r, self.group, extents) * self.slot
+
+
+def _read_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], layouts: dict[Touch, _Layout], batch_env: dict[str, Affine],
                 first_r: Affine, first_w: Affine, reads: int, writes: int) -> None:
     e = writer.emitter
-    width = c.read_vector
-    across = c.columns // width
-    steps = -(-c.rows * across // c.threads)
+    width, depth = c.read_vector, c.depth
+    lanes, across = _lanes_of_line(c, min(t.dtype.itemsize for t in tiles)), c.rows // depth
+    blocks = (c.columns // width) * across
+    steps = -(-blocks // c.threads)
     arrays = {t: e.fresh(t.value + "_v") for t in tiles}
     for t, array in arrays.items():
-        e.emit(Declare(array, t.dtype, steps * width))
+        e.emit(Declare(array, t.dtype, steps * depth * width))
 
-    def place(step: Affine) -> tuple[Affine, Affine, Affine, Affine]:
+    def place(step: Affine) -> tuple[Affine, Affine, list[Bound]]:
         item = e.let("item", step * c.threads + axis("thread"), steps * c.threads)
         # Positions stay sums with the vector width as a factor, so that alignment can be read off them.
-        r = e.let("r_vector", item % across, across) * width
-        w = e.let("w", item // across, -(-steps * c.threads // across))
-        return r, w, first_r + r, first_w + w
+        lane = e.let("lane", item % lanes, lanes) * width
+        r = lane + e.let("line", item // (lanes * across), -(-steps * c.threads // (lanes * across))) * (lanes * width)
+        w = e.let("w", item // lanes % across, across) * depth
+        return r, w, [Bound(r, 0, c.columns), Bound(first_r + r, 0, reads - width + 1), Bound(first_w + w, 0, writes - depth + 1)]
 
     with e.loop("step", steps, unroll=True) as step:
-        r, w, r_at, w_at = place(step)
-        with e.when([Bound(w, 0, c.rows), Bound(r_at, 0, reads - width + 1), Bound(w_at, 0, writes)]):
+        r, w, inside = place(step)
+        with e.when(inside), e.loop("d", depth, unroll=True) as d:
             for t, array in arrays.items():
-                at = substitute(t.offset, batch_env | {c.read_axis: r_at, c.write_axis: w_at}, e.extents)
-                e.emit(VectorLoad(array, step * width, e.buffers[t.value].name, at, width, e.cache.get(t.value, "")))
+                at = substitute(t.offset, batch_env | {c.read_axis: first_r + r, c.write_axis: first_w + w + d}, e.extents)
+                e.emit(VectorLoad(array, step * (depth * width) + d * width, e.buffers[t.value].name, at, width,
+                                  e.cache.get(t.value, "")))
     with e.loop("step", steps, unroll=True) as step:
-        r, w, r_at, w_at = place(step)
-        with e.when([Bound(w, 0, c.rows), Bound(r_at, 0, reads - width + 1), Bound(w_at, 0, writes)]), e.loop("v", width, unroll=True) as v:
+        r, w, inside = place(step)
+        with e.when(inside), e.loop("v", width, unroll=True) as v:
             for t, array in arrays.items():
-                e.emit(Store(tiles[t], w * pitch + r + v, Reg(array, t.dtype, step * width + v)))
+                column = e.fresh(t.value + "_column")
+                e.emit(Declare(column, t.dtype, depth))
+                with e.loop("d", depth, unroll=True) as d:
+                    e.emit(Assign(Reg(column, t.dtype, d), Reg(array, t.dtype, step * (depth * width) + d * width + v)))
+                e.emit(VectorStore(tiles[t], layouts[t].row(r + v, e.extents) + w, column, number(0), depth))
 
 
-def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pitch: int, batch_env: dict[str, Affine],
+def _lanes_of_line(c: Transpose, itemsize: int) -> int:
+    """Threads that read one line of the operand together; the next ones go down the write axis, so that a warp's vectors in the
+    turned tile fill all banks."""
+    return max(1, min(c.columns // c.read_vector, LINE_BYTES // (c.read_vector * itemsize)))
+
+
+def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], layouts: dict[Touch, _Layout], batch_env: dict[str, Affine],
                  first_r: Affine, first_w: Affine, reads: int, writes: int) -> None:
     e, domain = writer.emitter, writer.domain
     width = c.write_vector
@@ -96,8 +136,7 @@ def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pi
             held = []
             for t, tile in tiles.items():
                 h = writer.held(t, 1, width, False, step=True)
-                with e.loop("v", width, unroll=True) as v:
-                    e.emit(Assign(Reg(h.array, t.dtype, v), Load(tile, t.dtype, (w + v) * pitch + r)))
+                e.emit(VectorLoad(h.array, number(0), tile, layouts[t].row(r, e.extents) + w, width))
                 held.append(h)
             held += _direct(writer, tiles, bodies, env, lane, width)
             writer.write_lanes(domain.outputs, width, held, number(0), env, lane)

@@ -25,7 +25,10 @@ class Pointwise:
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """Tiles of `rows` x `columns`: read along `read_axis`, written along `write_axis`, turned in shared memory."""
+    """Tiles of `rows` x `columns`: read along `read_axis`, written along `write_axis`, turned in shared memory.
+
+    Each thread reads `depth` vectors that lie below each other along `write_axis` and writes their columns into shared memory.
+    """
 
     order: tuple[str, ...]
     read_axis: str
@@ -35,6 +38,7 @@ class Transpose:
     threads: int
     read_vector: int
     write_vector: int
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)

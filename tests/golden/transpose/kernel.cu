@@ -1,8 +1,8 @@
-// k_y: 2048 blocks of 256 threads, 33008 bytes of shared memory, for sm_90a
+// k_y: 2048 blocks of 1024 threads, 33008 bytes of shared memory, for sm_90a
 // nodes: %y
-// schedule: y [GRID,GRID-CTA_256]S; rows=128; columns=128; read_vector=8; write_vector=8; depth=8; cta_num=2048; cta_size=256;
+// schedule: y [GRID,GRID-CTA_1024]S; rows=128; columns=128; read_vector=8; write_vector=8; depth=2; cta_num=2048; cta_size=1024;
 // reads 67108864 bytes, writes 67108864 bytes
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(1024)
 k_y(
     const tf_f16* __restrict__ x,
     tf_f16* __restrict__ y) {
@@ -13,31 +13,31 @@ k_y(
   const int tile_w = (block & 31);
   const int tile_r = (block >> 5);
   // %x: global memory -> shared memory, along r0
-  alignas(16) tf_f16 x_v[64];
+  alignas(16) tf_f16 x_v[16];
   const int lane_1 = (thread & 7);
-  const int line = (thread >> 7);
-  const int w = ((thread >> 3) & 15);
+  const int line = (thread >> 9);
+  const int w = ((thread >> 3) & 63);
   #pragma unroll
-  for (int d = 0; d < 8; ++d) {
-    tf_vector_load_stream<8>(x_v + 8 * d, x + 8192 * d + 8 * lane_1 + 64 * line + 128 * tile_r + 1048576 * tile_w + 65536 * w);
+  for (int d = 0; d < 2; ++d) {
+    tf_vector_load_stream<8>(x_v + 8 * d, x + 8192 * d + 8 * lane_1 + 64 * line + 128 * tile_r + 1048576 * tile_w + 16384 * w);
   }
   const int lane_2 = (thread & 7);
-  const int line_1 = (thread >> 7);
-  const int w_1 = ((thread >> 3) & 15);
+  const int line_1 = (thread >> 9);
+  const int w_1 = ((thread >> 3) & 63);
   #pragma unroll
   for (int v = 0; v < 8; ++v) {
-    alignas(16) tf_f16 x_column[8];
+    alignas(16) tf_f16 x_column[2];
     #pragma unroll
-    for (int d_1 = 0; d_1 < 8; ++d_1) {
+    for (int d_1 = 0; d_1 < 2; ++d_1) {
       x_column[d_1] = x_v[8 * d_1 + v];
     }
-    tf_vector_store<8>(x_tile + 1032 * lane_2 + 8256 * line_1 + 128 * v + 8 * w_1, x_column);
+    tf_vector_store<2>(x_tile + 1032 * lane_2 + 8256 * line_1 + 128 * v + 2 * w_1, x_column);
   }
   __syncthreads();
   // %y: shared memory -> global memory, along r1
   #pragma unroll
-  for (int step = 0; step < 8; ++step) {
-    const int item = 256 * step + thread;
+  for (int step = 0; step < 2; ++step) {
+    const int item = 1024 * step + thread;
     const int w_vector = (item & 15);
     const int r = (item >> 4);
     alignas(16) tf_f16 x_v_1[8];

@@ -9,6 +9,7 @@ from tests.unit.codegen.pattern_graphs import (
     Pattern,
     batch_norm,
     bias_gelu,
+    channels_last,
     column_deviation,
     column_sum,
     concatenation,
@@ -31,6 +32,7 @@ from tests.unit.codegen.pattern_graphs import (
     token_embedding,
     transpose,
     transposed_add,
+    turned_sum,
 )
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
@@ -117,6 +119,9 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{n}x{c}-{t}", softmax_down(n, c, t), {}) for n, c, t in ((50, 64, "f32"), (300, 33, "f32"), (700, 8, "bf16"))),
     *((f"{r}x{n}-{t}", full_sum(r, n, t), {}) for r, n, t in ((300, 701, "f32"), (3, 5, "f32"), (1, 1, "f64"), (64, 64, "f16"))),
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((10, 30, "f32"), (128, 192, "f16"), (200, 137, "f32"), (130, 128, "f64"))),
+    *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((264, 140, "f16"), (12, 1400, "bf16"), (131, 130, "i8"), (134, 300, "f64"))),
+    *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in ((2, 96, 14, 14, "f16"), (3, 36, 9, 17, "f32"))),
+    *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3))),
     ("3x70x96", transposed_add(3, 70, 96), {}),
     *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in (
         (5, 100, "f32"), (3, 5000, "f32"), (2, 77, "i64"), (4, 1, "f32"), (3, 640, "f16"))),

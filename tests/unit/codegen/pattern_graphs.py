@@ -301,6 +301,28 @@ def transposed_add(batch: int, rows: int, columns: int) -> Pattern:
     }}"""), integers)
 
 
+def channels_last(images: int, channels: int, height: int, width: int, dtype: str = "f32") -> Pattern:
+    """Images with their channels moved to the end: the pixels of an image are one axis. Exact: nothing is computed."""
+    shape = f"{images}, {height}, {width}, {channels}"
+    return Pattern(parse_graph(f"""graph @channels_last(%x: {dtype}[{images}, {channels}, {height}, {width}]) -> ({dtype}[{shape}]) {{
+      %y: {dtype}[{shape}] = map [n, h, w, c] {{ %x[n, c, h, w] }}
+      return %y
+    }}"""), integers)
+
+
+def turned_sum(rows: int, columns: int, operands: int) -> Pattern:
+    """The sum of several matrices, turned: all of them pass through shared memory."""
+    names = [f"x{n}" for n in range(operands)]
+    inputs = ", ".join(f"%{name}: f32[{rows}, {columns}]" for name in names)
+    total = f"%{names[0]}[j, i]"
+    for name in names[1:]:
+        total = f"add({total}, %{name}[j, i])"
+    return Pattern(parse_graph(f"""graph @turned_sum({inputs}) -> (f32[{columns}, {rows}]) {{
+      %y: f32[{columns}, {rows}] = map [i, j] {{ {total} }}
+      return %y
+    }}"""), integers)
+
+
 def running_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
     """Prefix sums of rows. Exact: integers."""
     acc = computed(dtype)
