@@ -12,7 +12,7 @@ from tilefuse.ir.affine import Affine, axis, substitute
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.resolved import Touch
 
-# Bytes of column vectors that a thread keeps for all its rows.
+# Bytes of column vectors that a thread keeps for all its rows; twice as many where it carries no sums down the columns.
 COLUMN_BYTES = 64
 
 
@@ -24,7 +24,7 @@ def column_operands(state: RowState) -> list[Held]:
     probe = flat_axes(c.reduced_order, axis("vector_probe") * c.vector + axis(state.lane), domain.extents,
                       e.extents | {"vector_probe": max(state.vectors, 1), state.lane: c.vector})
     wanted: list[Touch] = []
-    room = COLUMN_BYTES
+    room = COLUMN_BYTES if c.span or not c.groups else 2 * COLUMN_BYTES
     for t in w.touches(i.body for i in domain.instances):
         size = t.dtype.itemsize * c.chunks * c.vector
         of_column = t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1

@@ -27,8 +27,8 @@ def joins_moments(state: RowState, group: list[Instance], later: list[Instance])
     if len(group) != 1 or len(later) != 1 or later[0].squares_of != group[0].key:
         return False
     # A single warp exchanges nothing.
-    whole = state.tail == 0 and state.vectors == c.chunks * c.threads * c.cluster
-    return whole and c.split == 1 and c.on_chip and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
+    whole = state.tail == 0 and state.vectors == c.chunks * c.threads * c.cluster and c.split == 1
+    return whole and c.on_chip and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
 
 
 def reduce_moments(state: RowState, total: Instance, squares: Instance) -> None:

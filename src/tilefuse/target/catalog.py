@@ -30,7 +30,7 @@ def _scaled_curve(global_bytes_per_s: float) -> tuple[tuple[int, float], ...]:
 
 
 H100 = replace(
-    H200, name="h100", l2_bytes=52428800, memory_bytes=85899345920, global_bytes_per_s=3.35e12 * REACHED_FRACTION,
+    H200, name="h100", resident_clusters=(), l2_bytes=52428800, memory_bytes=85899345920, global_bytes_per_s=3.35e12 * REACHED_FRACTION,
     transfer_curve=_scaled_curve(3.35e12 * REACHED_FRACTION), saturating_bytes=int(H200.saturating_bytes * 3.35 / 4.8),
     origins=(("global_bytes_per_s", _DATA_SHEET), ("shared_bytes_per_block", _PROPERTIES), ("launch_us", _AS_H200),
              ("transfer_curve", "the H200's, scaled"), ("matrix_flops_per_s", _AS_H200),
@@ -38,7 +38,8 @@ H100 = replace(
              ("flops_per_s", _AS_H200), ("shared_bytes_per_s", _AS_H200)))
 
 A100 = replace(
-    H200, name="a100", arch="sm_80", num_multiprocessors=108, shared_bytes_per_block=166912, shared_bytes_per_multiprocessor=167936,
+    H200, name="a100", arch="sm_80", resident_clusters=(),
+    num_multiprocessors=108, shared_bytes_per_block=166912, shared_bytes_per_multiprocessor=167936,
     l2_bytes=41943040, memory_bytes=85899345920, max_cluster_blocks=1, global_bytes_per_s=2.039e12 * REACHED_FRACTION,
     flops_per_s=19.5e12, transfer_curve=_scaled_curve(2.039e12 * REACHED_FRACTION),
     saturating_bytes=int(H200.saturating_bytes * 2.039 / 4.8), shared_bytes_per_s=108 * 128 * 1.41e9,

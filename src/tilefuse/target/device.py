@@ -17,6 +17,8 @@ class DeviceSpec:
                         memory; interpolated between
     resident_curve      the same for data that the L2 cache holds
     saturating_bytes    bytes of loads that must be under way together to reach 0.9 of the global bandwidth (0: no such limit)
+    resident_clusters   (blocks a cluster, clusters that run at once with one block a multiprocessor), ascending: multiprocessors
+                        come in groups of unequal size, and a cluster lies in one group
     shared_bytes_per_s  of all multiprocessors together
     matrix_flops_per_s  (dtype name, operations per second) of a large matrix product
     origins             (field, where its number comes from)
@@ -45,9 +47,17 @@ class DeviceSpec:
     transfer_curve: tuple[tuple[int, float], ...] = ()
     resident_curve: tuple[tuple[int, float], ...] = ()
     saturating_bytes: int = 0
+    resident_clusters: tuple[tuple[int, int], ...] = ()
     shared_bytes_per_s: float = 0.0
     matrix_flops_per_s: tuple[tuple[str, float], ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+
+    def clusters_at_once(self, cluster: int) -> int:
+        """Clusters of `cluster` blocks that run at once with one block a multiprocessor; a low guess where nobody measured."""
+        told = dict(self.resident_clusters).get(cluster)
+        if told is not None:
+            return max(min(told, self.num_multiprocessors // cluster), 1)
+        return max(self.num_multiprocessors // (cluster if cluster < 4 else cluster + 1), 1)
 
 
 _CALIBRATED = "tilefuse calibrate on one H200, 2026-11-21"
@@ -66,7 +76,8 @@ H200 = DeviceSpec(
     resident_curve=(
         (1 << 12, 0.536), (1 << 13, 0.552), (1 << 14, 0.574), (1 << 15, 0.578), (1 << 16, 0.602), (1 << 17, 0.614), (1 << 18, 0.629),
         (1 << 19, 0.656), (1 << 20, 0.735), (1 << 21, 0.854), (1 << 22, 1.115), (1 << 23, 1.612), (1 << 24, 2.659)),
-    saturating_bytes=48 * 1024 * 64, shared_bytes_per_s=132 * 128 * 1.98e9,
+    saturating_bytes=48 * 1024 * 64, resident_clusters=((1, 132), (2, 66), (4, 30), (8, 15), (16, 7)),
+    shared_bytes_per_s=132 * 128 * 1.98e9,
     matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12)),
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),
@@ -78,6 +89,7 @@ H200 = DeviceSpec(
         ("launch_us", f"{_CALIBRATED}: interval of empty kernels launched one by one"),
         ("graph_launch_us", f"{_CALIBRATED}: interval of empty kernels inside a CUDA graph"),
         ("saturating_bytes", f"{_CALIBRATED}: copies by few blocks of 1024 threads with 64 bytes each under way; 48 reach 0.93"),
+        ("resident_clusters", "cuOccupancyMaxActiveClusters for blocks with 200 KB of shared memory, one H200, 2026-11-21"),
         ("flops_per_s", f"{_CALIBRATED}: chains of single-precision multiply-adds"),
         ("shared_bytes_per_s", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock a multiprocessor, at 1.98 GHz"),
         ("matrix_flops_per_s", "8192 x 8192 x 8192 products through cuBLAS, one H200, 2026-11-21"),
