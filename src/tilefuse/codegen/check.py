@@ -26,6 +26,7 @@ from tilefuse.codegen.kernel import (
     KExpr,
     LastBlock,
     Load,
+    MatrixProduct,
     Reg,
     Shuffle,
     Stmt,
@@ -186,6 +187,8 @@ class CheckedPrinter(HostPrinter):
                 return f"BulkCopy from {buffer}[{index}] to {shared}"
             case BulkWait(barrier):
                 return f"BulkWait on {barrier}"
+            case MatrixProduct(accumulator, left, _, _, _, right):
+                return f"MatrixProduct of {left} and {right} into {accumulator}"
             case IfValue():
                 return "condition of a branch"
         return ""

@@ -32,7 +32,7 @@ from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes, is_vector
 from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
-from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.template import Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -47,9 +47,12 @@ def compose(program: TileProgram, device: DeviceSpec) -> Kernel:
     Requires: `program` was made for a device of the same kind. Raises: InternalError when a template meets what it cannot hold.
     """
     from tilefuse.codegen.compose_packed import compose_packed
+    from tilefuse.codegen.compose_stitch import compose_stitch
 
     if isinstance(program.choice, Packed):
         return compose_packed(program, program.choice, device)
+    if isinstance(program.choice, Stitched):
+        return compose_stitch(program, device)
     return compose_alone(program, device)
 
 

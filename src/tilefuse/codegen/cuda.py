@@ -26,6 +26,7 @@ from tilefuse.codegen.kernel import (
     LastBlock,
     Let,
     Load,
+    MatrixProduct,
     Reg,
     Shuffle,
     Stmt,
@@ -192,6 +193,10 @@ class _CudaPrinter:
             case Atomic(op, buffer, index, value, dynamic):
                 address = self.expressions.address(index, dynamic)
                 return f"tf_atomic_{op}(&{identifier(buffer)}[{address}], {self.expressions.text(value)});"
+            case MatrixProduct():
+                turned = [str(t).lower() for t in (s.left_turned, s.right_turned)]
+                return (f"tf_matrix_product<{s.tiles_m}, {s.tiles_n}, {turned[0]}, {turned[1]}, {s.inner}>({identifier(s.accumulator)}, "
+                        f"{self._element(s.left, s.left_index)}, {s.left_stride}, {self._element(s.right, s.right_index)}, {s.right_stride});")
         return self._synchronisation(s)
 
     def _synchronisation(self, s: Stmt) -> str:

@@ -319,8 +319,33 @@ class Group:
         return counts.pop() if len(counts) == 1 else 0
 
 
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """accumulator += left * right on the matrix unit, by one warp, from shared memory; all `inner` elements of the contracted axis.
+
+    The warp's tile is `tiles_m` x `tiles_n` instructions of 16 x 8 elements. Element ((a * tiles_n) + b) * 4 + q of the accumulator
+    (f32) is row 16*a + lane // 4 + 8*(q // 2), column 8*b + 2*(lane % 4) + q % 2, lane = thread % 32 (the layout of m16n8k16).
+    left element (row, k): left_index + row * left_stride + k, or + k * left_stride + row where `left_turned`; right element
+    (k, column): right_index + k * right_stride + column, or + column * right_stride + k where `right_turned`. Units: elements.
+    Rows of both operands are 16-byte aligned. Source: PTX ISA, mma.m16n8k16 and ldmatrix.
+    """
+
+    accumulator: str
+    left: str
+    left_index: Affine
+    left_stride: int
+    left_turned: bool
+    right: str
+    right_index: Affine
+    right_stride: int
+    right_turned: bool
+    tiles_m: int
+    tiles_n: int
+    inner: int
+
+
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
-             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, Group]
+             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, MatrixProduct, Group]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tilefuse.codegen.kernel import (
     LastBlock,
     Let,
     Load,
+    MatrixProduct,
     Reg,
     Shuffle,
     Stmt,
@@ -37,8 +38,8 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.walk import may_alias_itself, register_names, statements, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
-from tilefuse.ir.affine import Affine
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.ir.scalar import Call
 
@@ -113,6 +114,8 @@ class ThreadPrinter:
             case IfValue(condition, inner):
                 with out.block(f"if ({self.expressions.text(condition)})"):
                     self.body(inner)
+            case MatrixProduct():
+                self.body(product_loops(s, self.buffers[s.left].dtype))
             case _:
                 self._access(s)
 
@@ -261,6 +264,22 @@ class ThreadPrinter:
 
     def enter_thread(self) -> None:
         """At the start of each thread's turn in a stretch."""
+
+
+def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
+    """What one thread computes of a product on the matrix unit, as plain loops over its own elements."""
+    lane = axis("thread") % 32
+    a, b, q, k = (axis(n) for n in ("tile_row", "tile_column", "element", "inner"))
+    row = 16 * a + lane // 4 + 8 * (q // 2)
+    column = 8 * b + 2 * (lane % 4) + q % 2
+    left = s.left_index + (k * s.left_stride + row if s.left_turned else row * s.left_stride + k)
+    right = s.right_index + (column * s.right_stride + k if s.right_turned else k * s.right_stride + column)
+    own = Reg(s.accumulator, F32, 4 * s.tiles_n * a + 4 * b + q)
+    term = Call("mul", tuple(Call("f32", (Load(n, dtype, e),)) for n, e in ((s.left, left), (s.right, right))))  # type: ignore[arg-type]
+    body: tuple[Stmt, ...] = (Assign(own, Call("add", (own, term))),)  # type: ignore[arg-type]
+    for name, extent in (("inner", s.inner), ("element", 4), ("tile_column", s.tiles_n), ("tile_row", s.tiles_m)):
+        body = (For(name, number(0), number(extent), 1, body),)
+    return body
 
 
 def carried(loop: For) -> dict[str, tuple[str, DType]] | None:

@@ -22,6 +22,7 @@ from tilefuse.codegen.kernel import (
     Kernel,
     LastBlock,
     Load,
+    MatrixProduct,
     Reg,
     Shuffle,
     Stmt,
@@ -75,7 +76,8 @@ def register_names(x: object) -> frozenset[str]:
     found: set[str] = set()
     for part in parts(x):
         match part:
-            case Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name):
+            case (Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name)
+                  | MatrixProduct(accumulator=name)):
                 found.add(name)
     return frozenset(found)
 

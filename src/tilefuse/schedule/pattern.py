@@ -16,6 +16,7 @@ from tilefuse.schedule.online import with_online_sums
 from tilefuse.schedule.packed import schedule_packed
 from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.stitched import schedule_stitched
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.schedule.two_pass import two_pass
@@ -48,14 +49,14 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
 
     eager_rounding: every value inside is rounded to its own type, also where it never leaves the kernel (see `precision.py`).
     packing: what has no data dependence on the rest becomes a part of a packed kernel (see `packed.py`); else all nodes must fit one walk.
-    Requires: nodes are maps, gathers, reductions, scans or scatters. Layouts give strides of values that are not dense row-major.
+    Requires: nodes are maps, gathers, reductions, scans, scatters or matrix products. Layouts give strides of values that are not dense
+    row-major.
     """
-    for name in nodes:
-        if graph.node_by_name[name].category == "library":
-            return Rejected(Reason.LIBRARY_CALL, f"%{name} is a library call")
     inner = pattern_graph(graph, nodes)
     if not inner.results:
         return Rejected(Reason.DOMAIN_MISMATCH, "nothing outside reads the pattern")
+    if any(n.category == "library" for n in inner.nodes):
+        return schedule_stitched(inner, layouts, device)
     inner = inner if eager_rounding else keep_precision(inner)
     return schedule_packed(inner, layouts, device, schedule_graph) if packing else schedule_graph(inner, layouts, device)
 

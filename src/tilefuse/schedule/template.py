@@ -84,4 +84,14 @@ class Columns:
     on_chip: bool
     batch: int
 
+
+@dataclass(frozen=True, slots=True)
+class Stitched:
+    """Stages over one tile of the largest result, `tiles` elements a dimension, by `threads` threads; values between stages lie in
+    shared memory. What the stages are follows from the pattern (`stitch.py`)."""
+
+    tiles: tuple[int, ...]
+    threads: int
+
+
 Choice = Union[Pointwise, Transpose, Rows, Columns]

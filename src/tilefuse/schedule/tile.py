@@ -45,6 +45,7 @@ class TileProgram:
     layouts      strides of every boundary value
     parameters   template-specific decisions (threads a row, vector width, cluster, ...), sorted pairs
     levels       of every edge inside the pattern
+    work_us      what the kernel's stages take besides memory traffic, where the template estimates it (stitched kernels); else 0
     Units: bytes_* count each boundary tensor once (ideal traffic); flops are floating-point operations.
     """
 
@@ -59,6 +60,7 @@ class TileProgram:
     bytes_read: int
     bytes_written: int
     flops: int
+    work_us: float = 0.0
     choice: object = field(default=None, compare=False, repr=False)
     internal: object = field(default=None, compare=False, repr=False)
 

@@ -1,0 +1,514 @@
+"""Stitched kernels: the stages of a `StitchPlan` as kernel IR, one after the other with barriers between (block composition).
+
+A stage loops over its own tile; what it reads comes from shared memory, from registers of the same element, or from global memory.
+Values that are not kept are evaluated where they are used. Products are in `stitch_product.py`. Source: FusionStitching 5.3, algorithm 3.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+
+from tilefuse.base.errors import InternalError
+from tilefuse.codegen.kernel import (
+    Assign,
+    Barrier,
+    Buffer,
+    Comment,
+    Declare,
+    If,
+    Kernel,
+    KExpr,
+    Load,
+    Reg,
+    Shuffle,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.codegen.statements import Statements
+from tilefuse.codegen.stitch_product import emit_product
+from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
+from tilefuse.ir.dtype import I64, DType
+from tilefuse.ir.graph import Node
+from tilefuse.ir.ops import dtype_of
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, const
+from tilefuse.schedule.access import is_vector
+from tilefuse.schedule.online import KERNEL_MONOIDS
+from tilefuse.schedule.regions import inside, num_elements, within
+from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
+from tilefuse.schedule.template import Stitched
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+
+Point = tuple[Affine, ...]
+
+
+class StitchWriter(Statements):
+    """The statements of one stitched kernel. `pieces_of` gives the tiles of a value that lie in shared memory."""
+
+    def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> None:
+        super().__init__()
+        self.program, self.plan, self.device = program, plan, device
+        self.graph = plan.graph
+        self.threads = choice.threads
+        self.unroll = device.kind == "cuda"
+        self.nodes = self.graph.node_by_name
+        self.shared: dict[int, Buffer] = {}
+        self.own: frozenset[int] = frozenset()
+        self.pieces_of: dict[str, list[Piece]] = {}
+        for value in self.graph.inputs:
+            self._add(value.name, value.type.dtype, "in")
+        for name in self.graph.results:
+            self._add(name, self.graph.type_of(name).dtype, "out")
+        for piece in plan.pieces:
+            if piece.stored:
+                elements = piece.num_bytes // piece.dtype.itemsize
+                name = self.fresh(f"{piece.value}_tile")
+                self.shared[piece.key] = Buffer(name, piece.dtype, elements, "shared", "", piece.value, piece.offset_bytes)
+                self.pieces_of.setdefault(piece.value, []).append(piece)
+
+    def _add(self, value: str, dtype: DType, role: str) -> None:
+        shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
+        extent = prod(shape) if strides is None else 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value)
+
+    # -- places -----------------------------------------------------------------------------------------------------------
+
+    def global_offset(self, value: str, index: Point) -> Affine:
+        """Offset of an element in global memory. Units: elements."""
+        strides = self.program.layouts.get(value) or row_major_strides(self.graph.type_of(value).shape)
+        return self._simplified(linearise(index, tuple(strides)))
+
+    def tile_offset(self, piece: Piece, index: Point) -> Affine:
+        """Offset of an element in the shared tile of a piece. Units: elements."""
+        local = tuple(e - self.index(s.offset) for e, s in zip(index, piece.region, strict=True))
+        return self._simplified(linearise(local, piece.strides))
+
+    def _simplified(self, e: Affine) -> Affine:
+        return substitute(e, {}, self.extents)
+
+    def tile_of(self, value: str, index: Point) -> Piece | None:
+        """The tile in shared memory that holds an element, or None: the value is boundary or not kept."""
+        found = [p for p in self.pieces_of.get(value, ()) if p.key not in self.own]
+        if len(found) == 1:
+            return found[0]
+        extents = self.extents
+        for piece in found:
+            local = [(e - self.index(s.offset), s.extent) for e, s in zip(index, piece.region, strict=True)]
+            if all(within(e, type(s)(number(0), n), extents) for (e, n), s in zip(local, piece.region, strict=True)):
+                return piece
+        if found:
+            raise InternalError(f"no tile of %{value} provably holds {', '.join(map(str, index))}; please report")
+        return None
+
+    # -- values -----------------------------------------------------------------------------------------------------------
+
+    def known(self, value: str, index: Point) -> KExpr | None:
+        """The register that holds an element at the current point, if one does."""
+        for f in reversed(self.frames):
+            found = f.loads.get((value, index))
+            if found is not None:
+                return found
+        return None
+
+    def remember(self, value: str, index: Point, held: KExpr) -> None:
+        """From here on (in this frame) the element is in a register."""
+        self.frame.loads[value, index] = held
+
+    def place(self, value: str, index: Point) -> tuple[str, Affine, DType] | None:
+        """(buffer, offset, dtype) of an element that lies in memory, or None: it must be evaluated."""
+        piece = self.tile_of(value, index)
+        if piece is not None:
+            return self.shared[piece.key].name, self.tile_offset(piece, index), piece.dtype
+        if value in self.nodes:
+            return None
+        return self.buffers[value].name, self.global_offset(value, index), self.buffers[value].dtype
+
+    def element(self, value: str, index: Point, guarded: bool = False) -> KExpr:
+        """One element of a value: a register, a load, or its body evaluated here."""
+        index = tuple(self._simplified(e) for e in index)
+        held = self.known(value, index)
+        if held is not None:
+            return held
+        place = self.place(value, index)
+        made = Load(place[0], place[2], place[1]) if place is not None else self.body(self.nodes[value], index, guarded)
+        if guarded or isinstance(made, (Reg, Const)):
+            return made
+        dtype = self.graph.type_of(value).dtype
+        reg = self.register(made, dtype, value if place is None else f"{value}_at")
+        self.remember(value, index, reg)
+        return reg
+
+    def body(self, node: Node, index: Point, guarded: bool = False, over: dict[str, Affine] | None = None) -> KExpr:
+        """A node's body at a point of its domain."""
+        assert node.body is not None
+        at = dict(zip(node.axes, index, strict=True)) | (over or {})
+        return self.expression(node.body, at, guarded)
+
+    def expression(self, e: Expr, at: dict[str, Affine], guarded: bool) -> KExpr:
+        """A scalar expression with its axes at a point."""
+        match e:
+            case Const():
+                return e
+            case Read(value, index):
+                return self.element(value, tuple(substitute(x, at) for x in index), guarded)
+            case Index(affine):
+                return Index(self._simplified(substitute(affine, at)))
+            case Call(fn, args):
+                return Call(fn, tuple(self.expression(a, at, guarded) for a in args))  # type: ignore[misc]
+            case Guard(facts, then, otherwise):
+                new = tuple(Bound(self._simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
+                if all(self.always(b) for b in new):
+                    return self.expression(then, at, guarded)
+                return Guard(new, self.expression(then, at, True), self.expression(otherwise, at, True))  # type: ignore[arg-type]
+            case Lookup(value, subscripts):
+                return self._lookup(value, subscripts, at, guarded)
+        raise InternalError(f"not a scalar expression: {e!r}")
+
+    def _lookup(self, value: str, subscripts: tuple[Expr, ...], at: dict[str, Affine], guarded: bool) -> KExpr:
+        shape = self.graph.type_of(value).shape
+        strides = self.program.layouts.get(value) or row_major_strides(shape)
+        dynamic: list[tuple[KExpr, int]] = []
+        for e, extent, stride in zip(subscripts, shape, strides, strict=True):
+            subscript = self.expression(e, at, guarded)
+            if dtype_of(e, lambda v: self.graph.type_of(v).dtype).name != "i64":
+                subscript = Call("i64", (subscript,))  # type: ignore[arg-type]
+            low = Call("maximum", (subscript, const(0, I64)))  # type: ignore[arg-type]
+            dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
+        return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
+
+    # -- stages -----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """All stages of one block."""
+        step = axis("block")
+        for name, count in reversed(self.plan.grid):
+            self.env[name] = self.let(name, step % count if name != self.plan.grid[0][0] else step, count)
+            step = step // count
+        for stage in self.plan.stages:
+            if stage.barrier:
+                self.emit(Barrier())
+            self.emit(Comment(self._told(stage)))
+            with self.nested() as inner:
+                self.own = frozenset(stage.pieces)
+                match stage.kind:
+                    case "reduce":
+                        self._reduce(stage)
+                    case "product":
+                        emit_product(self, stage)
+                    case _:
+                        self._map(stage)
+                self.own = frozenset()
+            self.emit(*inner.statements)
+
+    def _told(self, stage: Stage) -> str:
+        names = ", ".join(f"%{self.plan.pieces[k].value}" for k in stage.pieces)
+        level = " and ".join(t for t, used in (("shared memory", any(self.plan.pieces[k].stored for k in stage.pieces)),
+                                               ("global memory", any(self.plan.pieces[k].written for k in stage.pieces))) if used)
+        products = [self.plan.pieces[k].value for k in stage.products if k not in stage.pieces]
+        held = f", {', '.join('%' + p for p in products)} in registers" if products else ""
+        return f"{names}: {stage.kind}{held} -> {level}"
+
+    def _map(self, stage: Stage) -> None:
+        """One loop over the elements of the tile, in vectors along its last dimension."""
+        pieces = [self.plan.pieces[k] for k in stage.pieces]
+        first = pieces[0]
+        width = self._width(pieces)
+        last = first.region[-1].extent if first.region else 1
+        items = num_elements(first.region) // width
+        with self.items(items, 1) as item:
+            point = self._point(first, item, width, last // width)
+            self.at_point(pieces, point, width)
+
+    def _width(self, pieces: list[Piece]) -> int:
+        """Elements a thread handles together: 16 bytes of the widest value, fewer where that leaves threads without work."""
+        region = pieces[0].region
+        if not region:
+            return 1
+        widest = max(p.dtype.itemsize for p in pieces)
+        extent = region[-1].extent
+        if any(inside((region[-1],), (axis("x"),), (self.graph.type_of(pieces[0].value).shape[-1],), dict(self.plan.grid))):
+            return 1
+        width = max(16 // widest, 1)
+        while width > 1 and (extent % width or num_elements(region) // width < self.threads // 2):
+            width //= 2
+        return width
+
+    def items(self, count: int, lanes: int) -> Items:
+        """A loop in which every thread gets its share of `count` items (see `Items`)."""
+        return Items(self, count, lanes)
+
+    def _point(self, piece: Piece, item: Affine, width: int, vectors: int) -> tuple[Affine, ...]:
+        """Coordinates of an item: the last one counts vectors of `width`."""
+        if not piece.region:
+            return ()
+        counts = [s.extent for s in piece.region[:-1]] + [vectors]
+        coordinates: list[Affine] = []
+        rest = item
+        for n in reversed(range(len(counts))):
+            here = rest % counts[n] if n else rest
+            name = "x" if n == len(counts) - 1 else f"i{n}"
+            coordinates.append(self.let(name, self._simplified(here), counts[n]) if counts[n] > 1 else number(0))
+            rest = rest // counts[n]
+        coordinates.reverse()
+        coordinates[-1] = coordinates[-1] * width
+        return tuple(coordinates)
+
+    def at_point(self, pieces: list[Piece], local: Point, width: int) -> None:
+        """Computes `width` neighbouring elements of every piece and stores them where they belong."""
+        region = pieces[0].region
+        start = tuple(self.index(s.offset) + x for s, x in zip(region, local, strict=True))
+        facts = inside(region, start, self.graph.type_of(pieces[0].value).shape, dict(self.plan.grid))
+        needed = tuple(b for b in facts if not self.always(b))
+        with self.nested() as inner:
+            self._compute(pieces, local, width)
+        if not needed:
+            self.emit(*inner.statements)
+            return
+        with self.nested() as other:
+            for p in pieces:
+                if p.stored:
+                    for v in range(width):
+                        at = tuple(x + (v if n == len(local) - 1 else 0) for n, x in enumerate(start))
+                        self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), const(0, p.dtype)))
+        self.emit(If(needed, tuple(inner.statements), tuple(other.statements)))
+
+    def _compute(self, pieces: list[Piece], local: Point, width: int) -> None:
+        arrays: dict[int, str] = {}
+        for p in pieces:
+            if width > 1:
+                arrays[p.key] = self.fresh(f"{p.value}_out")
+                self.emit(Declare(arrays[p.key], p.dtype, width))
+        region = pieces[0].region
+        lane = self.fresh("v")
+        self.frame.extents[lane] = width
+        moving = self._start(region, local, axis(lane) if width > 1 else number(0))
+        held = self._prefetch(pieces, moving, lane, width) if width > 1 else []
+        with self.loop("v", width, unroll=self.unroll) as v:
+            at = self._start(region, local, v)
+            if self.before_lane is not None:
+                self.before_lane(v)
+            for value, index, array, dtype in held:
+                self.remember(value, tuple(self._simplified(substitute(e, {lane: v})) for e in index), Reg(array, dtype, v))
+            for p in pieces:
+                made = self._value_of(p, at)
+                self.remember(p.value, tuple(self._simplified(e) for e in at), made)
+                if width > 1:
+                    self.emit(Assign(Reg(arrays[p.key], p.dtype, v), made))
+                else:
+                    self._store(p, at, made)
+        if width > 1:
+            for p in pieces:
+                self.store_vector(p, self._start(region, local, number(0)), arrays[p.key], number(0), width)
+
+    def _start(self, region: tuple[object, ...], local: Point, v: Affine) -> Point:
+        last = len(local) - 1
+        return tuple(self.index(s.offset) + x + (v if n == last else 0) for n, (s, x) in enumerate(zip(region, local, strict=True)))  # type: ignore[attr-defined]
+
+    def _value_of(self, p: Piece, at: Point) -> KExpr:
+        if p.kind == "copy":
+            place = Load(self.buffers[p.value].name, p.dtype, self.global_offset(p.value, at))
+            return self.known(p.value, tuple(self._simplified(e) for e in at)) or self.register(place, p.dtype, p.value + "_at")
+        known = self.known(p.value, tuple(self._simplified(e) for e in at))
+        if known is not None:
+            return known
+        return self.register(self.body(self.nodes[p.value], at), p.dtype, p.value)
+
+    def _store(self, p: Piece, at: Point, value: KExpr) -> None:
+        if p.stored:
+            self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), value))
+        if p.written:
+            self.emit(Store(self.buffers[p.value].name, self.global_offset(p.value, at), value))
+
+    def store_vector(self, p: Piece, start: Point, array: str, at: Affine, width: int) -> None:
+        """`width` elements of a register array to shared and global memory, as vectors where they lie so."""
+        lane = self.fresh("v")
+        moving = tuple(x + (axis(lane) if n == len(start) - 1 else 0) for n, x in enumerate(start))
+        self.frame.extents[lane] = width
+        targets: list[tuple[str, Affine]] = []
+        if p.stored:
+            targets.append((self.shared[p.key].name, self.tile_offset(p, moving)))
+        if p.written:
+            targets.append((self.buffers[p.value].name, self.global_offset(p.value, moving)))
+        for buffer, offset in targets:
+            if is_vector(offset, lane, width):
+                self.emit(VectorStore(buffer, substitute(offset, {lane: number(0)}), array, at, width))
+                continue
+            with self.loop("v", width, unroll=self.unroll) as v:
+                self.emit(Store(buffer, substitute(offset, {lane: v}, self.extents), Reg(array, p.dtype, at + v)))
+
+    def _prefetch(self, pieces: list[Piece], moving: Point, lane: str, width: int) -> list[tuple[str, Point, str, DType]]:
+        """Loads that are vectors along the lanes, before the loop over the lanes."""
+        found: list[tuple[str, Point, str, DType]] = []
+        seen: set[tuple[str, Point]] = set()
+        for p in pieces:
+            if p.kind == "copy":
+                reads: Iterable[tuple[str, Point]] = [(p.value, moving)]
+            else:
+                reads = self._reads(self.nodes[p.value], moving)
+            for value, index in reads:
+                index = tuple(self._simplified(e) for e in index)
+                made_here = any(q.value == value and q.kind != "copy" for q in pieces)
+                if (value, index) in seen or made_here or self.known(value, index) is not None:
+                    continue
+                seen.add((value, index))
+                if p.kind == "copy":
+                    place: tuple[str, Affine, DType] | None = (self.buffers[value].name, self.global_offset(value, index), p.dtype)
+                else:
+                    place = self.place(value, index)
+                if place is not None and is_vector(place[1], lane, width):
+                    array = self.fresh(f"{value}_v")
+                    self.emit(Declare(array, place[2], width),
+                              VectorLoad(array, number(0), place[0], substitute(place[1], {lane: number(0)}), width))
+                    found.append((value, index, array, place[2]))
+        return found
+
+    def _reads(self, node: Node, point: Point) -> Iterator[tuple[str, Point]]:
+        """Unguarded reads that end in memory, at a point of the node's domain."""
+        if node.body is None:
+            return
+        at = dict(zip(node.axes, point, strict=True))
+        stack: list[Expr] = [node.body]
+        while stack:
+            e = stack.pop()
+            match e:
+                case Read(value, index):
+                    here = tuple(substitute(x, at) for x in index)
+                    if value in self.nodes and value not in self.plan.kept:
+                        yield from self._reads(self.nodes[value], here)
+                    else:
+                        yield value, here
+                case Call(_, args):
+                    stack.extend(args[::-1])
+
+    # -- reductions ---------------------------------------------------------------------------------------------------------
+
+    def _reduce(self, stage: Stage) -> None:
+        """Rows of the tile by `lanes` lanes each; several reductions of one shape in one loop."""
+        pieces = [self.plan.pieces[k] for k in stage.pieces]
+        nodes = [self.nodes[p.value] for p in pieces]
+        rows, lanes = num_elements(pieces[0].region), stage.lanes
+        extents = [e for _, e in nodes[0].over]
+        length = prod(extents)
+        with self.items(rows, lanes) as row:
+            lane = self.lane
+            local = self._point(pieces[0], row, 1, pieces[0].region[-1].extent if pieces[0].region else 1)
+            at = self._start(pieces[0].region, local, number(0))
+            parts = [self._identities(n) for n in nodes]
+            with self.when(self.active), self.loop("c", -(-length // lanes)) as c:
+                position = self.let("k", self._simplified(c * lanes + lane), -(-length // lanes) * lanes) if lanes > 1 else c
+                with self.when([Bound(position, 0, length)]):
+                    self.narrow_to(position, length)
+                    for node, part in zip(nodes, parts, strict=True):
+                        self._accumulate(node, part, at, position)
+            amount = lanes // 2
+            while amount:
+                for node, part in zip(nodes, parts, strict=True):
+                    others = []
+                    for reg in part:
+                        other = Reg(self.fresh(reg.name + "_other"), reg.dtype)
+                        self.emit(Declare(other.name, other.dtype), Shuffle(other, reg, "xor", amount))
+                        others.append(other)
+                    self.combine(node.detail, part, others, self._body_dtype(node))
+                amount //= 2
+            first = (*self.active, Bound(lane, 0, 1)) if lanes > 1 else self.active
+            with self.when(first):
+                needed = tuple(b for b in inside(pieces[0].region, at, nodes[0].type.shape, dict(self.plan.grid)) if not self.always(b))
+                with self.nested() as inner:
+                    for p, node, part in zip(pieces, nodes, parts, strict=True):
+                        made = KERNEL_MONOIDS[node.detail].finish(tuple(part), self._body_dtype(node))
+                        self._store(p, at, self.register(made, p.dtype, p.value))
+                with self.nested() as other_:
+                    for p in pieces:
+                        if p.stored and needed:
+                            self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), const(0, p.dtype)))
+                self.emit(*([If(needed, tuple(inner.statements), tuple(other_.statements))] if needed else inner.statements))
+
+    def _body_dtype(self, node: Node) -> DType:
+        return dtype_of(node.body, lambda v: self.graph.type_of(v).dtype)
+
+    def _identities(self, node: Node) -> list[Reg]:
+        parts = []
+        for n, start in enumerate(KERNEL_MONOIDS[node.detail].identity(self._body_dtype(node))):
+            name = self.fresh(f"{node.name}_{n}" if n else node.name)
+            self.emit(Declare(name, start.dtype, None, start))
+            parts.append(Reg(name, start.dtype))
+        return parts
+
+    def _accumulate(self, node: Node, parts: list[Reg], at: Point, position: Affine) -> None:
+        over: dict[str, Affine] = {}
+        rest = position
+        for n, (name, extent) in reversed(list(enumerate(node.over))):
+            over[name] = self._simplified(rest % extent) if n else self._simplified(rest)
+            rest = rest // extent
+        dtype = self._body_dtype(node)
+        value = self.register(self.body(node, at, False, over), dtype, node.name + "_x")
+        monoid = KERNEL_MONOIDS[node.detail]
+        self.combine(node.detail, parts, monoid.lift(value, Index(position), dtype), dtype)
+
+    # -- the kernel -----------------------------------------------------------------------------------------------------------
+
+    active: tuple[Bound, ...] = ()
+    lane: Affine = number(0)
+    before_lane: Callable[[Affine], None] | None = None  # makes the sums of a product known at one lane
+
+    @property
+    def narrow(self) -> bool:
+        """Whether hardware approximations are lost in the rounding of the results: all floats of 16 bits or fewer."""
+        results = [self.graph.type_of(r).dtype for r in self.graph.results]
+        return all(t.is_float and t.bits <= 16 for t in results)
+
+    def finish(self) -> Kernel:
+        """The kernel: buffers in parameter order, launch, header for the reader."""
+        program, plan = self.program, self.plan
+        buffers = (*self.buffers.values(), *self.shared.values())
+        largest = max((b.num_elements for b in buffers), default=0)
+        launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes)
+        header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
+                  f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
+                  f"shared memory: {plan.shared_bytes} bytes allocated, {plan.requested_bytes} requested")
+        return Kernel(program.name, buffers, launch, tuple(self.frame.statements), header, 32 if largest + (1 << 20) < 1 << 31 else 64,
+                      narrow=self.narrow)
+
+
+class Items:
+    """A loop in which the threads of a block share items, `lanes` neighbouring lanes each.
+
+    Yields the item; sets the writer's `lane` and `active`: bounds under which this thread has an item. Where an item has one lane, the
+    body itself stands under these bounds; where it has several, all threads run it, so that shuffles meet.
+    """
+
+    def __init__(self, writer: StitchWriter, count: int, lanes: int) -> None:
+        self.writer, self.count, self.lanes = writer, count, lanes
+
+    def __enter__(self) -> Affine:
+        w = self.writer
+        steps = -(-self.count * self.lanes // w.threads)
+        self._loop = w.loop("step", steps, unroll=w.unroll and steps <= 4)
+        turn = self._loop.__enter__()
+        whole = steps * w.threads == self.count * self.lanes
+        flat = w.let("item", turn * w.threads + axis("thread"), steps * w.threads)
+        item = w.let("row", flat // self.lanes, -(-steps * w.threads // self.lanes)) if self.lanes > 1 else flat
+        w.lane = flat % self.lanes if self.lanes > 1 else number(0)
+        self._when = w.when(() if whole or self.lanes > 1 else [Bound(item, 0, self.count)])
+        self._when.__enter__()
+        w.active = () if whole else (Bound(item, 0, self.count),)
+        if self.lanes == 1 or whole:
+            w.active = ()
+            w.narrow_to(item, self.count)
+        return item
+
+    def __exit__(self, *failure: object) -> None:
+        self._when.__exit__(*failure)  # type: ignore[arg-type]
+        self._loop.__exit__(*failure)  # type: ignore[arg-type]
+        self.writer.active, self.writer.lane = (), number(0)
+
+
+def compose_stitch(program: TileProgram, device: DeviceSpec) -> Kernel:
+    """The kernel IR of a stitched tile program."""
+    choice, plan = program.choice, program.internal
+    assert isinstance(choice, Stitched) and isinstance(plan, StitchPlan)
+    writer = StitchWriter(program, plan, choice, device)
+    writer.run()
+    return writer.finish()

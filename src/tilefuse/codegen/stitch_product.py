@@ -1,0 +1,231 @@
+"""Products inside a stitched kernel: register tiles of a thread (fma), or warp tiles of the matrix unit (mma), with what follows.
+
+The sums of one stage's products stay in registers; the maps of the stage are evaluated element for element on top of them.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import F32, F64, DType
+from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.schedule.access import is_vector
+from tilefuse.schedule.contraction import INNER, WARP, Contraction, Tiling
+from tilefuse.schedule.stitch import Piece, Stage
+
+if TYPE_CHECKING:
+    from tilefuse.codegen.compose_stitch import Point, StitchWriter
+
+
+def emit_product(w: StitchWriter, stage: Stage) -> None:
+    """One product stage: the loop over register tiles, the sums, and the stage's maps on top of them."""
+    assert stage.tiling is not None
+    if stage.tiling.unit == "mma":
+        _by_warps(w, stage, stage.tiling)
+    else:
+        _by_threads(w, stage, stage.tiling)
+
+
+def _lead(w: StitchWriter, piece: Piece, item: Affine) -> tuple[list[Affine], Affine]:
+    """Local lead coordinates of an item, and what of the item is left for rows and columns after it is divided out."""
+    extents = [s.extent for s in piece.region[:-2]]
+    found: list[Affine] = []
+    rest = item
+    for n, extent in reversed(list(enumerate(extents))):
+        found.append(number(0) if extent == 1 else w.let(f"lead{n}", rest % extent if n else rest, extent))
+        rest = rest // extent if extent > 1 else rest
+    found.reverse()
+    return found, rest
+
+
+def _operand(w: StitchWriter, contraction: Contraction, piece: Piece, lead: list[Affine], which: str, row: Affine, column: Affine,
+             inner: Affine) -> Point:
+    """Subscripts of an operand's element for local coordinates of the product's tile."""
+    offsets = [w.index(s.offset) for s in piece.region]
+    at = {a: o + x for a, o, x in zip(contraction.axes, offsets, [*lead, row, column], strict=True)} | {INNER: inner}
+    index = contraction.left_index if which == "left" else contraction.right_index
+    return tuple(substitute(e, at, w.extents) for e in index)
+
+
+def _accumulators(dtype: DType) -> DType:
+    return F64 if dtype.name == "f64" else F32
+
+
+# -- threads -------------------------------------------------------------------------------------------------------------------
+
+def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
+    """Each thread `rows` x `columns` elements; `split` lanes share the inner axis and meet by shuffles."""
+    products = [w.plan.pieces[k] for k in stage.products]
+    first = products[0]
+    contraction = w.plan.contractions[first.value]
+    tall, wide = first.region[-2].extent // t.rows, first.region[-1].extent // t.columns
+    count = prod(s.extent for s in first.region[:-2]) * tall * wide
+    with w.items(count // t.side, t.split * t.side) as group:
+        if t.side > 1:
+            side, part = w.let("side", w.lane % t.side, t.side), w.let("part", w.lane // t.side, t.split)
+            item = w.let("tile", group * t.side + side, count)
+        else:
+            item, part = group, w.lane
+        active = w.active
+        lead, rest = _lead_last(w, first, item, tall * wide)
+        row = w.let("tile_row", rest // wide, tall) if tall > 1 else number(0)
+        column = w.let("tile_column", rest % wide, wide) if wide > 1 else number(0)
+        row, column = row * t.rows, column * t.columns
+        sums: dict[int, Reg] = {}
+        for p in products:
+            dtype = _accumulators(p.dtype)
+            name = w.fresh(f"{p.value}_sum")
+            w.emit(Declare(name, dtype, t.rows * t.columns))
+            with w.loop("n", t.rows * t.columns, unroll=w.unroll) as n:
+                w.emit(Assign(Reg(name, dtype, n), const(0, dtype)))
+            sums[p.key] = Reg(name, dtype)
+        steps = contraction.inner // (t.step * t.split)
+        with w.when(active), w.loop("c", steps) as c:
+            inner = w.let("chunk", c * t.split + part, steps * t.split) * t.step
+            for p in products:
+                _multiply(w, p, t, lead, row, column, inner, sums[p.key])
+        amount = t.split // 2
+        while amount:
+            for reg in sums.values():
+                other = w.fresh(f"{reg.name}_other")
+                w.emit(Declare(other, reg.dtype))
+                with w.loop("n", t.rows * t.columns, unroll=w.unroll) as n:
+                    own = Reg(reg.name, reg.dtype, n)
+                    w.emit(Shuffle(Reg(other, reg.dtype), own, "xor", amount * t.side),
+                           Assign(own, Call("add", (own, Reg(other, reg.dtype)))))  # type: ignore[arg-type]
+            amount //= 2
+        here = (*active, Bound(part, 0, 1)) if t.split > 1 else active
+        with w.when(here), w.loop("i", t.rows, unroll=w.unroll) as i:
+            def element(v: Affine, i: Affine = i) -> Affine:
+                return i * t.columns + v
+
+            _finish(w, stage, products, sums, lead, row + i, column, t.columns, element)
+
+
+def _lead_last(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[list[Affine], Affine]:
+    """As `_lead`, with rows and columns fastest."""
+    if prod(s.extent for s in piece.region[:-2]) == 1:
+        return [number(0)] * (len(piece.region) - 2), item
+    lead, _ = _lead(w, piece, item // each)
+    return lead, item % each
+
+
+def _multiply(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Affine, column: Affine, inner: Affine, total: Reg) -> None:
+    """`step` elements of the inner axis for the tile of one thread."""
+    contraction = w.plan.contractions[p.value]
+    left = _fetched(w, contraction, p, lead, "left", t.rows, t.step, lambda n, k: (row + n, column, inner + k), contraction.inner_last_left)
+    right = _fetched(w, contraction, p, lead, "right", t.columns, t.step, lambda n, k: (row, column + n, inner + k),
+                     contraction.inner_last_right)
+    for k in range(t.step):
+        with w.loop("i", t.rows, unroll=w.unroll) as i, w.loop("j", t.columns, unroll=w.unroll) as j:
+            own = Reg(total.name, total.dtype, i * t.columns + j)
+            a, b = (_widened(x, total.dtype) for x in (left(i, k), right(j, k)))
+            w.emit(Assign(own, Call("fma", (a, b, own))))  # type: ignore[arg-type]
+
+
+def _widened(e: Reg, dtype: DType) -> KExpr:
+    return e if e.dtype == dtype else Call(dtype.name, (e,))  # type: ignore[arg-type]
+
+
+def _fetched(w: StitchWriter, contraction: Contraction, p: Piece, lead: list[Affine], which: str, count: int, step: int, at, along):  # type: ignore[no-untyped-def]
+    """The operand's elements for one turn in a register array, read as vectors along the inner axis or across it, whichever lies so;
+    gives a function (n, k) -> register."""
+    value = contraction.left if which == "left" else contraction.right
+    dtype = w.graph.type_of(value).dtype
+    array = w.fresh(f"{value}_{which}")
+    w.emit(Declare(array, dtype, count * step))
+    outer, vector = (count, step) if along else (step, count)
+    lane, turn = w.fresh("v"), w.fresh("n")
+    w.frame.extents |= {lane: vector, turn: outer}
+    n, k = (axis(turn), axis(lane)) if along else (axis(lane), axis(turn))
+    index = _operand(w, contraction, p, lead, which, *at(n, k))
+    place = w.place(value, index)
+    assert place is not None, f"the operand %{value} lies in memory"
+    buffer, offset, _ = place
+    pieces = _vectors(offset, lane, vector, dtype)
+    with w.loop(turn, outer, unroll=w.unroll) as o:
+        for start, width in pieces:
+            where = substitute(offset, {lane: number(start), turn: o}, w.extents)
+            w.emit(VectorLoad(array, o * vector + start, buffer, where, width))
+    return (lambda n, k: Reg(array, dtype, n * step + k)) if along else (lambda n, k: Reg(array, dtype, n + k * count))
+
+
+def _vectors(offset: Affine, lane: str, count: int, dtype: DType) -> list[tuple[int, int]]:
+    """(start, width) of the accesses that read `count` lanes: the widest aligned ones, 16 bytes at most."""
+    width = max(16 // dtype.itemsize, 1)
+    while width > 1 and (count % width or not is_vector(offset, lane, width)):
+        width //= 2
+    return [(start, width) for start in range(0, count, width)]
+
+
+# -- the matrix unit -------------------------------------------------------------------------------------------------------------
+
+def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
+    """Each warp tiles of `rows` x `columns` instructions, over the whole inner axis."""
+    products = [w.plan.pieces[k] for k in stage.products]
+    first = products[0]
+    tall, wide = first.region[-2].extent // (16 * t.rows), first.region[-1].extent // (8 * t.columns)
+    count = prod(s.extent for s in first.region[:-2]) * tall * wide
+    warps = w.threads // WARP
+    turns = -(-count // warps)
+    warp = w.let("warp", axis("thread") // WARP, warps)
+    lane = w.let("lane_of_warp", axis("thread") % WARP, WARP)
+    with w.loop("turn", turns, unroll=w.unroll and turns <= 2) as turn:
+        item = w.let("warp_tile", turn * warps + warp, turns * warps)
+        with w.when(() if turns * warps == count else [Bound(item, 0, count)]):
+            w.narrow_to(item, count)
+            lead, rest = _lead_last(w, first, item, tall * wide)
+            row = (w.let("tile_row", rest // wide, tall) if tall > 1 else number(0)) * (16 * t.rows)
+            column = (w.let("tile_column", rest % wide, wide) if wide > 1 else number(0)) * (8 * t.columns)
+            sums: dict[int, Reg] = {}
+            for p in products:
+                sums[p.key] = _warp_sums(w, p, t, lead, row, column)
+            with w.loop("a", t.rows, unroll=w.unroll) as a, w.loop("b", t.columns, unroll=w.unroll) as b, \
+                    w.loop("half", 2, unroll=w.unroll) as half:
+                def element(v: Affine, a: Affine = a, b: Affine = b, half: Affine = half) -> Affine:
+                    return 4 * t.columns * a + 4 * b + 2 * half + v
+
+                _finish(w, stage, products, sums, lead, row + 16 * a + 8 * half + lane // 4, column + 8 * b + 2 * (lane % 4), 2, element)
+
+
+def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Affine, column: Affine) -> Reg:
+    """The sums of one warp tile of one product."""
+    contraction = w.plan.contractions[p.value]
+    total = w.fresh(f"{p.value}_sum")
+    w.emit(Comment(f"%{p.value}: the warp's tile on the matrix unit"), Declare(total, F32, 4 * t.rows * t.columns))
+    with w.loop("n", 4 * t.rows * t.columns, unroll=w.unroll) as n:
+        w.emit(Assign(Reg(total, F32, n), const(0, F32)))
+    places = []
+    for value, which in ((contraction.left, "left"), (contraction.right, "right")):
+        index = _operand(w, contraction, p, lead, which, row, column, number(0))
+        piece = w.tile_of(value, index)
+        assert piece is not None, f"the operand %{value} lies in shared memory"
+        places.append((w.shared[piece.key].name, w.tile_offset(piece, index), piece.strides[-2]))
+    (left, left_at, left_stride), (right, right_at, right_stride) = places
+    w.emit(MatrixProduct(total, left, left_at, left_stride, not contraction.inner_last_left, right, right_at, right_stride,
+                         contraction.inner_last_right, t.rows, t.columns, contraction.inner))
+    return Reg(total, F32)
+
+
+# -- what follows ------------------------------------------------------------------------------------------------------------------
+
+def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict[int, Reg], lead: list[Affine], row: Affine, column: Affine,
+            width: int, element: Callable[[Affine], Affine]) -> None:
+    """`width` neighbouring columns of the stage's pieces from the sums: `element(v)` is a column's place in the register tile."""
+    pieces = [w.plan.pieces[k] for k in stage.pieces]
+    local = (*lead, row, column)
+
+    def sums_at(v: Affine) -> None:
+        for p in products:
+            at = tuple(w._simplified(w.index(s.offset) + x + (v if n == len(local) - 1 else 0))
+                       for n, (s, x) in enumerate(zip(p.region, local, strict=True)))
+            reg = Reg(sums[p.key].name, sums[p.key].dtype, element(v))
+            w.remember(p.value, at, reg if reg.dtype == p.dtype else w.register(Call(p.dtype.name, (reg,)), p.dtype, p.value))  # type: ignore[arg-type]
+
+    w.before_lane = sums_at
+    w.at_point(pieces, local, width)
+    w.before_lane = None
+

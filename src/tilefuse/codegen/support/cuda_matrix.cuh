@@ -1,0 +1,72 @@
+// Products of 16-bit operands on the matrix unit: fragments from shared memory, sums in f32.
+// Source: PTX ISA, ldmatrix and mma.sync.aligned.m16n8k16.
+
+//@ tf_ldmatrix
+// Four 8x8 tiles of 16-bit elements: lane n gives the address of row n % 8 of tile n / 8. TURNED: each tile transposed.
+template <bool TURNED> TF_INLINE void tf_ldmatrix(unsigned int (&fragment)[4], const void* row) {
+  const unsigned int address = (unsigned int)__cvta_generic_to_shared(row);
+  if (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3]) : "r"(address) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3]) : "r"(address) : "memory");
+}
+
+//@ tf_ldmatrix_pair
+template <bool TURNED> TF_INLINE void tf_ldmatrix_pair(unsigned int& first, unsigned int& second, const void* row) {
+  const unsigned int address = (unsigned int)__cvta_generic_to_shared(row);
+  if (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(address) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(address) : "memory");
+}
+
+//@ tf_mma
+TF_INLINE void tf_mma(float* sum, const unsigned int (&a)[4], const unsigned int* b, tf_f16) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+TF_INLINE void tf_mma(float* sum, const unsigned int (&a)[4], const unsigned int* b, tf_bf16) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+//@ tf_matrix_product
+// One warp: sum[M * N tiles] += left[16 * M, INNER] * right[INNER, 8 * N], both in shared memory with rows `stride` elements apart.
+template <int M, int N, bool LEFT_TURNED, bool RIGHT_TURNED, int INNER, class T>
+TF_INLINE void tf_matrix_product(float* sum, const T* left, int left_stride, const T* right, int right_stride) {
+  const int lane = threadIdx.x & 31;
+  // Tiles of the left fragment: rows 0-7 and 8-15 of k 0-7, then both of k 8-15. Those of the right: k 0-7 and 8-15 of one instruction's columns, then the next's.
+  const int low = lane & 7, second = (lane >> 3) & 1, third = lane >> 4;
+#pragma unroll
+  for (int k = 0; k < INNER; k += 16) {
+    unsigned int a[M][4], b[N][2];
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      if (LEFT_TURNED)
+        tf_ldmatrix<true>(a[m], left + (k + low + 8 * third) * left_stride + 16 * m + 8 * second);
+      else
+        tf_ldmatrix<false>(a[m], left + (16 * m + low + 8 * second) * left_stride + k + 8 * third);
+    }
+#pragma unroll
+    for (int n = 0; n + 1 < N; n += 2) {
+      unsigned int both[4];
+      if (RIGHT_TURNED)
+        tf_ldmatrix<false>(both, right + (8 * n + low + 8 * third) * right_stride + k + 8 * second);
+      else
+        tf_ldmatrix<true>(both, right + (k + low + 8 * second) * right_stride + 8 * n + 8 * third);
+      b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
+    }
+    if (N & 1) {
+      if (RIGHT_TURNED)
+        tf_ldmatrix_pair<false>(b[N - 1][0], b[N - 1][1], right + (8 * (N - 1) + low) * right_stride + k + 8 * second);
+      else
+        tf_ldmatrix_pair<true>(b[N - 1][0], b[N - 1][1], right + (k + low + 8 * second) * right_stride + 8 * (N - 1));
+    }
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int n = 0; n < N; ++n) tf_mma(sum + (m * N + n) * 4, a[m], b[n], T());
+  }
+}

@@ -1,0 +1,246 @@
+"""Tiles of a stitched kernel: every candidate is cut, placed in shared memory and estimated; the fastest estimate is taken.
+
+Estimates count issue slots and the latency of each stage; the cost model adds traffic to memory and the launch.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.graph import Graph
+from tilefuse.schedule.regions import num_elements
+from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
+from tilefuse.schedule.template import Stitched
+from tilefuse.target.device import DeviceSpec
+
+# Contracted axes longer than this never have both operands' tiles on chip at a size worth a kernel.
+MAX_INNER = 1024
+ROW_TILES = (1, 2, 4, 8, 16, 32, 64, 128)
+COLUMN_TILES = (8, 16, 32, 64, 128)
+THREADS = (128, 256)
+# Registers a thread is taken to need, for the number of blocks that fit a multiprocessor.
+REGISTERS = 128
+# Cycles that a stage waits whatever its size: global memory, shared memory and barrier. Source: latencies of an H100, Luo et al. 2024,
+# arXiv:2402.13499.
+GLOBAL_LATENCY, STAGE_LATENCY = 700.0, 150.0
+# Bytes a cycle that the second-level cache gives one multiprocessor when all ask.
+CACHE_BYTES_PER_CYCLE = 24.0
+FMA_PER_CYCLE, MMA_PER_CYCLE = 128.0, 1024.0
+ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a candidate takes. Units: microseconds, without launch and without the traffic to global memory that must be."""
+
+    choice: Stitched
+    plan: StitchPlan
+    us: float
+
+
+def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = None) -> Estimate | Rejected:
+    """The stitched kernel of a pattern with the least estimated time, or why there is none. `wanted`: tiles made by hand or a tuner."""
+    stitcher = Stitcher(graph)
+    found = stitcher.analyse()
+    if found is not None:
+        return found
+    for contraction in stitcher.contractions.values():
+        if contraction.inner > MAX_INNER:
+            return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
+    best: Estimate | None = None
+    why: Rejected | None = None
+    candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape))
+    for choice in candidates:
+        plan = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
+        if isinstance(plan, Rejected):
+            why = why or plan
+            continue
+        placed = place(plan, device)
+        if isinstance(placed, Rejected):
+            why = why or placed
+            continue
+        estimate = Estimate(choice, placed, _microseconds(stitcher, placed, choice.threads, device))
+        if best is None or estimate.us < best.us:
+            best = estimate
+    return best or why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def _candidates(shape: tuple[int, ...]) -> Iterator[Stitched]:
+    """Tiles to try: leading dimensions one by one, some rows, all columns or some."""
+    if not shape:
+        yield from (Stitched((), t) for t in THREADS)
+        return
+    last = shape[-1]
+    row = next((d for d in range(len(shape) - 2, -1, -1) if shape[d] > 1), None)
+    columns = [last] + [c for c in COLUMN_TILES if c < last and last % c == 0]
+    rows = [1] if row is None else _row_tiles(shape[row])
+    for c in columns:
+        for r in rows:
+            tiles = tuple(r if d == row else c if d == len(shape) - 1 else 1 for d in range(len(shape)))
+            yield from (Stitched(tiles, t) for t in THREADS)
+
+
+def _row_tiles(extent: int) -> list[int]:
+    """Powers of two, and divisors where the extent has few factors of two."""
+    found = [t for t in ROW_TILES if t <= extent]
+    if extent <= ROW_TILES[-1] or extent & 7:
+        found += [t for t in range(3, 161) if extent % t == 0 and t not in found]
+    return found
+
+
+# -- shared memory -------------------------------------------------------------------------------------------------------------
+
+def place(plan: StitchPlan, device: DeviceSpec) -> StitchPlan | Rejected:
+    """The plan with barriers, and offsets for what lies in shared memory; memory is used again once nobody reads it any more."""
+    _pad(plan)
+    _direct(plan)
+    ranges: dict[int, tuple[int, int]] = {}
+    for n, stage in enumerate(plan.stages):
+        for key in (*stage.pieces, *stage.products):
+            if plan.pieces[key].stored:
+                ranges.setdefault(key, (n, n))
+        for key in _read_by(plan, stage):
+            if plan.pieces[key].stored and key in ranges:
+                ranges[key] = (ranges[key][0], n)
+    taken: list[tuple[int, int, int, int]] = []
+    for key in sorted(ranges, key=lambda k: (-plan.pieces[k].num_bytes, k)):
+        piece, (first, last) = plan.pieces[key], ranges[key]
+        size = -(-piece.num_bytes // ALIGNMENT) * ALIGNMENT
+        offset = 0
+        for start, end, a, b in sorted(taken):
+            if a <= last and first <= b and start < offset + size and offset < end:
+                offset = end
+        taken.append((offset, offset + size, first, last))
+        plan.pieces[key] = replace(piece, offset_bytes=offset)
+    plan.requested_bytes = sum(plan.pieces[k].num_bytes for k in ranges)
+    plan.shared_bytes = max((end for _, end, _, _ in taken), default=0)
+    if plan.shared_bytes > device.shared_bytes_per_block:
+        return Rejected(Reason.SHARED_MEMORY, f"the tiles take {plan.shared_bytes} bytes, a block has {device.shared_bytes_per_block}")
+    _barriers(plan)
+    return plan
+
+
+def _pad(plan: StitchPlan) -> None:
+    """Rows of product operands are lengthened by 16 bytes, so that the rows that lanes read start in different banks."""
+    for stage in plan.stages:
+        for product in stage.products:
+            for key in plan.sources[product]:
+                piece = plan.pieces[key]
+                unit = 16 // piece.dtype.itemsize
+                if piece.stored and piece.region[-1].extent % unit == 0:
+                    plan.pieces[key] = replace(piece, pad=unit)
+
+
+def _direct(plan: StitchPlan) -> None:
+    """Right operands from outside that are too long to hold are read where they lie, if threads multiply."""
+    from tilefuse.schedule.stitch import DIRECT_BYTES
+
+    kept: list[Stage] = []
+    for stage in plan.stages:
+        if stage.kind == "copy":
+            piece = plan.pieces[stage.pieces[0]]
+            users = [s for s in plan.stages for p in s.products if piece.key in plan.sources[p]]
+            right = all(plan.contractions[plan.pieces[p].value].right == piece.value for s in users for p in s.products
+                        if piece.key in plan.sources[p])
+            if right and piece.num_bytes > DIRECT_BYTES and all(s.tiling and s.tiling.unit == "fma" for s in users):
+                plan.pieces[piece.key] = replace(piece, stored=False, pad=0)
+                continue
+        kept.append(stage)
+    plan.stages = kept
+
+
+def _read_by(plan: StitchPlan, stage: Stage) -> Iterator[int]:
+    own = {*stage.pieces}
+    for key in (*stage.pieces, *stage.products):
+        yield from (s for s in plan.sources[key] if s not in own)
+
+
+def _barriers(plan: StitchPlan) -> None:
+    """A barrier before every stage that reads what was written since the last one, or writes where others may still read."""
+    written: set[int] = set()
+    read: set[int] = set()
+    for n, stage in enumerate(plan.stages):
+        reads = {k for k in _read_by(plan, stage) if plan.pieces[k].stored}
+        writes = {k for k in stage.pieces if plan.pieces[k].stored}
+        clash = any(_overlap(plan.pieces[a], plan.pieces[b]) for a in writes for b in (read | written) - writes)
+        if reads & written or clash:
+            plan.stages[n] = replace(stage, barrier=True)
+            written, read = set(), set()
+        written |= writes
+        read |= reads
+
+
+def _overlap(a: Piece, b: Piece) -> bool:
+    return a.offset_bytes < b.offset_bytes + b.num_bytes and b.offset_bytes < a.offset_bytes + a.num_bytes
+
+
+# -- time ----------------------------------------------------------------------------------------------------------------------
+
+def _microseconds(stitcher: Stitcher, plan: StitchPlan, threads: int, device: DeviceSpec) -> float:
+    """Issue slots and latencies of one block, over the blocks that run side by side."""
+    clock = device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
+    issue = latency = 0.0
+    flops = 0
+    for stage in plan.stages:
+        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, threads)
+        issue += cycles
+        latency += wait + (30.0 if stage.barrier else 0.0)
+        flops += operations
+    blocks = prod(n for _, n in plan.grid)
+    resident = max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // (threads * REGISTERS),
+                          device.shared_bytes_per_multiprocessor // max(plan.shared_bytes + 1024, 1)))
+    resident = min(resident, -(-blocks // device.num_multiprocessors))
+    waves = -(-blocks // (device.num_multiprocessors * resident))
+    # Warps hide each other's latency: with few of them a stage's own instructions wait as well.
+    hidden = min(1.0, resident * threads / 512)
+    plan.flops = flops * blocks
+    plan.work_cycles = waves * max(resident * issue / hidden, issue + latency)
+    return plan.work_cycles / clock * 1e6
+
+
+def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int) -> tuple[float, float, int]:
+    """(issue cycles, latency, operations) of one stage of one block."""
+    cycles = 0.0
+    operations = 0
+    latency = STAGE_LATENCY
+    if stage.tiling is not None:
+        for key in stage.products:
+            piece = plan.pieces[key]
+            contraction = plan.contractions[piece.value]
+            multiplications = num_elements(piece.region) * contraction.inner
+            operations += 2 * multiplications
+            m, n = stage.tiling.rows, stage.tiling.columns
+            if stage.tiling.unit == "mma":
+                cycles += multiplications / MMA_PER_CYCLE * (1.5 + (2 * m + n) / (m * n))
+            else:
+                items = num_elements(piece.region) // (m * n) * stage.tiling.split
+                busy = items / (-(-items // threads) * threads)
+                cycles += multiplications / FMA_PER_CYCLE * (1.0 + 1.6 * (m + n) / (m * n)) / busy
+                latency += contraction.inner / stage.tiling.split * 4
+            for source in plan.sources[key]:
+                if not plan.pieces[source].stored:
+                    cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / CACHE_BYTES_PER_CYCLE
+                    latency += GLOBAL_LATENCY
+    for key in stage.pieces:
+        piece = plan.pieces[key]
+        elements = num_elements(piece.region)
+        if stage.kind == "copy":
+            cycles += max(elements * piece.dtype.itemsize / CACHE_BYTES_PER_CYCLE, elements / 32)
+            latency = GLOBAL_LATENCY
+            continue
+        if piece.kind == "product":
+            continue
+        steps = elements * prod(e for _, e in stitcher.over(piece.value))
+        flops = stitcher.flops(piece.value)
+        operations += steps * flops
+        cycles += steps * (flops + 6) / FMA_PER_CYCLE
+        outside = [v for v, _, _ in stitcher.touches(piece.value) if v not in stitcher.inside]
+        if outside:
+            itemsize = max(stitcher.graph.type_of(v).dtype.itemsize for v in outside)
+            cycles += steps * itemsize * len(outside) / CACHE_BYTES_PER_CYCLE
+            latency = max(latency, GLOBAL_LATENCY)
+        if stage.kind == "reduce":
+            latency += 30.0 * stage.lanes.bit_length() + 4.0 * steps / max(elements * stage.lanes, 1)
+    return cycles, latency, operations

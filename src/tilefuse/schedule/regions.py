@@ -1,0 +1,121 @@
+"""Regions: which part of a value one block needs, as an offset over the grid's axes and an extent, one a dimension.
+
+    y[i, j] for 16*bi <= i < 16*bi + 16      reads      p[i, j + 256]      ->      p at [16*bi + 16), [256 + 64)
+
+Tile shapes travel from results to what they read through the index maps (Welder 3.2, propagate): exact where a subscript is a sum of
+axes, the whole dimension where it is not.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.ir.affine import Affine, Extents, axis, bounds, from_terms, number, simplify, substitute
+from tilefuse.ir.scalar import Bound
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`extent` elements of a dimension from `offset` on. Units: elements; the offset is an expression over grid axes."""
+
+    offset: Affine
+    extent: int
+
+
+Region = tuple[Span, ...]
+
+
+def whole(shape: tuple[int, ...]) -> Region:
+    """All of a value."""
+    return tuple(Span(number(0), e) for e in shape)
+
+
+def num_elements(region: Region) -> int:
+    """Elements of a region."""
+    return prod(s.extent for s in region)
+
+
+def local_strides(region: Region, pad: int = 0) -> tuple[int, ...]:
+    """Strides of a region kept row-major, its rows `pad` elements longer than their extent. Units: elements."""
+    strides: list[int] = []
+    step = 1
+    for position, span in enumerate(reversed(region)):
+        strides.append(step)
+        step *= span.extent + (pad if position == 0 and len(region) > 1 else 0)
+    return tuple(reversed(strides))
+
+
+def stored_elements(region: Region, pad: int = 0) -> int:
+    """Elements that a region takes with padded rows."""
+    if not region:
+        return 1
+    return region[0].extent * local_strides(region, pad)[0] if len(region) > 1 else region[0].extent
+
+
+def local_name(name: str) -> str:
+    """The axis that runs inside a region along a node's axis (no node's axis has a dot in its name)."""
+    return f"{name}.in"
+
+
+def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents) -> Region:
+    """The region of a value of `shape` that subscripts touch while every axis runs over its span.
+
+    grid: extents of the grid's axes. Subscripts that are no sum of grid axes, local axes and a constant take the whole dimension.
+    """
+    by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans.items()}
+    extents = dict(grid) | {local_name(a): s.extent for a, s in spans.items()}
+    return tuple(_span(substitute(e, by_axis, extents), grid, extents, full) for e, full in zip(index, shape, strict=True))
+
+
+def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
+    """Where one subscript runs."""
+    simple = simplify(e, extents)
+    fixed = [(atom, c) for atom, c in simple.terms if _axes(atom) <= grid.keys()]
+    moving = [(atom, c) for atom, c in simple.terms if not _axes(atom) & grid.keys()]
+    if len(fixed) + len(moving) != len(simple.terms):
+        return Span(number(0), full)
+    span = bounds(from_terms(moving, 0), extents)
+    if span is None:
+        return Span(number(0), full)
+    offset = from_terms(fixed, simple.const + span[0])
+    extent = span[1] - span[0] + 1
+    reach = bounds(offset, grid)
+    if reach is None or extent >= full:
+        return Span(number(0), full)
+    if offset.is_const:
+        low, high = max(offset.const, 0), min(offset.const + extent, full)
+        return Span(number(low), max(high - low, 1)) if low < full else Span(number(0), 1)
+    return Span(offset, extent)
+
+
+def _axes(atom: object) -> frozenset[str]:
+    return frozenset([atom]) if isinstance(atom, str) else atom.of.axes()  # type: ignore[attr-defined]
+
+
+def joined(a: Region, b: Region) -> Region | None:
+    """The smallest region that holds both, where their offsets differ by constants; else None."""
+    spans: list[Span] = []
+    for x, y in zip(a, b, strict=True):
+        difference = y.offset - x.offset
+        if not difference.is_const:
+            return None
+        low = min(0, difference.const)
+        spans.append(Span(x.offset + low, max(x.extent, difference.const + y.extent) - low))
+    return tuple(spans)
+
+
+def within(index: Affine, span: Span, extents: Extents) -> bool:
+    """Whether a subscript provably lies in a span."""
+    reach = bounds(simplify(index - span.offset, extents), extents)
+    return reach is not None and reach[0] >= 0 and reach[1] < span.extent
+
+
+def inside(region: Region, points: tuple[Affine, ...], shape: tuple[int, ...], grid: Extents) -> tuple[Bound, ...]:
+    """The bounds that hold where a point of a region is an element of the value; none where the region never reaches beyond."""
+    found: list[Bound] = []
+    for span, point, full in zip(region, points, shape, strict=True):
+        reach = bounds(span.offset, grid)
+        if reach is None or reach[0] < 0 or reach[1] + span.extent > full:
+            found.append(Bound(point, 0, full))
+    return tuple(found)

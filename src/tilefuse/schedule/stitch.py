@@ -1,0 +1,448 @@
+"""Stitching: a pattern cut into stages that pass tiles through shared memory, each with a loop of its own (block composition).
+
+    product(x, w)  ->  softmax over columns  ->  product(p, v)
+
+One block computes one tile of the results. From it the regions of all values inside follow (`regions.py`); a value whose region lies in
+shared memory is a piece with a stage, everything else is evaluated where it is used. Reductions of different shapes, products and
+unrelated maps so share a kernel. Source: FusionStitching 5.1 (block composition) and 5.3; Welder 3.2 (propagation).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.ops import SCALAR_OPS
+from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
+from tilefuse.schedule.contraction import Contraction, Tiling, contraction_of, mma_fits, tile_fma, tile_mma
+from tilefuse.schedule.regions import Region, Span, joined, local_strides, num_elements, region_of, stored_elements
+
+# Operations an element from which on a map read in several places is computed once and kept.
+HEAVY_FLOPS = 4
+# A map with this many times fewer elements than its readers is kept too: its functions would be evaluated for every element.
+FEWER = 8
+MAX_PIECES = 96
+# Right operands that few rows use are read where they lie in global memory, in bytes from which on.
+DIRECT_BYTES = 49152
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A value over one block's region.
+
+    kind      "copy" (a boundary value brought on chip), "map", "reduce" or "product"
+    stored    in shared memory, rows `pad` elements longer; else in the registers of the stage that uses it, or nowhere
+    written   to global memory as a result of the kernel
+    """
+
+    key: int
+    value: str
+    region: Region
+    kind: str
+    dtype: DType
+    stored: bool
+    written: bool
+    pad: int = 0
+    offset_bytes: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Shared memory the piece takes."""
+        return stored_elements(self.region, self.pad) * self.dtype.itemsize if self.stored else 0
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides of the region in shared memory. Units: elements."""
+        return local_strides(self.region, self.pad)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One loop nest between barriers: `pieces` over one region; `products` are computed in registers as it goes."""
+
+    kind: str
+    pieces: tuple[int, ...]
+    products: tuple[int, ...] = ()
+    tiling: Tiling | None = None
+    lanes: int = 1
+    barrier: bool = False
+
+
+@dataclass
+class StitchPlan:
+    """The stages of one kernel. `grid` are (axis, number of tiles), the last one fastest; tiles a (result, dimension) belong to."""
+
+    graph: Graph
+    grid: tuple[tuple[str, int], ...]
+    pieces: list[Piece]
+    stages: list[Stage]
+    contractions: Mapping[str, Contraction]
+    kept: frozenset[str]
+    shared_bytes: int = 0
+    requested_bytes: int = 0
+    work_cycles: float = 0.0
+    flops: int = 0
+    global_bytes: int = 0
+    sources: dict[int, list[int]] = field(default_factory=dict)
+
+
+def flops_of(e: Expr) -> int:
+    """Floating-point operations of one evaluation."""
+    return sum(SCALAR_OPS[x.fn].flops for x in walk(e) if isinstance(x, Call) and x.fn in SCALAR_OPS)
+
+
+class Stitcher:
+    """Cuts one pattern for given tiles of its largest result. `tiles`: one extent a dimension of that result."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.inside = {n.name for n in graph.nodes}
+        self.contractions: dict[str, Contraction] = {}
+        self.anchor = max(graph.results, key=lambda r: graph.type_of(r).num_elements)
+        self._touches: dict[str, list[tuple[str, tuple[Affine, ...], int]]] = {}
+        self._class: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def analyse(self) -> Rejected | None:
+        """What does not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
+        for node in self.graph.nodes:
+            if node.category == "library":
+                found = contraction_of(node, self.graph)
+                if found is None:
+                    return Rejected(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
+                self.contractions[node.name] = found
+            elif node.category not in ("map", "gather", "reduce"):
+                return Rejected(Reason.UNSUPPORTED_OP, f"%{node.name} is a {node.category}: no stage computes it")
+            if not node.type.num_elements or any(e == 0 for _, e in node.over):
+                return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} is empty")
+            if node.body is not None and any(isinstance(x, Lookup) and x.value in self.inside for x in walk(node.body)):
+                return Rejected(Reason.NEEDS_GRID_SYNC, f"%{node.name} looks up elements of a value of the same kernel")
+        self.kept = self._kept()
+        for node in self.graph.nodes:
+            self._link(node)
+        return None
+
+    # -- what is kept on chip ------------------------------------------------------------------------------------------
+
+    def _kept(self) -> frozenset[str]:
+        """Nodes with stages of their own: reductions, products and their operands, results, and maps worth computing once."""
+        kept = set(self.graph.results)
+        flops: dict[str, int] = {}
+        for node in self.graph.nodes:
+            if node.category in ("library", "reduce"):
+                kept.add(node.name)
+            if node.category == "library":
+                kept.update(v for v in node.operands if v in self.inside)
+        for node in self.graph.nodes:
+            if node.body is None or node.name in kept:
+                continue
+            flops[node.name] = flops_of(node.body) + sum(flops.get(v, 0) for v in node.reads())
+            users = self.graph.users_by_name[node.name]
+            largest = max((self._size(u) for u in users), default=0)
+            if flops[node.name] >= HEAVY_FLOPS and (len(users) > 1 or node.type.num_elements * FEWER <= largest):
+                kept.add(node.name)
+        return frozenset(kept)
+
+    def _size(self, name: str) -> int:
+        node = self.graph.node_by_name[name]
+        return node.type.num_elements * prod(e for _, e in node.over)
+
+    # -- reads, through what is not kept --------------------------------------------------------------------------------
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """Result axes of a node."""
+        found = self.contractions.get(name)
+        return found.axes if found is not None else self.graph.node_by_name[name].axes
+
+    def over(self, name: str) -> tuple[tuple[str, int], ...]:
+        """Reduced axes of a node."""
+        found = self.contractions.get(name)
+        return (("inner", found.inner),) if found is not None else self.graph.node_by_name[name].over
+
+    def touches(self, name: str) -> list[tuple[str, tuple[Affine, ...], int]]:
+        """(value, subscripts over the node's axes, operations on the way) of every read that ends at a kept or a boundary value."""
+        found = self._touches.get(name)
+        if found is None:
+            contraction = self.contractions.get(name)
+            if contraction is not None:
+                found = [(contraction.left, contraction.left_index, 0), (contraction.right, contraction.right_index, 0)]
+            else:
+                found = list(self._walk(self.graph.node_by_name[name], {}))
+            self._touches[name] = found
+        return found
+
+    def _walk(self, node: Node, at: dict[str, Affine]) -> Iterator[tuple[str, tuple[Affine, ...], int]]:
+        assert node.body is not None
+        for x in walk(node.body):
+            if not isinstance(x, Read):
+                continue
+            index = tuple(substitute(e, at) for e in x.index) if at else x.index
+            if x.value not in self.inside or x.value in self.kept:
+                yield x.value, index, 0
+            else:
+                inner = self.graph.node_by_name[x.value]
+                yield from self._walk(inner, dict(zip(inner.axes, index, strict=True)))
+
+    def flops(self, name: str) -> int:
+        """Operations of one element (one step, for a reduction), what is evaluated on the way included."""
+        node = self.graph.node_by_name[name]
+        if node.body is None:
+            return 2
+        total = flops_of(node.body)
+        for x in walk(node.body):
+            if isinstance(x, Read) and x.value in self.inside and x.value not in self.kept:
+                total += self.flops(x.value)
+        return total + (1 if node.category == "reduce" else 0)
+
+    # -- dimensions that run together -------------------------------------------------------------------------------------
+
+    def _root(self, item: tuple[str, int]) -> tuple[str, int]:
+        while self._class.get(item, item) != item:
+            item = self._class[item]
+        return item
+
+    def _link(self, node: Node) -> None:
+        if node.name not in self.kept:
+            return
+        axes = self.axes(node.name)
+        shape = node.type.shape
+        for value, index, _ in self.touches(node.name):
+            if value not in self.inside:
+                continue
+            full = self.graph.type_of(value).shape
+            for d, e in enumerate(index):
+                if len(e.terms) == 1 and e.const == 0 and e.terms[0][1] == 1 and e.terms[0][0] in axes:
+                    position = axes.index(e.terms[0][0])
+                    if shape[position] == full[d]:
+                        self._class[self._root((node.name, position))] = self._root((value, d))
+
+    # -- cutting ----------------------------------------------------------------------------------------------------------
+
+    def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
+        """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""
+        shape = self.graph.type_of(self.anchor).shape
+        grid: list[tuple[str, int]] = []
+        span_of: dict[tuple[str, int], Span] = {}
+        for d, (tile, extent) in enumerate(zip(tiles, shape, strict=True)):
+            if tile < extent:
+                name = f"tile{d}"
+                grid.append((name, -(-extent // tile)))
+                root = self._root((self.anchor, d))
+                if root in span_of:
+                    return Rejected(Reason.DOMAIN_MISMATCH, f"two dimensions of %{self.anchor} run together")
+                span_of[root] = Span(axis(name) * tile, tile)
+        extents = dict(grid)
+        requests: dict[str, list[Region]] = {}
+        for result in self.graph.results:
+            region = tuple(span_of.get(self._root((result, d)), Span(number(0), e)) for d, e in enumerate(self.graph.type_of(result).shape))
+            used = frozenset().union(*(s.offset.axes() for s in region)) if region else frozenset()
+            if used != extents.keys():
+                return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}")
+            requests[result] = [region]
+        pieces: list[Piece] = []
+        found = self._propagate(requests, extents, pieces)
+        if isinstance(found, Rejected):
+            return found
+        return self._stages(tuple(grid), pieces, threads, matrix_unit)
+
+    def _propagate(self, requests: dict[str, list[Region]], extents: dict[str, int], pieces: list[Piece]) -> Rejected | None:
+        """Regions of everything kept, from results to operands."""
+        for node in reversed(self.graph.nodes):
+            wanted = requests.get(node.name)
+            if node.name not in self.kept or not wanted:
+                continue
+            written = node.name in self.graph.results
+            kind = "product" if node.name in self.contractions else node.category if node.category == "reduce" else "map"
+            for number_, region in enumerate(self._merged(wanted, kind)):
+                if len(pieces) >= MAX_PIECES:
+                    return Rejected(Reason.RECOMPUTATION, f"more than {MAX_PIECES} tiles a block")
+                pieces.append(Piece(len(pieces), node.name, region, kind, node.type.dtype, True, written and number_ == 0))
+                spans = dict(zip(self.axes(node.name), region, strict=True))
+                spans |= {a: Span(number(0), e) for a, e in self.over(node.name)}
+                for value, index, _ in self.touches(node.name):
+                    if value in self.inside or kind == "product":
+                        shape = self.graph.type_of(value).shape
+                        requests.setdefault(value, []).append(region_of(index, spans, shape, extents))
+        for source in self.graph.inputs:
+            for region in dict.fromkeys(requests.get(source.name, ())):
+                pieces.append(Piece(len(pieces), source.name, region, "copy", source.type.dtype, True, False))
+        return None
+
+    def _merged(self, wanted: list[Region], kind: str) -> list[Region]:
+        """Requested regions as few pieces; products keep regions apart that are read apart."""
+        found: list[Region] = []
+        for region in wanted:
+            if region in found:
+                continue
+            if kind != "product":
+                for n, other in enumerate(found):
+                    both = joined(other, region)
+                    if both is not None and num_elements(both) <= num_elements(other) + num_elements(region):
+                        found[n] = both
+                        break
+                else:
+                    found.append(region)
+            else:
+                found.append(region)
+        # The region of a result comes first and stays whole: it is the one that is written.
+        return found
+
+    # -- stages -----------------------------------------------------------------------------------------------------------
+
+    def _stages(self, grid: tuple[tuple[str, int], ...], pieces: list[Piece], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
+        plan = StitchPlan(self.graph, grid, pieces, [], self.contractions, self.kept)
+        extents = dict(grid)
+        by_value: dict[str, list[Piece]] = {}
+        for p in pieces:
+            by_value.setdefault(p.value, []).append(p)
+        sources = plan.sources
+        for p in pieces:
+            if p.kind == "copy":
+                sources[p.key] = []
+                continue
+            spans = dict(zip(self.axes(p.value), p.region, strict=True)) | {a: Span(number(0), e) for a, e in self.over(p.value)}
+            needed: dict[int, None] = {}
+            for value, index, _ in self.touches(p.value):
+                if value in by_value and (value in self.inside or p.kind == "product"):
+                    region = region_of(index, spans, self.graph.type_of(value).shape, extents)
+                    holder = next((q for q in by_value[value] if _holds(q.region, region)), None)
+                    if holder is None:
+                        return Rejected(Reason.DOMAIN_MISMATCH, f"%{p.value} reads %{value} in a way no tile holds")
+                    needed[holder.key] = None
+            sources[p.key] = list(needed)
+        users: dict[int, list[int]] = {p.key: [] for p in pieces}
+        for key, needed_keys in sources.items():
+            for other in needed_keys:
+                users[other].append(key)
+        in_registers = self._register_products(pieces, users)
+        position = {n.name: i for i, n in enumerate(self.graph.nodes)}
+        order = sorted((p for p in pieces if p.kind != "copy"), key=lambda p: (position[p.value], p.key))
+        for p in order:
+            if p.key in in_registers:
+                continue
+            products = tuple(k for k in sources[p.key] if k in in_registers) if p.kind == "map" else (p.key,) if p.kind == "product" else ()
+            for k in products or (p.key,):
+                for source in sources[k]:
+                    if pieces[source].kind == "copy" and not any(source in s.pieces for s in plan.stages):
+                        plan.stages.append(Stage("copy", (source,)))
+            if products:
+                tiling = self._tiling(pieces, plan, products, threads, matrix_unit)
+                if isinstance(tiling, Rejected):
+                    return tiling
+                plan.stages.append(Stage("product", (p.key,), products, tiling))
+            elif p.kind == "reduce":
+                self._add_reduction(plan, p, threads)
+            else:
+                self._add_map(plan, p)
+        self._mark_stored(plan, users, in_registers)
+        return plan
+
+    def _register_products(self, pieces: list[Piece], users: dict[int, list[int]]) -> set[int]:
+        """Products that one map alone reads, element for element: their sums stay in the registers of that map's stage."""
+        found: set[int] = set()
+        for p in pieces:
+            if p.kind != "product" or p.written or len(users[p.key]) != 1:
+                continue
+            user = pieces[users[p.key][0]]
+            if user.kind == "map" and self._one_to_one(p, user):
+                found.add(p.key)
+        # All products of a stage share its loop over the tile: lead dimensions and shape must agree.
+        for p in pieces:
+            mine = [q for q in found if users[q][0] == p.key]
+            if len({(self.contractions[pieces[q].value].inner, tuple(s.extent for s in pieces[q].region)) for q in mine}) > 1:
+                found -= set(mine[1:])
+        return found
+
+    def _one_to_one(self, p: Piece, user: Piece) -> bool:
+        """Whether each element of `user` reads the element of `p` at its own place, shifted by constants."""
+        axes = self.axes(user.value)
+        if len(p.region) != len(user.region) or any(a.extent != b.extent for a, b in zip(p.region, user.region, strict=True)):
+            return False
+        for value, index, _ in self.touches(user.value):
+            places = zip(index, axes, p.region, strict=True) if value == p.value else ()
+            if any(e - e.const != axis(a) and not (s.extent == 1 and not e.terms) for e, a, s in places):
+                return False
+        return not any(isinstance(x, Guard) for n in self._on_the_way(user.value) if n.body is not None for x in walk(n.body))
+
+    def _on_the_way(self, name: str) -> Iterator[Node]:
+        node = self.graph.node_by_name[name]
+        yield node
+        for v in node.reads():
+            if v in self.inside and v not in self.kept:
+                yield from self._on_the_way(v)
+
+    def _tiling(self, pieces: list[Piece], plan: StitchPlan, products: tuple[int, ...], threads: int,
+                matrix_unit: bool) -> Tiling | Rejected:
+        first = pieces[products[0]]
+        contraction = self.contractions[first.value]
+        rows, columns = first.region[-2].extent, first.region[-1].extent
+        left, right = (self.graph.type_of(v).dtype for v in (contraction.left, contraction.right))
+        if matrix_unit and mma_fits(rows, columns, contraction.inner, left, right):
+            return tile_mma(rows, columns, threads // 32)
+        if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
+            return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
+        return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right)
+
+    def _add_reduction(self, plan: StitchPlan, p: Piece, threads: int) -> None:
+        """A stage of its own, or a place beside a reduction over the same region that it does not depend on."""
+        length = prod(e for _, e in self.over(p.value))
+        rows = num_elements(p.region)
+        lanes = 1
+        while lanes < 32 and lanes * 2 <= max(length // 2, 1) and rows * lanes < threads:
+            lanes *= 2
+        if lanes > 1:
+            while lanes < 32 and lanes * 4 <= length:
+                lanes *= 2
+        last = plan.stages[-1] if plan.stages else None
+        if last is not None and last.kind == "reduce":
+            other = plan.pieces[last.pieces[0]]
+            same = other.region == p.region and [e for _, e in self.over(other.value)] == [e for _, e in self.over(p.value)]
+            if same and not set(last.pieces) & set(plan.sources[p.key]):
+                plan.stages[-1] = replace(last, pieces=(*last.pieces, p.key))
+                return
+        plan.stages.append(Stage("reduce", (p.key,), lanes=lanes))
+
+    def _add_map(self, plan: StitchPlan, p: Piece) -> None:
+        """A stage of its own, or a place in the loop of the stage before where both run over the same region."""
+        last = plan.stages[-1] if plan.stages else None
+        if last is not None and last.kind in ("map", "product") and self._joins(plan, last, p):
+            plan.stages[-1] = replace(last, pieces=(*last.pieces, p.key))
+            return
+        plan.stages.append(Stage("map", (p.key,)))
+
+    def _joins(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
+        first = plan.pieces[stage.pieces[0]]
+        if [s.extent for s in first.region] != [s.extent for s in p.region] or len(first.region) != len(p.region):
+            return False
+        inside = {plan.pieces[k].value: k for k in stage.pieces}
+        if not p.region or any(a.offset != b.offset for a, b in zip(first.region, p.region, strict=True)):
+            return False
+        axes = self.axes(p.value)
+        for value, index, _ in self.touches(p.value):
+            if value not in inside:
+                continue
+            if plan.pieces[inside[value]].region != p.region or any(e != axis(a) for e, a in zip(index, axes, strict=True)):
+                return False
+        return True
+
+    def _mark_stored(self, plan: StitchPlan, users: dict[int, list[int]], in_registers: set[int]) -> None:
+        """Pieces read by later stages are stored; the others pass through registers."""
+        home = {k: n for n, s in enumerate(plan.stages) for k in (*s.pieces, *s.products)}
+        for p in list(plan.pieces):
+            if p.kind == "copy" and p.key not in home:
+                plan.pieces[p.key] = replace(p, stored=False)
+                continue
+            stored = p.key not in in_registers and any(home[u] != home[p.key] for u in users[p.key] if u in home)
+            plan.pieces[p.key] = replace(p, stored=stored)
+
+
+def _holds(outer: Region, inner: Region) -> bool:
+    """Whether a region contains another for every block."""
+    for a, b in zip(outer, inner, strict=True):
+        difference = b.offset - a.offset
+        if not difference.is_const or difference.const < 0 or difference.const + b.extent > a.extent:
+            return False
+    return True
