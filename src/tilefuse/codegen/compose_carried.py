@@ -56,7 +56,7 @@ def _place(state: RowState, offset: Affine, element: Affine, extents: dict[str, 
     w, c = state.writer, state.choice
     e = w.emitter
     known = e.extents | (extents or {})
-    group = flat_axes(c.kept_order, state.row * c.span, w.domain.extents, known)
+    group = flat_axes(c.kept_order, state.row, w.domain.extents, known)
     return substitute(offset, group | flat_axes(c.reduced_order, element, w.domain.extents, known), known)
 
 

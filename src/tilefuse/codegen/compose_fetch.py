@@ -1,7 +1,9 @@
 """Rows fetched ahead: a persistent grid whose shared memory is a queue of rows on their way from global memory.
 
-    turn t:   wait for stage t mod S  ->  registers  ->  barrier  ->  start the copy of turn t + S into the same stage
-              reductions and stores of the row in registers, while S - 1 later rows are in flight
+    on chip     turn t: wait for stage t mod S -> registers -> barrier -> start the copy of turn t + S into the same stage;
+                reductions and stores of the row in registers, while S - 1 later rows are in flight
+    else        turn t: wait for stage t mod S; every walk over the row reads it from there -> barrier -> the copy of turn t + S
+                (sums carried down many columns leave no registers for the row)
 """
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from dataclasses import replace
 from tilefuse.codegen.compose import Held
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
 from tilefuse.codegen.fetch_operands import RowScalars, column_operands
-from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, VectorLoad
-from tilefuse.codegen.rows_walk import RowState, in_row
+from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment
+from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
@@ -44,30 +46,34 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
         scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
         now = replace(now, held=columns)
         if c.stages:
-            held = [*_take(now, queues, turn), *columns]
-            e.emit(Barrier("block"))
-            with e.when([Bound(turn, 0, turns - c.stages)]):
-                _start_copies(state, queues, turn + c.stages, turn % c.stages)
-            now = replace(now, held=held)
+            now = _arrived(now, queues, turn)
+        if c.stages and c.on_chip:
+            now = replace(now, held=[*_take(now), *columns], queued={})
+            _next_copies(state, queues, turn, turns)
         compose_row(replace(now, carried=carried))
+        if c.stages and not c.on_chip:
+            _next_copies(state, queues, turn, turns)
     write_carried(state, carried)
+
+
+def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int) -> None:
+    """Once no thread reads this turn's stage any more, the copies of the turn that uses it next."""
+    e, num_stages = state.writer.emitter, state.choice.stages
+    e.emit(Barrier("block"))
+    with e.when([Bound(turn, 0, turns - num_stages)]):
+        _start_copies(state, queues, turn + num_stages, turn % num_stages)
 
 
 def num_turns(state: RowState) -> int:
     """Turns of the loop over a group's rows."""
     c = state.choice
-    if c.span:
-        return -(-c.span // c.rows)
-    return -(-state.writer.domain.num_kept // c.groups)
+    return -(-state.writer.domain.num_kept // (c.groups * c.rows))
 
 
 def _row_number(state: RowState, turn: Affine, row_of_block: Affine) -> tuple[Affine, int]:
     """Row that this group handles in a turn, and a bound on it (it may lie past the last row)."""
     c = state.choice
-    if c.span:
-        step = turn * c.rows + row_of_block
-        return state.row * c.span + step, c.groups * c.span + num_turns(state) * c.rows
-    return state.row + turn * c.groups, num_turns(state) * c.groups
+    return (turn * c.rows + row_of_block) * c.groups + state.row, num_turns(state) * c.rows * c.groups
 
 
 def _legal_row(state: RowState, turn: Affine, row_of_block: Affine) -> Affine:
@@ -83,8 +89,6 @@ def _row_of_turn(state: RowState, turn: Affine) -> RowState:
     e, count = w.emitter, w.domain.num_kept
     wanted, limit = _row_number(state, turn, state.row_of_block)
     bounds: list[Bound] = []
-    if c.span and c.span % c.rows:
-        bounds.append(Bound(e.let("step_of_group", turn * c.rows + state.row_of_block, num_turns(state) * c.rows), 0, c.span))
     row = e.let("row", wanted, limit)
     if limit != count:
         bounds.append(Bound(row, 0, count))
@@ -128,17 +132,23 @@ def _last_arrives(state: RowState, queue: str, target: Affine, t: Touch, at: Aff
         e.emit(BulkCopy(queue, target, buffer, at, piece, stage, True))
 
 
-def _take(state: RowState, queues: dict[Touch, str], turn: Affine) -> list[Held]:
-    """Waits for this turn's stage and takes the thread's vectors into registers."""
+def _arrived(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowState:
+    """Waits for this turn's stage; the state with the place in shared memory of each operand's row."""
+    c, e = state.choice, state.writer.emitter
+    stage = e.let("stage", turn % c.stages, c.stages)
+    e.emit(BulkWait(stage, turn // c.stages % 2))
+    elements = state.share * c.vector
+    first = stage * (c.rows * elements) + state.row_of_block * elements
+    return replace(state, queued={t: (queue, first) for t, queue in queues.items()})
+
+
+def _take(state: RowState) -> list[Held]:
+    """The thread's vectors of the queued row in registers."""
     w, c = state.writer, state.choice
     e = w.emitter
-    stage = e.let("stage", turn % c.stages, c.stages)
-    e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: shared memory -> registers"))
-    e.emit(BulkWait(stage, turn // c.stages % 2))
-    held = [w.held(t, c.chunks, c.vector, True) for t in queues]
+    e.emit(Comment(f"{', '.join('%' + t.value for t in state.queued)}: shared memory -> registers"))
+    held = [w.held(t, c.chunks, c.vector, True) for t in state.queued]
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk, e.when(in_row(state, chunk, number(0))):
-        for h, queue in zip(held, queues.values(), strict=True):
-            first = stage * (c.rows * state.share * c.vector) + state.row_of_block * (state.share * c.vector)
-            at = first + (chunk * c.threads + state.place) * c.vector
-            e.emit(VectorLoad(h.array, chunk * c.vector, queue, at, c.vector))
+        for h in held:
+            fill_queued(state, h, chunk, chunk)
     return held

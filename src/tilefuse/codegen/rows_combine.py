@@ -14,7 +14,7 @@ from tilefuse.codegen.kernel import (
     Store,
 )
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
-from tilefuse.codegen.rows_packed import combine_packed
+from tilefuse.codegen.rows_packed import combine_packed, packs
 from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.dtype import BOOL, DType
 from tilefuse.ir.scalar import Bound
@@ -26,7 +26,7 @@ def combine_threads(state: RowState, group: list[Instance], parts: dict[int, lis
     """Shuffles within warps, shared memory across them, the cluster across blocks; every thread ends with the result."""
     w, c = state.writer, state.choice
     e = w.emitter
-    if _packs(state, group, parts):
+    if packs(state, group, parts):
         combine_packed(state, group, [parts[i.key][0] for i in group])
         _hand_on(state, group, parts)
         return
@@ -61,12 +61,6 @@ def combine_threads(state: RowState, group: list[Instance], parts: dict[int, lis
         else:
             _gather_by_warp(state, i, held, buffers[i.key], slots, dtype)
     _hand_on(state, group, parts)
-
-
-def _packs(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> bool:
-    """Whether the stage's reductions can share their shuffles: one value each, combined alike, over enough lanes to save any."""
-    alike = {(i.node.detail, parts[i.key][0].dtype, len(parts[i.key])) for i in group}
-    return len(group) in (2, 4) and len(alike) == 1 and next(iter(alike))[2] == 1 and min(state.choice.threads, 32) >= 4 * len(group)
 
 
 def _hand_on(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:

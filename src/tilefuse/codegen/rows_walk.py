@@ -10,6 +10,7 @@ from tilefuse.codegen.kernel import (
     Assign,
     Comment,
     Reg,
+    VectorLoad,
 )
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.ir.affine import Affine, axis, number
@@ -41,6 +42,7 @@ class RowState:
     carried: dict[int, Reg] = field(default_factory=dict)  # sums down the columns: arrays over the thread's elements
     parity: Affine = number(0)  # turns: which copy of the exchange slots, and which transaction barrier, this turn uses
     phase: Affine = number(0)  # turns: parity of how often that barrier was used before
+    queued: dict[Touch, tuple[str, Affine]] = field(default_factory=dict)  # operands read from the queue: buffer, row's first element
     exchange: dict[int, list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 
@@ -105,6 +107,14 @@ def load_row(state: RowState) -> None:
                 w.fill(h, chunk, env, state.lane)
 
 
+def fill_queued(state: RowState, held: Held, into: Affine, chunk: Affine) -> None:
+    """The thread's vector `chunk` of a queued row, as vector `into` of the register array."""
+    c = state.choice
+    queue, first = state.queued[held.touch]
+    at = first + (chunk * c.threads + state.place) * c.vector
+    state.writer.emitter.emit(VectorLoad(held.array, into * c.vector, queue, at, c.vector))
+
+
 def vector_extent(state: RowState) -> int:
     """Bound on the number of a vector, those past the row's end included."""
     c = state.choice
@@ -135,7 +145,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
             with e.when([Bound(chunk, 0, c.chunks)]):
                 yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors and (c.on_chip or c.batch == 1):
-        with e.loop("chunk", c.chunks, unroll=w.unroll and c.on_chip) as chunk:
+        with e.loop("chunk", c.chunks, unroll=w.unroll and (c.on_chip or c.stages > 0)) as chunk:
             yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors:
         yield from _walk_in_batches(state, bodies, missing, state.row_bounds if bounded_rows else [])
@@ -158,7 +168,10 @@ def _one_vector(state: RowState, bodies: Sequence[Resolved], missing: list[Touch
         env = lane_env_of(state, vector, c.vector)
         local = _step_arrays(state, missing, env, 1)
         for h in local:
-            w.fill(h, number(0), env | state.kept_env, state.lane)
+            if h.touch in state.queued:
+                fill_queued(state, h, number(0), chunk)
+            else:
+                w.fill(h, number(0), env | state.kept_env, state.lane)
         yield chunk, env, c.vector, [*state.held, *local, *vector_operands(w, bodies, env | state.kept_env, state.lane, c.vector)]
 
 

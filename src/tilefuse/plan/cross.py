@@ -1,9 +1,9 @@
 """Column reductions of data that a row kernel reads anyway: split so that the row kernel can carry them along.
 
-    c[j] = sum_i f(i, j)      ->      p[g, j] = sum_(t < L) f(g*L + t, j)      each group of rows sums its own
+    c[j] = sum_i f(i, j)      ->      p[g, j] = sum_(t < L) f(t*G + g, j)      each of G groups of rows sums its own
                                       c[j]    = sum_g p[g, j]                  a small second kernel
 
-In a row kernel with one group of consecutive rows a block, p is a register accumulator a column (layer norm's backward reads its
+In a row kernel with one group of rows a block, p is a register accumulator a column (layer norm's backward reads its
 two large operands once instead of twice). Alone, p is an ordinary column reduction with more, shorter columns.
 """
 from __future__ import annotations
@@ -70,15 +70,18 @@ def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
 
 
 def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
-    """The partial sums by groups of consecutive rows, and their sum under the node's own name."""
+    """The partial sums by groups of every `groups`-th row, and their sum under the node's own name."""
     assert node.body is not None
     shape = tuple(e for _, e in node.over)
     count = prod(shape)
+    while groups in {prod(shape[n:]) for n in range(1, len(shape))}:
+        # Its subscripts would be those of an ordinary reduction over the first axes.
+        groups -= 1
     span = -(-count // groups)
     taken = set(node.axes) | {a for a, _ in node.over}
     group, step = _fresh("g", taken), _fresh("t", taken)
     extents = dict(zip(node.axes, node.type.shape)) | {group: groups, step: span}
-    flat = axis(group) * span + axis(step)
+    flat = axis(step) * groups + axis(group)
     where = delinearise(flat, shape, extents)
     body = substitute_axes(node.body, dict(zip((a for a, _ in node.over), where, strict=True)), extents)
     dtype = dtype_of(node.body, lambda v: graph.type_of(v).dtype)

@@ -1,7 +1,10 @@
 """Carried reductions: sums down the columns that a row kernel accumulates in registers while it walks its rows.
 
-    p[g, j] = sum_(t < L) f(g*L + t, j)     group g of L consecutive rows is one block (one cluster); a thread keeps a sum for
-                                            each of its columns and adds to it row by row; the block writes p[g] at its end
+    p[g, j] = sum_(t < L) f(t*G + g, j)     group g of every G-th row is one block (one cluster); a thread keeps a sum for each
+                                            of its columns and adds to it row by row; the block writes p[g] at its end
+
+All blocks together read neighbouring rows at any time, as a copy does (measured on H200: 8 % faster than L consecutive rows a
+block, which are as many places in memory as there are blocks).
 """
 from __future__ import annotations
 
@@ -62,11 +65,11 @@ def num_groups(count: int, length: int, device: DeviceSpec) -> int:
     return -(-count // (turns * rows))
 
 
-def carried_span(node: Node) -> int:
-    """L of a node of the form p[g, ...] = reduce over t of something read at g*L + t; 0 if it is not one."""
+def carried_groups(node: Node) -> int:
+    """G of a node of the form p[g, ...] = reduce over t of something read at t*G + g; 0 if it is not one."""
     if node.category != "reduce" or node.detail not in ("sum", "max", "min") or len(node.over) != 1 or len(node.axes) < 2:
         return 0
-    (step, span), group = node.over[0], node.axes[0]
+    (step, _), group, groups = node.over[0], node.axes[0], node.type.shape[0]
     assert node.body is not None
     for x in walk(node.body):
         match x:
@@ -78,18 +81,29 @@ def carried_span(node: Node) -> int:
                 subscripts = tuple(b.index for b in bounds)
             case _:
                 continue
-        if any(_walks_groups(e, group, step, span) for e in subscripts):
-            return span
+        if any(_walks_groups(e, group, step, groups) for e in subscripts):
+            return groups
     return 0
 
 
-def _walks_groups(e: Affine, group: str, step: str, span: int) -> bool:
-    if span > 1 and e.coefficient(step) == 1:
-        # Where L divides the extent that the rows were split at, the group itself is split: 64*(g % 2) + t of (64*g + t) % 128.
-        halves = (c for atom, c in e.terms if isinstance(atom, Mod) and atom.of == axis(group))
-        if e.coefficient(group) == span or span in halves:
+def _walks_groups(e: Affine, group: str, step: str, groups: int) -> bool:
+    """Whether `e` is, or holds, groups*step + group as a quotient or remainder of the rows' extents leaves it."""
+    if groups > 1 and e.coefficient(group) == 1:
+        # Where G divides the extent that the rows were split at, the step itself is split: g + G*(t % 2) of (G*t + g) % (2*G).
+        halves = (c for atom, c in e.terms if isinstance(atom, Mod) and atom.of == axis(step))
+        if e.coefficient(step) == groups or groups in halves:
             return True
-    return any(isinstance(atom, FloorDiv | Mod) and _walks_groups(atom.of, group, step, span) for atom, _ in e.terms)
+    for atom, c in e.terms:
+        match atom:
+            case Mod(of, by) if of.coefficient(group) == 1 and of.coefficient(step) and (of.coefficient(step) - groups) % by == 0:
+                return True
+            case FloorDiv(of, by) if c == 1 and of == axis(group) and by > 1 and e.coefficient(step) * by == groups:
+                return True
+            case FloorDiv(of, _) | Mod(of, _) if _walks_groups(of, group, step, groups):
+                return True
+            case _:
+                continue
+    return False
 
 
 def num_rows(node: Node) -> int:

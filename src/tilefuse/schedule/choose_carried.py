@@ -10,9 +10,13 @@ from tilefuse.schedule.stages import kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
+MAX_STAGES = 4
+# Bytes of carried sums and of the row from which a thread reads the row again from the queue instead of holding it.
+HELD_BYTES = 256
+
 
 def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
-    """A persistent grid over groups of consecutive rows; sums down the columns stay in registers until a group ends."""
+    """A persistent grid with a group of rows a block or cluster; sums down the columns stay in registers until the group ends."""
     kept = domain.kept
     reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
     carried = [i for i in domain.instances if i.carried]
@@ -41,6 +45,8 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     scratch = rows * length * 4 if rows > 1 else 0
     resident = blocks_per_multiprocessor(threads * rows)
     room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
-    stages = min(4, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
-    return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, True, min(width, 2), 1, stages if stages >= 2 else 0,
+    stages = min(MAX_STAGES, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    stages = stages if stages >= 2 else 0
+    on_chip = not stages or bytes_per_thread < HELD_BYTES
+    return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, on_chip, min(width, 2), 1, stages,
                 carried[0].node.type.shape[0], next(iter(spans)), resident)

@@ -21,7 +21,7 @@ from tilefuse.ir.affine import (
 )
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
-from tilefuse.schedule.carried import carried_span, num_rows
+from tilefuse.schedule.carried import carried_groups, num_rows
 from tilefuse.schedule.resolved import (
     Coordinate,
     Domain,
@@ -46,7 +46,7 @@ def is_serial_reduction(node: Node) -> bool:
     if node.category != "reduce":
         return False
     size = prod(extent for _, extent in node.over)
-    if carried_span(node):
+    if carried_groups(node):
         return False
     if size <= 4:
         return True
@@ -107,7 +107,7 @@ class Placement:
             self.over_home[anchor.name] = {a: simplify(names[a], self.extents) for a, _ in over}
 
     def place_carried(self, node: Node) -> None:
-        """A carried sum: its group and step are quotient and remainder of the row's number, its columns the row's elements."""
+        """A carried sum: its step and group are quotient and remainder of the row's number, its columns the row's elements."""
         d = self.domain
         if num_rows(node) != d.num_kept or prod(node.type.shape[1:]) != d.num_reduced:
             raise Conflict(Rejected(Reason.REDUCTION_MISMATCH,
@@ -115,10 +115,10 @@ class Placement:
                                      f"{d.num_kept} of {d.num_reduced}"))
         row = linearise(tuple(axis(a) for a in d.kept), row_major_strides(tuple(self.extents[a] for a in d.kept)))
         column = linearise(tuple(axis(a) for a in d.reduced), row_major_strides(tuple(self.extents[a] for a in d.reduced)))
-        span = node.over[0][1]
+        groups = node.type.shape[0]
         columns = delinearise(simplify(column, self.extents), node.type.shape[1:], self.extents)
-        self._set_home(node, (floordiv(row, span, self.extents), *(simplify(c, self.extents) for c in columns)))
-        self.over_home[node.name] = {node.over[0][0]: mod(row, span, self.extents)}
+        self._set_home(node, (mod(row, groups, self.extents), *(simplify(c, self.extents) for c in columns)))
+        self.over_home[node.name] = {node.over[0][0]: floordiv(row, groups, self.extents)}
 
     def place_scatter(self, node: Node) -> None:
         """As `place_root`, for a scatter: its domain is walked whole."""

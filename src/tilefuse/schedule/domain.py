@@ -23,7 +23,7 @@ from tilefuse.ir.affine import (
 )
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read
-from tilefuse.schedule.carried import carried_span
+from tilefuse.schedule.carried import carried_groups
 from tilefuse.schedule.coordinates import Conflict, Placement, is_serial_reduction
 from tilefuse.schedule.merge_axes import with_merged_axes
 from tilefuse.schedule.resolved import (
@@ -74,8 +74,8 @@ class _Builder(Placement):
             self.place_all(scatters[0])
             self._resolve_scatter(scatters[0])
             return self.domain
-        rowwise = [n for n in shared if not carried_span(n)]
-        self.carried = {n.name for n in shared if rowwise and carried_span(n)}
+        rowwise = [n for n in shared if not carried_groups(n)]
+        self.carried = {n.name for n in shared if rowwise and carried_groups(n)}
         anchor = self.anchor(rowwise or shared)
         self.place_root(anchor, bool(shared))
         for node in shared:

@@ -47,7 +47,7 @@ class Rows:
     that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
     `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or
     clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
-    `span` > 0: groups of that many consecutive rows instead, `rows` at a time, with sums carried down the columns.
+    `span` > 0: each group walks that many rows, `rows` of them a turn, and carries sums down the columns along.
     `resident`: blocks that must fit a multiprocessor together (0: no matter).
     """
 

@@ -200,14 +200,14 @@ def cross_entropy(rows: int, length: int, dtype: str = "f32") -> Pattern:
 
 
 def norm_backward(rows: int, length: int, groups: int, dtype: str = "f32") -> Pattern:
-    """Two row sums, elements that depend on them, and two sums down groups of consecutive rows, in one read. Exact: integers."""
+    """Two row sums, elements that depend on them, and two sums down groups of rows, in one read. Exact: integers."""
     acc, span = computed(dtype), -(-rows // groups)
     x, g = (wide(f"%{v}[i, j]", dtype) for v in "xg")
 
     def down(body: str) -> str:
-        return f"reduce.sum [q, j] over [t < {span}] {{ guard(0 <= {span}*q + t < {rows} ? {body} : 0.0:{acc}) }}"
+        return f"reduce.sum [q, j] over [t < {span}] {{ guard(0 <= {groups}*t + q < {rows} ? {body} : 0.0:{acc}) }}"
 
-    here = f"{span}*q + t, j"
+    here = f"{groups}*t + q, j"
     return Pattern(parse_graph(f"""graph @norm_backward(%x: {dtype}[{rows}, {length}], %g: {dtype}[{rows}, {length}])
                                    -> ({acc}[{rows}, {length}], {acc}[{groups}, {length}], {acc}[{groups}, {length}]) {{
       %a: {acc}[{rows}] = reduce.sum [i] over [j < {length}] {{ mul({x}, {g}) }}

@@ -13,7 +13,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cross import split_cross_reductions
-from tilefuse.schedule.carried import carried_span
+from tilefuse.schedule.carried import carried_groups
 from tilefuse.target.device import H200
 
 
@@ -32,7 +32,7 @@ def centred(batch: int, length: int) -> str:
 @pytest.mark.parametrize(("batch", "length"), [(64, 128), (67, 127)])
 def test_a_column_sum_is_carried_by_the_row_kernel(batch: int, length: int, tmp_path: Path) -> None:
     graph = split_cross_reductions(parse_graph(centred(batch, length)), H200)
-    assert any(carried_span(n) for n in graph.nodes if n.category == "reduce")
+    assert any(carried_groups(n) for n in graph.nodes if n.category == "reduce")
     plan = plan_graph(graph, {}, H200, Options())
     first = plan.kernels[0]
     assert {"s", "y", "c_partial"} <= set(first.pattern.nodes)
