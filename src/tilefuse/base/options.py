@@ -49,6 +49,8 @@ class Options:
     measure: bool = option(
         False, "time a plan's kernels on the device, the doubtful ones first, and replace those that their parts beat", affects_code=True)
     measure_seconds: int = option(10, "seconds that timing kernels may take in one compile (`measure`)", affects_code=True)
+    plan: str = option("", "text of a plan, as explain prints it, that is followed instead of planning", affects_code=True)
+    template: str = option("", "template of one kernel, in the notation that explain prints", affects_code=True)
     # How it is checked
     verify: int = option(1, "0 off, 1 rules after each pass, 2 + established properties and the interpreter", affects_code=False,
                          choices=(0, 1, 2))

@@ -44,6 +44,7 @@ class Generated:
     plan: Plan
     spec: ProgramSpec
     constants: Mapping[str, object]
+    device: DeviceSpec
 
     def explain(self, json: bool = False) -> Any:
         """Why these kernels: text, or plain data with `json=True`."""
@@ -134,7 +135,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.dump("explanation.json", explanation)
     kept = {v.name for v in spec.values if v.role == "constant"}
     bound = {k: v for k, v in context.constants.items() if k in kept}
-    return Generated(plan, replace(spec, plan_text=text, explanation=explanation), bound)
+    return Generated(plan, replace(spec, plan_text=text, explanation=explanation), bound, device)
 
 
 def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:

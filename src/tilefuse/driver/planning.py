@@ -13,13 +13,18 @@ from functools import partial
 from tilefuse import schedule
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import InternalError, UserError
 from tilefuse.base.options import Options
+from tilefuse.codegen.compose import compose
 from tilefuse.driver.measure import DiskRecords
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cost import AnalyticCost
+from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.measure import MAX_ROUNDS, MeasuredCost, Measurer, Records, Slower, timed_check
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel
+from tilefuse.plan.text import parse_plan
+from tilefuse.schedule.notation import parse_template
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.device import DeviceSpec
 
@@ -32,6 +37,9 @@ def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Op
     The notes of the plan name what was replaced. `options.measure_seconds` bounds the time for measuring, not a single kernel's.
     Raises: as `plan_graph`.
     """
+    if options.plan or options.template:
+        return _by_hand(graph, given, device, options, result_layouts, layouts)
+
     def plan(model: AnalyticCost | MeasuredCost) -> Plan:
         return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model)
 
@@ -63,6 +71,34 @@ def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Op
     kept = {k.pattern.nodes for k in best.kernels}
     notes = (f"{'kept for want of time' if s.nodes in kept else 'replaced after timing'}: {s}" for s in replaced.values())
     return replace(best, notes=(*best.notes, *notes))
+
+
+def _by_hand(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts) -> Plan:
+    """The plan that the options write, or ours with the kernel that they write. Raises: UserError for what is not legal."""
+    setting = setting_of(graph, given, layouts, result_layouts, device, options)
+    if options.plan:
+        made = plan_of_outline(parse_plan(options.plan), setting)
+    else:
+        made = plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts)
+    if options.template:
+        made = with_template(made, parse_template(options.template), setting, options)
+    for kernel in made.kernels:
+        if kernel.generator == "text":
+            check_storage(kernel.name, kernel.program, device)
+    return made
+
+
+def check_storage(name: str, program: TileProgram, device: DeviceSpec) -> None:
+    """Composes a kernel written by hand before anything is built. Raises: UserError where it cannot be written or does not fit."""
+    try:
+        kernel = compose(program, device)
+    except InternalError as error:
+        hint = "the template asks for more than its loops can do"
+        raise UserError(f"kernel {name} cannot be written: {error.message}", hint=hint) from error
+    used = kernel.launch.shared_bytes
+    if device.kind == "cuda" and used > device.shared_bytes_per_block:
+        raise UserError(f"kernel {name} needs {used} bytes of shared memory a block, and {device.name} has {device.shared_bytes_per_block}",
+                        hint="fewer stages, smaller tiles, or a wider cluster")
 
 
 def alone(kernel: PlannedKernel, *, graph: Graph, layouts: Layouts, device: DeviceSpec,

@@ -27,8 +27,14 @@ def noted(what: str, device: DeviceSpec, options: Options) -> Iterator[None]:
     try:
         yield
     except CompilerError as error:
-        changed = ", ".join(f"{k}={v!r}" for k, v in options.changed().items())
+        changed = ", ".join(f"{k}={_short(v)}" for k, v in options.changed().items())
         note = f"while compiling {what} for {device.name}" + (f" with {changed}" if changed else "")
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         raise
+
+
+def _short(value: object) -> str:
+    """An option's value in one line: texts of many lines (a plan, a template) are only counted."""
+    text = value if isinstance(value, str) else ""
+    return f"<{len(text.splitlines())} lines>" if "\n" in text else repr(value)

@@ -14,10 +14,13 @@ Model = Annotated[str, typer.Argument(help="a .onnx or .pt2 file, package.module
 Shapes = Annotated[list[str] | None, typer.Option("--shapes", help="input extents NAME:1x2x3[@dtype]; may be repeated")]
 Device = Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")]
 OptionFlags = Annotated[list[str] | None, typer.Option("-O", "--option", help="NAME=VALUE; `tilefuse options` lists them")]
+PlanFile = Annotated[Path | None, typer.Option("--plan", help="follow the plan in this file, as written by explain --plan-text")]
+TemplateFile = Annotated[Path | None, typer.Option("--template", help="one kernel's template in the notation that explain prints")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
 
 
-def run(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+def run(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
+        template: TemplateFile = None,
         inputs: Annotated[Path | None, typer.Option("--inputs", help=".npz file with one array an input; default: random")] = None,
         save_outputs: Annotated[Path | None, typer.Option("--save-outputs", help=".npz file for the results")] = None,
         repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 1,
@@ -25,9 +28,11 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     """Compile a model and run it; print the results' shapes and ranges and the time of a call."""
     from tilefuse.tools.inputs import array_of, read_inputs
     from tilefuse.tools.programs import device_of, inputs_of, load_and_compile, time_calls_us, timing_summary, wanted_inputs
+    from tilefuse.tools.written import with_files
 
+    option = with_files(option, plan, template)
     with working(f"compiling {model}", quiet=as_json):
-        source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
+        source, program, compile_s = load_and_compile(model, shapes or [], device, option)
     wanted = wanted_inputs(program)
     place = device_of(program)
     where = "cuda" if place.type == "cuda" else "host"
@@ -55,7 +60,8 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     results().print(f"{timing['median_us']:.1f} us a call on {where} (median of {repeat}), compiled in {compile_s:.2f} s", highlight=False)
 
 
-def compile_model(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+def compile_model(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
+                  template: TemplateFile = None,
                   target: Annotated[str, typer.Option("--target", help="device to generate for, e.g. h200; need not be present")] = "",
                   emit: Annotated[Path | None, typer.Option("--emit", help="folder for the kernels' sources, plan and manifest")] = None,
                   save: Annotated[Path | None, typer.Option("--save", help="file for the program; `tilefuse.load` reads it")] = None,
@@ -63,7 +69,9 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
     """Compile a model: save the program, or write its sources for a device."""
     from tilefuse.tools.emit import write_sources
     from tilefuse.tools.programs import generate, load_and_compile, target_device
+    from tilefuse.tools.written import with_files
 
+    option = with_files(option, plan, template)
     if target:
         if save is not None:
             raise OptionError("--save needs the device itself; with --target only sources are generated", hint="use --emit DIR")
@@ -114,11 +122,27 @@ def opt(model: Model, shapes: Shapes = None,
     typer.echo(print_graph(graph), nl=False)
 
 
-def explain(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+def explain(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
+            template: TemplateFile = None,
             target: Annotated[str, typer.Option("--target", help="explain the plan for a device that is not present")] = "",
             full: Annotated[bool, typer.Option("--full", help="every node and every rejected candidate")] = False,
+            why: Annotated[tuple[str, str] | None, typer.Option("--why", metavar="A B", help="two values: why they are or are not in one "
+                                                                 "kernel, and what the other choice would cost")] = None,
+            plan_text: Annotated[bool, typer.Option("--plan-text", help="print the plan as text that --plan reads")] = False,
             as_json: AsJson = False) -> None:
     """Print the plan: kernels, levels of their edges, bytes against the limit, what was not fused and why, fallbacks."""
+    from tilefuse.tools.written import with_files
+
+    option = with_files(option, plan, template)
+    if why is not None or plan_text:
+        from tilefuse.tools.written import answer_why
+
+        made = program_of(model, shapes, device, option, target, as_json)
+        if why is not None:
+            answer_why(made, why, option, as_json)
+        else:
+            typer.echo(made.spec.plan_text, nl=False)
+        return
     explanation = explanation_of(model, shapes, device, option, target, as_json)
     if as_json:
         emit_json(explanation)

@@ -1,0 +1,256 @@
+"""Plans written by hand: an outline (a plan's text, perhaps edited) becomes a plan, or the first thing wrong with it is said.
+
+    outline  ->  names known, values written once, levels given  ->  order without a cycle  ->  every kernel scheduled  ->  plan
+
+Which nodes share a kernel and what it writes is the text's; tiles, costs and names of kernels follow as they do for a plan of our own.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+
+from tilefuse import schedule
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import NameLookupError, UserError, nearest
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph, library_call_key, node_inputs
+from tilefuse.plan.assemble import Chosen, assemble
+from tilefuse.plan.cost import AnalyticCost, CostModel
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, View, is_library, verify_plan
+from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.text import KernelOutline, Outline
+from tilefuse.plan.views import find_views
+from tilefuse.schedule.by_hand import program_by_hand
+from tilefuse.schedule.notation import Template
+from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
+from tilefuse.target.device import DeviceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What an outline is completed with: the graph after passes, its layouts and views, and who prices its kernels."""
+
+    graph: Graph
+    device: DeviceSpec
+    layouts: Layouts
+    views: Mapping[str, View]
+    pricer: Pricer
+
+
+def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: Layouts, device: DeviceSpec, options: Options,
+               model: CostModel | None = None) -> Setting:
+    """The setting of a graph under the layouts that were decided for it."""
+    decided = dict(layouts) | dict(given)
+    frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
+    one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
+    many = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
+    pricer = Pricer(graph, decided, device, options, one, model or AnalyticCost(device), many)
+    return Setting(graph, device, decided, find_views(graph, decided, result_layouts, frozen), pricer)
+
+
+def setting_of_plan(plan: Plan, device: DeviceSpec, options: Options) -> Setting:
+    """The setting in which a plan was made, to price other choices in it."""
+    made = setting_of(plan.graph, {}, plan.layouts, {}, device, options)
+    return replace(made, views={v.value: v for v in plan.views})
+
+
+def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
+    """The plan that an outline writes.
+
+    Raises: NameLookupError for an unknown value, kernel or library operator; UserError for another device's plan, a value that nobody or
+    two kernels write, an edge without a level or with one that its kernel does not have, a cycle, and a kernel that cannot be scheduled.
+    """
+    if outline.device != setting.device.name:
+        raise UserError(f"the plan is for {outline.device}, not for {setting.device.name}",
+                        hint=f"its head says for which device it is; --target {outline.device} compiles for that one")
+    kernels = [s for s in outline.steps if isinstance(s, KernelOutline)]
+    _check_names(outline, kernels, setting)
+    _check_views(outline, setting)
+    calls = _library_units(setting.graph)
+    _check_cover(kernels, calls, setting)
+    ordered = _ordered([*(k.pattern for k in kernels), *calls], [*(k.name for k in kernels), *(c.nodes[0] for c in calls)], setting)
+    outline_of = {id(k.pattern): k for k in kernels}
+    chosen: list[Chosen] = []
+    for pattern in ordered:
+        written = outline_of.get(id(pattern))
+        if written is None:
+            chosen.append(Chosen("library", pattern, None))
+            continue
+        priced = price(setting, pattern)
+        if isinstance(priced, Rejected):
+            raise UserError(f"kernel {written.name} cannot be one kernel: {priced}", hint="take some of its nodes out")
+        chosen.append(Chosen("text", pattern, priced))
+    alone = [Chosen("single", p, one) for p in _single(setting) if not isinstance(one := setting.pricer.price(p), Rejected)]
+    plan = assemble(setting.graph, setting.device, setting.layouts, dict(setting.views), chosen,
+                    sum(c.priced.cost.us for c in chosen if c.priced), alone, (), 0)
+    _check_levels(plan, {k.pattern.nodes: k for k in kernels})
+    found = verify_plan(plan)
+    if found:
+        raise UserError(f"the plan is not legal: {found[0].message}", notes=[f"{f.rule}: {f.message}" for f in found[1:5]])
+    return plan
+
+
+def price(setting: Setting, pattern: Pattern) -> Priced | Rejected:
+    """The pattern's kernel: one walk, or the packed kernel of its independent parts."""
+    found = setting.pricer.price(pattern)
+    if isinstance(found, Rejected):
+        packed = setting.pricer.price(pattern, limited=False)
+        return found if isinstance(packed, Rejected) else packed
+    return found
+
+
+def _single(setting: Setting) -> list[Pattern]:
+    return [Pattern((n.name,), (n.name,)) for n in setting.graph.nodes if not is_library(n) and n.name not in setting.views]
+
+
+def _unknown(name: str, what: str, known: Iterable[str]) -> NameLookupError:
+    listed = list(known)
+    return NameLookupError(f"{what} names %{name}, which the graph does not have", hint=nearest(name, listed) or
+                           "names are those of the graph after passes: tilefuse explain prints them")
+
+
+def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Setting) -> None:
+    nodes = setting.graph.node_by_name
+    taken: set[str] = set()
+    for kernel in kernels:
+        if kernel.name in taken:
+            raise UserError(f"two kernels are called {kernel.name}")
+        taken.add(kernel.name)
+        if not kernel.pattern.nodes:
+            raise UserError(f"kernel {kernel.name} holds no nodes")
+        for name in (*kernel.pattern.nodes, *kernel.pattern.written):
+            if name not in nodes:
+                raise _unknown(name, f"kernel {kernel.name}", nodes)
+            if is_library(nodes[name]):
+                raise UserError(f"kernel {kernel.name} holds %{name}, a call of {nodes[name].detail} that stays a library call")
+        for name in kernel.pattern.written:
+            if name not in kernel.pattern.nodes:
+                raise UserError(f"kernel {kernel.name} writes %{name}, which it does not compute", hint="add it to the kernel's nodes")
+    for call in (s for s in outline.steps if isinstance(s, LibraryCall)):
+        for _, value in call.results:
+            if value not in nodes:
+                raise _unknown(value, f"library call {call.operator}", nodes)
+
+
+def _check_views(outline: Outline, setting: Setting) -> None:
+    for view in outline.views:
+        if setting.views.get(view.value) != view:
+            raise UserError(f"%{view.value} is not that view of %{view.base} in this graph",
+                            hint="views and layouts are decided before kernels; leave their lines as they were printed")
+    for value, strides in outline.layouts:
+        if tuple(setting.layouts.get(value, ())) != strides:
+            raise UserError(f"%{value} does not have strides {list(strides)} here", hint="leave layout lines as they were printed")
+
+
+def _library_units(graph: Graph) -> list[Pattern]:
+    calls: dict[object, list[str]] = {}
+    for node in graph.nodes:
+        if is_library(node):
+            calls.setdefault(library_call_key(node), []).append(node.name)
+    return [Pattern(tuple(names), tuple(names)) for names in calls.values()]
+
+
+def _check_cover(kernels: Sequence[KernelOutline], calls: Sequence[Pattern], setting: Setting) -> None:
+    """Every value that is needed in memory is written by exactly one kernel."""
+    writer: dict[str, str] = {}
+    for kernel in kernels:
+        for value in kernel.pattern.written:
+            if value in writer:
+                raise UserError(f"%{value} is written by {writer[value]} and by {kernel.name}", hint="take it out of one of their -> lists")
+            writer[value] = kernel.name
+    nodes = setting.graph.node_by_name
+
+    def need(values: Iterable[str], reader: str) -> None:
+        for value in values:
+            base = setting.views[value].base if value in setting.views else value
+            if base in nodes and not is_library(nodes[base]) and base not in writer:
+                holder = next((k.name for k in kernels if base in k.pattern.nodes), None)
+                hint = f"write it from {holder}: -> {{..., %{base}}}" if holder else "add it to a kernel, or give it one of its own"
+                raise UserError(f"no kernel writes %{base}, which {reader} reads", hint=hint)
+
+    for kernel in kernels:
+        need(node_inputs(nodes[n] for n in kernel.pattern.nodes), kernel.name)
+    for call in calls:
+        need(nodes[call.nodes[0]].operands, nodes[call.nodes[0]].detail)
+    need(sorted(setting.graph.escaping), "the caller")
+
+
+def _ordered(patterns: Sequence[Pattern], names: Sequence[str], setting: Setting) -> list[Pattern]:
+    """The patterns in an order in which everything is written before it is read. Raises: UserError naming a cycle."""
+    writer = {v: n for n, p in enumerate(patterns) for v in p.written}
+    nodes = setting.graph.node_by_name
+    before: dict[int, list[int]] = {}
+    for number, pattern in enumerate(patterns):
+        reads = node_inputs(nodes[n] for n in pattern.nodes)
+        bases = [setting.views[v].base if v in setting.views else v for v in (*reads, *nodes[pattern.nodes[0]].operands)]
+        before[number] = [writer[v] for v in dict.fromkeys(bases) if v in writer and writer[v] != number]
+    try:
+        return [patterns[n] for n in TopologicalSorter(before).static_order()]
+    except CycleError as cause:
+        cycle = [names[n] for n in cause.args[1]]
+        raise UserError(f"the kernels wait for each other: {' -> '.join(reversed(cycle))}",
+                        hint="a kernel must not hold both a value and what is computed from it outside") from cause
+
+
+def _check_levels(plan: Plan, outlines: Mapping[tuple[str, ...], KernelOutline]) -> None:
+    """Every edge inside a kernel has the level that its schedule gives it."""
+    for kernel in plan.kernels:
+        outline = outlines[kernel.pattern.nodes]
+        given = {(e.producer, e.user): e for e in outline.levels}
+        for edge in kernel.levels:
+            found = given.pop((edge.producer, edge.user), None)
+            line = f"edge %{edge.producer} -> %{edge.user} in {outline.name} {edge.level.value}"
+            told = f"edge %{edge.producer} -> %{edge.user} of kernel {outline.name}"
+            if found is None:
+                raise UserError(f"{told} has no level", hint=f"add the line: {line}")
+            if found.level is not edge.level:
+                raise UserError(f"{told} cannot live at level {found.level.value}", hint=f"the kernel's schedule has it as: {line}")
+        for extra in given.values():
+            raise UserError(_no_edge(extra, outline), hint="take the line out")
+
+
+def _no_edge(edge: EdgeLevel, outline: KernelOutline) -> str:
+    return f"kernel {outline.name} has no edge %{edge.producer} -> %{edge.user} inside"
+
+
+def with_template(plan: Plan, template: Template, setting: Setting, options: Options) -> Plan:
+    """The plan with one kernel as a template written by hand determines it: the kernel that holds all its values.
+
+    Raises: NameLookupError for a value that no kernel schedules; UserError where its values lie in several kernels; as `program_by_hand`.
+    """
+    first = template.schedules[0] if template.schedules else None
+    if first is None:
+        raise UserError("a packed kernel's template says how its parts were chosen and cannot be given by hand",
+                        hint="give a schedule for a value of one kernel")
+    named = [s.name for s in template.schedules]
+    home = [k for k in plan.kernels if first.name in k.pattern.nodes]
+    if not home:
+        nodes = [n for k in plan.kernels for n in k.pattern.nodes]
+        raise NameLookupError(f"no kernel computes %{first.name}", where=first.span, hint=nearest(first.name, nodes) or
+                              f"values in kernels: {', '.join(nodes[:12])}")
+    kernel = home[-1]
+    for schedule_ in template.schedules:
+        holder = next((k.name for k in plan.kernels if schedule_.name in k.pattern.nodes), None)
+        if schedule_.name not in kernel.pattern.nodes and holder is not None:
+            raise UserError(f"%{schedule_.name} is computed by kernel {holder} and %{named[0]} by {kernel.name}", where=schedule_.span,
+                            hint="a template describes one kernel")
+    own = _with_own_names(kernel, setting, options)
+    program = program_by_hand(own, template, setting.device)
+    model = AnalyticCost(setting.device)
+    made = replace(kernel, program=replace(program, name=f"{kernel.program.name}_by_hand"), generator="text",
+                   binding=tuple((v, v) for v in (*(i.name for i in program.graph.inputs), *program.graph.results)),
+                   cost=model.cost(program), limit_us=model.limit_us(program))
+    steps = tuple(made if s is kernel else s for s in plan.steps)
+    return replace(plan, steps=steps, objective_us=plan.objective_us - kernel.cost.us + made.cost.us)
+
+
+def _with_own_names(kernel: PlannedKernel, setting: Setting, options: Options) -> TileProgram:
+    """The kernel's program in the names of the plan's graph (equal kernels share one with the first one's names)."""
+    pattern = kernel.pattern.graph(setting.graph)
+    layouts = {v: setting.layouts[v] for v in pattern.type_by_name if v in setting.layouts}
+    found = schedule.schedule_pattern(pattern, kernel.pattern.nodes, layouts, setting.device, options.eager_rounding)
+    if isinstance(found, Rejected):
+        raise UserError(f"kernel {kernel.name} takes no template by hand: {found}")
+    return found

@@ -1,0 +1,181 @@
+"""Why two values are or are not computed in one kernel, and what the other choice would cost.
+
+    one kernel     ->  the kernel split behind the earlier value's side: two kernels, priced
+    two kernels    ->  their union: a path that leaves it, no schedule, or a price
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import NameLookupError, nearest
+from tilefuse.ir.graph import Graph, node_inputs
+from tilefuse.plan.edit import Setting, price
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel
+from tilefuse.plan.price import Priced
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why. `decided_by`: "cost", a rejection's reason, "library-call", "view", "input" or "search"; `detail` carries its numbers.
+
+    Units: `chosen_us` is what the kernels concerned are predicted to take as planned, `other_us` with the other choice; None where
+    there is no such choice.
+    """
+
+    first: str
+    second: str
+    together: bool
+    decided_by: str
+    detail: str
+    chosen_us: float | None = None
+    other_us: float | None = None
+    kernels: tuple[str, ...] = ()
+    others: tuple[tuple[str, ...], ...] = ()
+
+    def text(self) -> str:
+        """The answer in a few lines."""
+        where = f"one kernel ({self.kernels[0]})" if self.together else " and ".join(self.kernels) or "no kernel"
+        lines = [f"%{self.first} and %{self.second}: {where}", f"decided by {self.decided_by}: {self.detail}"]
+        if self.chosen_us is not None:
+            lines.append(f"as planned {self.chosen_us:.3f} us")
+        if self.other_us is not None and self.chosen_us is not None:
+            names = " | ".join("{" + ", ".join(f"%{n}" for n in nodes) + "}" for nodes in self.others)
+            lines.append(f"the other choice {self.other_us:.3f} us ({self.other_us - self.chosen_us:+.3f} us): {names}")
+        return "\n".join(lines)
+
+
+def why(plan: Plan, setting: Setting, first: str, second: str) -> Answer:
+    """Why the plan computes two values in one kernel or not. Raises: NameLookupError for a value that the graph does not have."""
+    known = list(plan.graph.type_by_name)
+    for name in (first, second):
+        if name not in known:
+            raise NameLookupError(f"the graph has no value %{name}", hint=nearest(name, known) or
+                                  "names are those of the graph after passes: tilefuse explain MODEL --full prints them")
+    apart = _outside_kernels(plan, first, second)
+    if apart is not None:
+        return apart
+    homes = {n: [k for k in plan.kernels if n in k.pattern.nodes] for n in (first, second)}
+    shared = [k for k in homes[first] if k in homes[second]]
+    if shared:
+        return _split(plan, setting, shared[0], first, second)
+    return _joined(plan, setting, homes[first][-1], homes[second][-1], first, second)
+
+
+def _outside_kernels(plan: Plan, first: str, second: str) -> Answer | None:
+    """The answer where one of the two is no node of a kernel."""
+    inputs = {i.name for i in plan.graph.inputs}
+    views = {v.value: v for v in plan.views}
+    calls = {value: step for step in plan.library_calls for _, value in step.results}
+    for name in (first, second):
+        if name in inputs:
+            return Answer(first, second, False, "input", f"%{name} is an input of the graph; nothing computes it")
+        if name in views:
+            return Answer(first, second, False, "view", f"%{name} is a window onto the memory of %{views[name].base}: it has no kernel")
+        if name in calls:
+            return Answer(first, second, False, "library-call", f"%{name} is computed by the library call {calls[name].operator}, which "
+                          "takes its operands from memory and gives its results there")
+    return None
+
+
+def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, second: str) -> Answer:
+    """The kernel cut in two: what depends on the later of the two values, and the rest."""
+    order = {n.name: place for place, n in enumerate(plan.graph.nodes)}
+    late = max((first, second), key=order.__getitem__)
+    behind = _behind(plan.graph, late, kernel.pattern.nodes)
+    sides = [tuple(n for n in kernel.pattern.nodes if n not in behind), tuple(n for n in kernel.pattern.nodes if n in behind)]
+    if first == second or not sides[0] or any(not s for s in sides):
+        return Answer(first, second, True, "cost", "they cannot be cut apart", kernel.cost.us, kernels=(kernel.name,))
+    priced = [price(setting, pattern_of(plan, side)) for side in sides]
+    detail = f"{kernel.generator} put {len(kernel.pattern.nodes)} nodes into {kernel.name}, bound by {kernel.cost.source}"
+    bad = [p for p in priced if isinstance(p, Rejected)]
+    if bad:
+        return Answer(first, second, True, "cost", f"{detail}; cut apart, one side has no kernel: {bad[0]}", kernel.cost.us,
+                      kernels=(kernel.name,))
+    other_us = sum(p.cost.us for p in priced if isinstance(p, Priced))
+    moved = sum(p.program.bytes_read + p.program.bytes_written for p in priced if isinstance(p, Priced))
+    own = kernel.program.bytes_read + kernel.program.bytes_written
+    return Answer(first, second, True, "cost", f"{detail}; two kernels would move {moved - own} bytes more and launch once more",
+                  kernel.cost.us, other_us, (kernel.name,), tuple(sides))
+
+
+def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, first: str, second: str) -> Answer:
+    """The two kernels as one."""
+    chosen_us = a.cost.us + b.cost.us
+    names = (a.name, b.name)
+    path = _path_outside(plan, a, b) or _path_outside(plan, b, a)
+    if path is not None:
+        return Answer(first, second, False, "not-convex", "one kernel would wait for itself: a path leaves it and comes back through "
+                      + " -> ".join(path), chosen_us, kernels=names)
+    inside = set(a.pattern.nodes) | set(b.pattern.nodes)
+    nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside)
+    joined = pattern_of(plan, nodes)
+    priced = price(setting, joined)
+    if isinstance(priced, Rejected):
+        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
+    if priced.cost.us >= chosen_us:
+        return Answer(first, second, False, "cost", f"one kernel is no faster than two, bound by {priced.cost.source}", chosen_us,
+                      priced.cost.us, names, (nodes,))
+    kept = next((r.rejected for r in plan.rejected if {r.first, r.second} <= inside), None)
+    told = f"; what was tried of it was refused: {kept}" if kept is not None else ""
+    return Answer(first, second, False, "search", f"one kernel would be faster, and was not among the candidates that were tried{told}",
+                  chosen_us, priced.cost.us, names, (nodes,))
+
+
+def pattern_of(plan: Plan, nodes: Sequence[str]) -> Pattern:
+    """A pattern of these nodes: it writes what other kernels, library calls and the caller read."""
+    inside = set(nodes)
+    elsewhere = {v for k in plan.kernels for n in k.pattern.nodes if n not in inside for v in plan.graph.node_by_name[n].reads()}
+    base = {v.value: v.base for v in plan.views}
+    read = {base.get(v, v) for c in plan.library_calls for v in c.operands} | {base.get(v, v) for v in plan.graph.escaping}
+    return Pattern(tuple(nodes), tuple(n for n in nodes if n in elsewhere or n in read))
+
+
+def _behind(graph: Graph, name: str, nodes: Sequence[str]) -> set[str]:
+    """A node and everything among `nodes` that is computed from it."""
+    found = {name}
+    for node in nodes:
+        if found.intersection(graph.node_by_name[node].reads()):
+            found.add(node)
+    return found
+
+
+def _path_outside(plan: Plan, start: PlannedKernel, end: PlannedKernel) -> list[str] | None:
+    """Steps other than these two on a path of values from one to the other."""
+    base = {v.value: v.base for v in plan.views}
+    readers: dict[str, list[int]] = {}
+    for number, step in enumerate(plan.steps):
+        reads = step.operands if isinstance(step, LibraryCall) else node_inputs(plan.graph.node_by_name[n] for n in step.pattern.nodes)
+        for value in dict.fromkeys(base.get(v, v) for v in reads):
+            readers.setdefault(value, []).append(number)
+    came: dict[int, int | None] = {plan.steps.index(start): None}
+    stack = [plan.steps.index(start)]
+    goal = plan.steps.index(end)
+    while stack:
+        at = stack.pop()
+        for following in (r for v in _gives(plan, at) for r in readers.get(v, ())):
+            direct = following == goal and came[at] is None
+            if following in came or direct:
+                continue
+            came[following] = at
+            if following == goal:
+                path: list[str] = []
+                back = came[following]
+                while back is not None and came[back] is not None:
+                    path.append(_step_name(plan, back))
+                    back = came[back]
+                return path[::-1]
+            stack.append(following)
+    return None
+
+
+def _gives(plan: Plan, number: int) -> tuple[str, ...]:
+    step = plan.steps[number]
+    return tuple(v for _, v in step.results) if isinstance(step, LibraryCall) else step.pattern.written
+
+
+def _step_name(plan: Plan, number: int) -> str:
+    step = plan.steps[number]
+    return step.operator if isinstance(step, LibraryCall) else step.name
+

@@ -1,0 +1,64 @@
+"""Why two values share a kernel or not: cost, constraint, and what the other choice would cost."""
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.plan.graphs import layers, softmax
+from tilefuse.base.errors import NameLookupError
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.edit import setting_of_plan
+from tilefuse.plan.why import Answer, why
+from tilefuse.target.device import H200
+
+
+def asked(graph: Graph, first: str, second: str, **options: object) -> Answer:
+    chosen = Options().with_overrides(**options)
+    plan = plan_graph(graph, {}, H200, chosen)
+    return why(plan, setting_of_plan(plan, H200, chosen), first, second)
+
+
+def test_one_kernel_is_compared_with_two() -> None:
+    found = asked(softmax(), "m", "y")
+    assert found.together and found.decided_by == "cost" and found.others == (("m", "e", "s"), ("y",))
+    assert found.chosen_us is not None and found.other_us is not None and found.other_us > found.chosen_us
+    text = found.text()
+    assert "one kernel (k0)" in text and "the other choice" in text and "{%m, %e, %s} | {%y}" in text and "bytes more" in text
+
+
+def test_two_kernels_are_compared_with_one() -> None:
+    """Without fusing every node is alone, and the union is what would have been cheaper."""
+    found = asked(softmax(), "e", "m", fuse=False)
+    assert not found.together and found.decided_by == "search" and found.others == (("m", "e"),)
+    assert found.chosen_us is not None and found.other_us is not None and found.other_us < found.chosen_us
+
+
+def test_a_path_through_a_library_call_is_named() -> None:
+    found = asked(layers(2), "a0", "x1")
+    assert not found.together and found.decided_by == "not-convex" and "matmul" in found.detail and found.other_us is None
+
+
+def test_the_schedulers_reason_is_given() -> None:
+    graph = parse_graph("""graph @g(%x: f32[4096, 4096]) -> (f32[4096], f32[4096]) {
+      %s: f32[4096] = reduce.sum [i] over [k < 4096] { %x[i, k] }
+      %c: f32[4096] = reduce.sum [j] over [k < 4096] { mul(%x[k, j], %s[k]) }
+      return %s, %c
+    }""")
+    found = asked(graph, "s", "c")
+    assert not found.together and found.decided_by not in ("cost", "search") and found.detail
+
+
+@pytest.mark.parametrize(("first", "second", "decided_by"), [("x0", "a0", "input"), ("p0", "a0", "library-call")])
+def test_what_is_in_no_kernel_says_so(first: str, second: str, decided_by: str) -> None:
+    assert asked(layers(2), first, second).decided_by == decided_by
+
+
+def test_a_value_with_itself_cannot_be_cut() -> None:
+    assert "cannot be cut" in asked(softmax(), "y", "y").detail
+
+
+def test_an_unknown_value_offers_the_nearest() -> None:
+    with pytest.raises(NameLookupError, match="did you mean t0"):
+        asked(layers(2), "tt0", "a0")

@@ -1,0 +1,105 @@
+"""Templates by hand: a printed template gives the same kernel back, a changed one another kernel, a wrong one a clear error."""
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.workloads import WORKLOADS, tile_program
+from tilefuse.base.errors import CompilerError, NameLookupError, OptionError, UnsupportedError, UserError
+from tilefuse.codegen.compose import compose
+from tilefuse.ir.text import parse_graph
+from tilefuse.schedule.by_hand import program_by_hand
+from tilefuse.schedule.notation import parse_template
+from tilefuse.schedule.pattern import schedule_pattern
+from tilefuse.schedule.template import Columns, Pointwise, Rows
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.catalog import A100, host_device
+from tilefuse.target.device import H200, DeviceSpec
+
+SOFTMAX = parse_graph("""graph @softmax(%x: f32[64, 1024]) -> (f32[64, 1024]) {
+  %m: f32[64] = reduce.max [i] over [k < 1024] { %x[i, k] }
+  %e: f32[64, 1024] = map [i, j] { exp(sub(%x[i, j], %m[i])) }
+  %s: f32[64] = reduce.sum [i] over [k < 1024] { %e[i, k] }
+  %y: f32[64, 1024] = map [i, j] { div(%e[i, j], %s[i]) }
+  return %y
+}""")
+
+
+def softmax(device: DeviceSpec = H200) -> TileProgram:
+    made = schedule_pattern(SOFTMAX, [n.name for n in SOFTMAX.nodes], {}, device)
+    assert isinstance(made, TileProgram)
+    return made
+
+
+def by_hand(text: str, program: TileProgram | None = None, device: DeviceSpec = H200) -> TileProgram:
+    return program_by_hand(program or softmax(device), parse_template(text), device)
+
+
+@pytest.mark.parametrize("device", [H200, A100, host_device()], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_what_is_printed_determines_the_same_kernel(name: str, device: DeviceSpec) -> None:
+    program = tile_program(name, device)
+    if not isinstance(program, TileProgram):
+        pytest.skip("no schedule on this device")
+    again = program_by_hand(program, parse_template(program.notation), device)
+    assert again == program and again.choice == program.choice
+
+
+def test_loops_and_settings_change_the_choice() -> None:
+    made = by_hand("s [GRID-CTA_2,CTA_64]S; vector=4; batch=2;")
+    assert isinstance(made.choice, Rows)
+    assert (made.choice.threads, made.choice.rows, made.choice.chunks, made.choice.batch) == (64, 2, 4, 2)
+    assert made.launch.num_blocks == 32 and made.launch.num_threads == 128
+    assert compose(made, H200).launch.num_threads == 128
+    clustered = by_hand("m [GRID,CLUSTER_2-CTA_64];")
+    assert isinstance(clustered.choice, Rows) and clustered.choice.cluster == 2 and clustered.launch.cluster == 2
+    lanes = by_hand("m [GRID-CTA_4,WARP];")
+    assert isinstance(lanes.choice, Rows) and lanes.choice.threads == 32 and lanes.choice.rows == 4
+
+
+def test_columns_and_flat_walks_take_templates_too() -> None:
+    columns = tile_program("column-sum", H200)
+    assert isinstance(columns, TileProgram)
+    made = by_hand("s [GRID-CTA_8,GRID_2-CTA_32];", columns)
+    assert isinstance(made.choice, Columns) and (made.choice.threads_x, made.choice.threads_y, made.choice.split) == (8, 32, 2)
+    flat = tile_program("bias-gelu", H200)
+    assert isinstance(flat, TileProgram)
+    wide = by_hand("y [GRID,GRID-CTA_512]; steps=2;", flat)
+    assert isinstance(wide.choice, Pointwise) and (wide.choice.threads, wide.choice.steps) == (512, 2)
+
+
+@pytest.mark.parametrize(("text", "kind", "message", "hint"), [
+    ("q [GRID,CTA_64];", NameLookupError, "%q has no schedule", "m, s, y"),
+    ("e [GRID,CTA_64];", NameLookupError, "%e has no schedule", "m, s, y"),
+    ("s [CTA_64];", UserError, "1 attributes, and the value 2 dimensions", "as in: s ["),
+    ("s [GRID,CTA_2048];", UserError, "2048 threads a block, and h200 has at most 1024", "smaller CTA"),
+    ("s [GRID-CTA_16,CTA_128];", UserError, "2048 threads a block", "smaller CTA"),
+    ("s [GRID,CTA_48];", UserError, "48 threads a row are no whole warps", "multiple of 32"),
+    ("s [GRID,WARP_24];", UserError, "24 lanes a row are no power of two", "1, 2, 4, 8, 16 or 32"),
+    ("s [GRID,WARP_64];", UserError, "a warp has 32 lanes", "as in: s ["),
+    ("s [GRID,CLUSTER_32-CTA_64];", UserError, "clusters of 32 blocks, and h200 has at most 16", "CLUSTER_16"),
+    ("s [GRID-CTA_2,CLUSTER_2-CTA_64];", UserError, "leaves one row a block", "GRID without CTA"),
+    ("s [CTA,CTA_64];", UserError, "last kept dimension goes over GRID", "as in: s ["),
+    ("s [GRID,GRID_4];", UserError, "names no threads", "as in: s ["),
+    ("s [GRID,CTA_64-CLUSTER_2];", UserError, "CLUSTER_2 cannot stand there", "as in: s ["),
+    ("s [GRID,GRID_2-CTA_64];", UserError, "split over the grid is not held on chip", "on_chip=false"),
+    ("s [GRID,CTA_64]; y [GRID,CTA_32];", UserError, "schedule y contradicts", "y [GRID,CTA_64]"),
+    ("s [GRID,CTA_64]C;", UserError, "cannot keep its result there", "s [GRID,CTA_64]S"),
+    ("s [GRID,CTA_64]; cta_size=3;", UserError, "cta_size=3, but the schedules give 64", "leave it out"),
+    ("s [GRID,CTA_64]; vectr=3;", OptionError, "no setting 'vectr'", "did you mean vector"),
+    ("s [GRID,CTA_64]; vector=3;", UserError, "vector=3 is no vector width", "1, 2, 4 or 8"),
+    ("s [GRID,CTA_64]; vector=true;", OptionError, "is a whole number, not True", ""),
+    ("s [GRID,CTA_64]; chunks=1;", UserError, "a row of 1024 elements on chip, but threads x chunks x vector are 256", "chunks=4 at least"),
+    ("s [GRID,CTA_64]; lanes=0;", UserError, "lanes=0 is too small", "at least 1"),
+])
+def test_a_wrong_template_names_schedule_value_and_remedy(text: str, kind: type[CompilerError], message: str, hint: str) -> None:
+    with pytest.raises(kind) as caught:
+        by_hand(text)
+    assert message in str(caught.value) and hint in str(caught.value)
+    assert caught.value.where is not None and "<template>:1:" in str(caught.value.where)
+
+
+def test_a_kernel_of_several_walks_takes_none() -> None:
+    program = softmax()
+    object.__setattr__(program, "choice", None)
+    with pytest.raises(UnsupportedError, match="takes no template by hand"):
+        by_hand("s [GRID,CTA_64];", program)
