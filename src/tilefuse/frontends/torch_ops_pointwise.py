@@ -199,6 +199,11 @@ def addcmul(b: TorchBuilder, x: Value, y: Value, z: Value, value: Scalar = 1) ->
     return b.pointwise(lambda p, q, r, v: call("add", p, call("mul", v, call("mul", q, r))), x, y, z, value, name="addcmul")
 
 
+@lowers("prims.fma.default")
+def fma(b: TorchBuilder, x: Value, y: Value, z: Value) -> str:
+    return b.pointwise(lambda p, q, r: call("fma", p, q, r), x, y, z, name="fma")
+
+
 @lowers("aten.addcdiv.default")
 def addcdiv(b: TorchBuilder, x: Value, y: Value, z: Value, value: Scalar = 1) -> str:
     return b.pointwise(lambda p, q, r, v: call("add", p, call("mul", v, call("div", q, r))), x, y, z, value, name="addcdiv")

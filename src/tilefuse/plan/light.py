@@ -27,14 +27,16 @@ def light_nodes(graph: Graph, in_memory: Set[str]) -> set[str]:
     """Maps that cost few operations and read no more bytes than they give; inputs of light nodes count through to memory.
 
     in_memory: values that are written whatever is decided (library calls and the caller read them). Such a node is light only where
-    it comes from inputs of the graph alone: recomputing it from another intermediate could make that one be written as well.
+    it comes from inputs of the graph alone: recomputing it from another intermediate could make that one be written as well. An update
+    of an input never is: whoever recomputed it would need the old contents, which it could then not overwrite.
     """
     found: set[str] = set()
     flops: dict[str, int] = {}
     sources: dict[str, frozenset[str]] = {}
     inputs = {i.name for i in graph.inputs}
+    updates = {value for _, value in graph.updates}
     for node in graph.nodes:
-        if node.kind != "map":
+        if node.kind != "map" or node.name in updates:
             continue
         reads = node.reads()
         below = frozenset(s for v in reads for s in sources.get(v, (v,)))

@@ -89,18 +89,18 @@ class _Draft:
             self.latest[n] = min((self.latest[s] - 1 for s in self.after[n]), default=deepest)
 
     def pack_all(self) -> None:
-        """Packs alike kernels of any size, then small kernels of all kinds."""
+        """Packs alike kernels where some of them are large, then small kernels of all kinds."""
         alike: dict[object, list[int]] = {}
-        small: list[int] = []
+        small: dict[int, None] = {}
         for n, item in enumerate(self.chosen):
             if item.priced is None or packable(item.priced.program) is not None:
                 continue
             program = item.priced.program
             alike.setdefault(_likeness(item), []).append(n)
             if program.bytes_read + program.bytes_written < SMALL_BYTES:
-                small.append(n)
+                small[n] = None
         for members in alike.values():
-            if len(members) > 1:
+            if len(members) > 1 and not small.keys() >= set(members):
                 self._pack_among(members)
         self._pack_among([n for n in small if n not in self.taken])
 
