@@ -9,7 +9,7 @@ candidate as a ring through its nodes: whatever a choice contracts, its cycles a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.plan.cycles import strongly_connected
@@ -26,17 +26,18 @@ class Component:
 
 
 def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], seconds: float, start: Sequence[int] = (),
-           separator: Separator | None = None) -> Selection:
+           separator: Separator | None = None, known: dict[Hashable, Selection] | None = None) -> Selection:
     """The best choice of columns, part by part. With a separator everything is one part, for its conditions may join any two columns.
 
     start: columns known to be a legal choice; the result is never worse than it.
+    known: parts that were solved before, for programs that are asked again with a few other columns; new ones are added.
     Units: seconds for all parts together. Raises: as `IntegerProgram.solve`.
     """
     began = time.perf_counter()
     if separator is not None:
         return IntegerProgram(num_nodes, edges, columns, separator).solve(seconds, start)
     started = set(start)
-    solved: dict[tuple[object, ...], Selection] = {}
+    solved = {} if known is None else known
     taken: list[int] = []
     objective_us = bound_us = 0.0
     rounds = cuts = 0

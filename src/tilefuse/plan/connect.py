@@ -66,6 +66,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                 return Planner(graph, views, pricer, options, set(light)).resume(kernels, recompute)
 
             best, search = plan_globally(graph, views, pricer, options, device, found, resume, packable)
+            search = replace(search, greedy_us=packed.objective_us)
             best = best if options.peak_memory_mb else _packed(graph, views, best, pricer)
             if options.peak_memory_mb or best.objective_us < packed.objective_us:
                 packed = best

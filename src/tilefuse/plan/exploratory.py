@@ -18,8 +18,8 @@ from tilefuse.target.device import DeviceSpec
 # Source: FusionStitching 4.2.2 leaves out operators with more operands.
 MAX_OPERANDS = 10
 # Sets tried from one seed, and from all of them. Source: BERT-base training, where more find nothing that the integer program takes.
-MAX_SETS_A_SEED = 48
-MAX_SETS = 4096
+MAX_SETS_A_SEED = 24
+MAX_SETS = 2048
 # How far two seeds' surroundings must look alike to be explored once.
 ALIKE_RADIUS = 3
 

@@ -10,7 +10,7 @@ Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.base import trace
@@ -31,9 +31,8 @@ from tilefuse.plan.substitution import substitution
 from tilefuse.plan.units import Units
 from tilefuse.target.device import DeviceSpec
 
-# Structures that may be scheduled for candidates, and again for packed kernels. Source: BERT-base, where one takes 0.8 ms of a cold
-# compile of 1.6 s.
-NEW_STRUCTURES = 120
+# Structures that each generator may have scheduled. Source: BERT-base, where one takes 0.8 ms of a cold compile of 1.6 s.
+NEW_STRUCTURES = 60
 
 # Part of the planning time after which generators stop.
 GENERATOR_SHARE = 0.5
@@ -42,8 +41,8 @@ GENERATOR_SHARE = 0.5
 MORE_LIVE_BYTES = 16 << 20
 MORE_LIVE_SHARE = 0.02
 
-# Packed kernels struck out for the memory that they keep alive, before there is no packing at all.
-MOST_STRUCK_OUT = 24
+# Peaks of memory at which packed kernels are struck out, before there is no packing at all.
+MOST_PEAKS = 16
 
 # From light nodes and kernels (generator, units, price) to a plan; with the flag, maps are recomputed where that is cheaper.
 Resume = Callable[[frozenset[str], Sequence[tuple[str, tuple[int, ...], Priced]], bool], Found]
@@ -79,6 +78,7 @@ class _Decision:
         self.until = self.began + self.options.plan_seconds
         self.ceiling_bytes = self.options.peak_memory_mb << 20
         self.selections: list[Selection] = []
+        self.solved: dict[Hashable, Selection] = {}
         candidates = self._candidates(self.greedy.light)
         if candidates.without_schedule:
             # A map that greedy connecting recomputes inside its kernels cannot be recomputed by every unit alone.
@@ -88,6 +88,7 @@ class _Decision:
                 return self.greedy, self._search("greedy", candidates, [])
         start = _offer_greedy(candidates, self.greedy)
         substitution(candidates)
+        candidates.allow(NEW_STRUCTURES)
         exploratory(candidates, self.device)
         taken = self._selected(candidates, start, self.ceiling_bytes)
         found = self._plan(candidates, taken, recompute=not self.ceiling_bytes)
@@ -121,7 +122,7 @@ class _Decision:
         separator = PeakMemory(units, columns, ceiling_bytes) if ceiling_bytes else None
         begin = [number_of[m] for m in start if m in number_of]
         try:
-            chosen = select(len(units.units), edges, columns, max(self.until - time.perf_counter(), 0.0), begin, separator)
+            chosen = select(len(units.units), edges, columns, max(self.until - time.perf_counter(), 0.0), begin, separator, self.solved)
         except InfeasibleError as cause:
             raise self._too_little(candidates, start, ceiling_bytes) from cause
         self.selections.append(chosen)
@@ -151,24 +152,27 @@ class _Decision:
     def _packed(self, candidates: Candidates, taken: list[Candidate]) -> list[Candidate]:
         """The choice when packed kernels are candidates too.
 
-        Without a ceiling, what keeps much more memory alive is not taken: at every peak the kernel that adds most to it is struck out.
+        Without a ceiling, what keeps much more memory alive is not taken: at every peak the kernels that add most to it are struck out.
         """
         start = [c.members for c in taken]
         if self.ceiling_bytes:
             return self._selected(candidates, start, self.ceiling_bytes)
         memory = PeakMemory(candidates.units, [], 1)
         allowed_bytes = peak(candidates.units, memory.stored, start).num_bytes * (1 + MORE_LIVE_SHARE) + MORE_LIVE_BYTES
-        for _ in range(MOST_STRUCK_OUT):
+        for _ in range(MOST_PEAKS):
             packed = self._selected(candidates, start, 0)
             most = peak(candidates.units, memory.stored, [c.members for c in packed])
-            if most.num_bytes <= allowed_bytes:
-                return packed
-            waiting = [c for c in packed if c.generator == "packing"]
-            if not waiting:
-                break
-            worst = max(waiting, key=lambda c: (memory.change_bytes(c.members, most.moment), -c.score_us, c.members))
+            excess_bytes = most.num_bytes - allowed_bytes
+            waiting = sorted((-memory.change_bytes(c.members, most.moment), c.score_us, c.members)
+                             for c in packed if c.generator == "packing")
+            if excess_bytes <= 0 or not waiting:
+                return packed if excess_bytes <= 0 else taken
             moment = candidates.units.units[most.moment].core[-1]
-            candidates.strike_out(worst.members, Rejected(Reason.MEMORY, f"{most.num_bytes} bytes of intermediate values at %{moment}"))
+            for change, _, members in waiting:
+                candidates.strike_out(members, Rejected(Reason.MEMORY, f"{most.num_bytes} bytes of intermediate values at %{moment}"))
+                excess_bytes += change
+                if excess_bytes <= 0:
+                    break
         return taken
 
     def _search(self, planner: str, candidates: Candidates, taken: Sequence[Candidate]) -> Search:

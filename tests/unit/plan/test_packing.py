@@ -1,0 +1,75 @@
+"""Kernel packing: independent kernels in one launch, however many, and halves where the whole is refused."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tests.unit.plan.proposals import candidates_of, found_by, names
+from tests.unit.plan.stand_in import schedule_by_rows
+from tilefuse import schedule
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.candidates import Candidates
+from tilefuse.plan.packing import Group, depths, packing
+from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.target.device import DeviceSpec
+
+PACKER = partial(schedule.schedule_pattern, packing=True)
+
+
+def steps(count: int) -> Graph:
+    """One optimiser step a tensor: `count` tensors of different sizes."""
+    lines = ["graph @steps(" + ", ".join(f"%w{n}: f32[{8 + n}, 16], %g{n}: f32[{8 + n}, 16]" for n in range(count)) + ") -> ("
+             + ", ".join(f"f32[{8 + n}, 16]" for n in range(count)) + ") {"]
+    lines += [f"  %u{n}: f32[{8 + n}, 16] = map [i, j] {{ sub(%w{n}[i, j], %g{n}[i, j]) }}" for n in range(count)]
+    return parse_graph("\n".join([*lines, "  return " + ", ".join(f"%u{n}" for n in range(count)), "}"]))
+
+
+def alone(candidates: Candidates) -> list[Group]:
+    return [Group((n,), candidates.alone.get(n)) for n in candidates.units.units]
+
+
+def test_hundreds_of_tensors_are_one_kernel() -> None:
+    made = candidates_of(steps(200), schedule.schedule_pattern, PACKER)
+    packing(made, alone(made))
+    whole = [c for c in made.found.values() if len(c.members) == 200]
+    assert len(whole) == 1 and whole[0].priced.program.template == "packed" and whole[0].score_us > 0
+
+
+def test_what_is_refused_is_halved() -> None:
+    """A packer that takes four parts at most: the eight tensors come as two fours."""
+    def packer(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+        if len(nodes) > 4:
+            return Rejected(Reason.TOO_MANY_OPERANDS, "four")
+        return PACKER(graph, nodes, layouts, device)
+
+    made = candidates_of(steps(8), schedule.schedule_pattern, packer)
+    packing(made, alone(made))
+    assert {frozenset(f"u{n}" for n in range(4)), frozenset(f"u{n}" for n in range(4, 8))} <= found_by(made, "packing")
+    assert any(why.detail == "four" for _, why in made.rejected.values())
+
+
+def test_kernels_that_depend_on_each_other_are_never_packed() -> None:
+    graph = parse_graph("""graph @g(%x: f32[64, 64], const %w: f32[64, 64]) -> (f32[64, 64], f32[64, 64]) {
+      %a: f32[64, 64] = map [i, j] { exp(%x[i, j]) }
+      %p: f32[64, 64] = library.matmul (%a, %w)
+      %b: f32[64, 64] = map [i, j] { exp(%p[i, j]) }
+      %c: f32[64, 64] = map [i, j] { tanh(%x[i, j]) }
+      return %b, %c
+    }""")
+    made = candidates_of(graph, schedule_by_rows, schedule_by_rows)
+    plan = alone(made)
+    assert depths(made, plan) == ([0, 1, 2, 0], [2, 1, 0, 0])
+    packing(made, plan)
+    assert found_by(made, "packing") == {frozenset("bc"), frozenset("ac")}
+
+
+def test_a_kernel_that_cannot_be_packed_is_left_out_with_its_reason() -> None:
+    def can_pack(program: TileProgram) -> Rejected | None:
+        return Rejected(Reason.SHARED_MEMORY, "fills the device") if program.graph.nodes[0].name == "u1" else None
+
+    made = candidates_of(steps(3), schedule.schedule_pattern, PACKER)
+    packing(made, alone(made), can_pack)
+    assert found_by(made, "packing") == {frozenset({"u0", "u2"})}
+    assert [(names(made, m), g, why.detail) for m, g, why in made.refused] == [(frozenset({"u1"}), "packing", "fills the device")]
