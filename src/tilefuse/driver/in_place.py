@@ -14,7 +14,7 @@ from tilefuse.codegen.kernel import Buffer, Kernel
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Lookup, Read, walk
+from tilefuse.ir.scalar import Lookup, Read, reads, walk
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
 from tilefuse.schedule.packed import Packed
@@ -102,7 +102,10 @@ def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
             continue
         writer.update(dict.fromkeys(step.pattern.written, step))
         for name in step.pattern.nodes:
-            for value in graph.node_by_name[name].reads():
+            node = graph.node_by_name[name]
+            # A scatter that also computes with what it starts from reads it twice: elements that it has written already, else.
+            inner = {v for e in (*node.target, node.body) if e is not None for v in reads(e)} if node.operands else set()
+            for value in (*node.reads(), *(v for v in node.operands if v in inner)):
                 readers.setdefault(value, []).append(name)
     found: dict[str, str] = {}
     for name in (n for step in plan.kernels for n in step.pattern.nodes):
