@@ -76,10 +76,10 @@ def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...],
     side = 128 if itemsize <= 2 else 64
     rows = min(side if turned == 1 else side // 2, _power_above(domain.extents[write_axis]))
     columns = min(side if turned <= 2 else side // 2, _power_above(domain.extents[read_axis]))
-    # Two vectors a thread, turned into columns of 4 bytes, a bank's width. Measured on H200: 0.5 to 1 us of 65 better than four or
-    # eight vectors; tiles of half the side lose 1 us, and 3 where rows are powers of two apart (8192 x 8192).
+    # Two vectors a thread. Measured on H200: up to 1 us of 65 better than four or eight; tiles of half the side lose 1 us, and 3 where
+    # rows are powers of two apart (8192 x 8192).
     threads = max(64, min(1024, rows * columns // (2 * read_vector)))
-    depth = max(1, min(4 // itemsize, rows * columns // (threads * read_vector)))
+    depth = max(1, min(2, rows * columns // (threads * read_vector)))
     while domain.extents[write_axis] % depth:
         depth //= 2
     return Transpose(order, read_axis, write_axis, rows, columns, threads, read_vector, write_vector, depth)

@@ -14,16 +14,14 @@ k_y(
   const int tile_r = (block >> 5);
   // %x: global memory -> shared memory, along r0
   alignas(16) tf_f16 x_v[16];
-  const int lane_1 = (thread & 7);
-  const int line = (thread >> 9);
-  const int w = ((thread >> 3) & 63);
+  const int lane_1 = (thread & 15);
+  const int w = (thread >> 4);
   #pragma unroll
   for (int d = 0; d < 2; ++d) {
-    tf_vector_load_stream<8>(x_v + 8 * d, x + 8192 * d + 8 * lane_1 + 64 * line + 128 * tile_r + 1048576 * tile_w + 16384 * w);
+    tf_vector_load_stream<8>(x_v + 8 * d, x + 8192 * d + 8 * lane_1 + 128 * tile_r + 1048576 * tile_w + 16384 * w);
   }
-  const int lane_2 = (thread & 7);
-  const int line_1 = (thread >> 9);
-  const int w_1 = ((thread >> 3) & 63);
+  const int lane_2 = (thread & 15);
+  const int w_1 = (thread >> 4);
   #pragma unroll
   for (int v = 0; v < 8; ++v) {
     alignas(16) tf_f16 x_column[2];
@@ -31,7 +29,7 @@ k_y(
     for (int d_1 = 0; d_1 < 2; ++d_1) {
       x_column[d_1] = x_v[8 * d_1 + v];
     }
-    tf_vector_store<2>(x_tile + 1032 * lane_2 + 8256 * line_1 + 128 * v + 2 * w_1, x_column);
+    tf_vector_store<2>(x_tile + 1032 * lane_2 + 128 * v + 2 * w_1, x_column);
   }
   __syncthreads();
   // %y: shared memory -> global memory, along r1
