@@ -283,7 +283,7 @@ class KernelWriter:
         launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes)
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
-        resident = program.choice.resident if isinstance(program.choice, Rows) else 0
+        resident = program.choice.resident if isinstance(program.choice, Rows | Columns) else 0
         return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, resident, self.num_barriers, self.narrow)
 
 
