@@ -40,6 +40,8 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "online": (cross_entropy(5, 200), rows(2, 32, 2, split=2, on_chip=False, batch=2)),
     "split": (row_sum(3, 160), rows(2, 64, 1, split=2, on_chip=False, lanes=2)),
     "columns": (column_sum(60, 10), columns(2, 4, 4, 4, split=4, batch=2)),
+    "moments": (layer_norm(2, 128), rows(2, 32, 1, cluster=2)),
+    "moments of warps": (layer_norm(2, 192), rows(1, 64, 3)),
     "scan": (running_sum(3, 100), rows(1, 64, 2)),
     "tiles": (transpose(9, 14), tiles("r0", "r1", (8, 4), 32, (1, 1))),
 }
@@ -48,7 +50,7 @@ HARMLESS = {
     "carried": {"at the place of x_queue": 1, "at the place of g_queue": 1},  # the walk over the rows is done: the queues are free
     "from the queue": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "columns": {"widen above 0": 2},  # in the last round only the first thread's sum is used, so a second one may be made
-    "scan": {"narrow below 0": 1},  # the first element of a row has nothing before it
+    "scan": {"narrow above 0": 1},  # the row's last vector comes before none: its total is not needed
 }
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
 

@@ -90,6 +90,16 @@ class Held:
     dynamic: tuple[tuple[KExpr, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A scan whose values are made anew as a walk passes them: the running value of the thread (`before` None), or of its vector,
+    joined with element `chunk` of `before`."""
+
+    instance: Instance
+    value: Reg
+    before: Reg | None = None
+
+
 class KernelWriter:
     """The emitter of one kernel with its buffers, and what all templates share."""
 
@@ -105,7 +115,7 @@ class KernelWriter:
         self.scratch: list[Buffer] = []
         self.unroll = device.kind == "cuda"
         self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
-        self.running: list[tuple[Instance, Reg]] = []  # scans by one thread: the running value
+        self.running: list[Running] = []
         self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
         graph = program.graph
         scattered = self.domain.scatter[0] if self.domain.scatter else ""
@@ -222,10 +232,14 @@ class KernelWriter:
         for h in held:
             start = number(0) if h.step else chunk * h.width
             e.frame.loads[h.touch.value, e.index(h.touch.offset), h.dynamic] = Reg(h.array, h.touch.dtype, start + lane)
-        for instance, running in self.running:
-            value = e.expression(instance.body)
-            e.emit(Assign(running, Call(SCAN_FUNCTION[instance.node.detail], (running, value))))  # type: ignore[arg-type]
-            e.frame.values[instance.key] = running
+        for scan in self.running:
+            join = SCAN_FUNCTION[scan.instance.node.detail]
+            e.emit(Assign(scan.value, Call(join, (scan.value, e.expression(scan.instance.body)))))  # type: ignore[arg-type]
+            value: KExpr = scan.value
+            if scan.before is not None:
+                before = Reg(scan.before.name, scan.before.dtype, chunk)
+                value = e.register(Call(join, (before, value)), scan.value.dtype, scan.instance.node.name)  # type: ignore[arg-type]
+            e.frame.values[scan.instance.key] = value
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -4,19 +4,22 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.compose import SCAN_FUNCTION
+from tilefuse.codegen.compose import SCAN_FUNCTION, Running
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
-from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
+from tilefuse.codegen.rows_walk import RowState, in_row, restart_scans, vector_at
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
 
+# Up to so many warps' totals every thread adds up itself; more are scanned once and read back, after one more barrier.
+FEW_SLOTS = 16
+
 
 def compose_scans(state: RowState, scans: list[Instance]) -> None:
-    """Every scan of a stage; its values stay in a register array that later bodies read."""
+    """Every scan of a stage. What later bodies read is made anew from the elements a thread holds: values take no registers."""
     for i in scans:
         if state.choice.threads == 1:
             _serial_scan(state, i)
@@ -34,7 +37,7 @@ def _serial_scan(state: RowState, i: Instance) -> None:
     dtype = e.dtype(i.body)
     running = Reg(e.fresh(i.node.name), dtype)
     e.emit(Declare(running.name, dtype, None, KERNEL_MONOIDS[i.node.detail].identity(dtype)[0]))
-    state.writer.running.append((i, running))
+    state.writer.running.append(Running(i, running))
 
 
 def _parallel_scan(state: RowState, i: Instance) -> None:
@@ -43,27 +46,31 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     dtype = e.dtype(i.body)
     identity = KERNEL_MONOIDS[i.node.detail].identity(dtype)[0]
     e.emit(Comment(f"%{i.node.name} ({i.node.kind}): lanes -> warp -> block" + (" -> cluster" if c.cluster > 1 else "")))
-    values = Reg(e.fresh(i.node.name + "_v"), dtype)
     totals = Reg(e.fresh(i.node.name + "_total"), dtype)
-    e.emit(Declare(values.name, dtype, c.chunks * c.vector), Declare(totals.name, dtype, c.chunks))
-    _scan_lanes(state, i, values, totals, identity)
+    e.emit(Declare(totals.name, dtype, c.chunks))
+    _add_lanes(state, i, totals, identity)
     lane_of_warp = e.let("lane_of_warp", state.place % min(c.threads, 32), min(c.threads, 32))
-    _scan_warp(state, i, totals, identity, lane_of_warp)
+    _scan_warp(state, i, totals, lane_of_warp)
     warps = max(c.threads // 32, 1)
     slots = c.chunks * warps
     shared = w.shared(i.node.name + "_warps", dtype, slots * c.rows * (2 if c.groups else 1))
     base = slot_base(state, slots)
     warp = e.let("warp", state.place // 32, warps)
-    last = Reg(e.fresh("warp_total"), dtype)
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k, e.when([Bound(lane_of_warp, min(c.threads, 32) - 1, min(c.threads, 32))]):
         e.emit(Store(shared, base + k * warps + warp, Reg(totals.name, dtype, k)))
     e.emit(Barrier("block"))
     offset = Reg(e.fresh("before"), dtype)
     e.emit(Declare(offset.name, dtype, None, identity))
-    if c.cluster > 1:
-        _before_this_block(state, i, shared, base, slots, offset, identity)
-    _add_before(state, i, values, totals, shared, base, warps, warp, lane_of_warp, offset, last, identity)
-    _publish(state, i, values)
+    if slots <= FEW_SLOTS and c.cluster == 1:
+        before = _before_by_all(state, i, totals, shared, base, warps, warp, lane_of_warp, offset)
+    else:
+        below, total = _scan_slots(state, i, shared, base, slots, lane_of_warp, identity)
+        if c.cluster > 1:
+            _before_this_block(state, i, total, offset)
+        before = _before_vectors(state, i, totals, below, base, warps, warp, lane_of_warp, offset)
+    running = Reg(e.fresh(i.node.name), dtype)
+    e.emit(Declare(running.name, dtype))
+    w.running.append(Running(i, running, before))
 
 
 def _env(state: RowState, vector: Affine, width: int) -> dict[str, Affine]:
@@ -72,68 +79,116 @@ def _env(state: RowState, vector: Affine, width: int) -> dict[str, Affine]:
                      e.extents | {state.lane: width})
 
 
-def _scan_lanes(state: RowState, i: Instance, values: Reg, totals: Reg, identity: KExpr) -> None:
-    """Prefix within each vector; elements past the row's end count as the identity."""
+def _add_lanes(state: RowState, i: Instance, totals: Reg, identity: KExpr) -> None:
+    """Total of each vector; elements past the row's end count as the identity."""
     w, c = state.writer, state.choice
     e = w.emitter
-    dtype = values.dtype
+    dtype = totals.dtype
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
         e.emit(Assign(Reg(totals.name, dtype, k), identity))
         vector = e.let("vector", vector_at(state, k), c.chunks * c.threads * c.cluster)
         with e.when(in_row(state, k, vector)):
             env = _env(state, vector, c.vector)
+            restart_scans(state, True)
             with w.lanes(c.vector, env, state.lane) as v:
                 w.bind(state.held, k, v)
                 e.emit(Assign(Reg(totals.name, dtype, k), _join(i, Reg(totals.name, dtype, k), e.expression(i.body))))
-                e.emit(Assign(Reg(values.name, dtype, k * c.vector + v), Reg(totals.name, dtype, k)))
 
 
-def _scan_warp(state: RowState, i: Instance, totals: Reg, identity: KExpr, lane: Affine) -> None:
+def _scan_warp(state: RowState, i: Instance, totals: Reg, lane: Affine) -> None:
     """Inclusive scan of the vectors' totals over the lanes of each warp. Source: Hillis and Steele 1986, CACM 29(12)."""
+    w, c = state.writer, state.choice
+    with w.emitter.loop("chunk", c.chunks, unroll=w.unroll) as k:
+        _scan_lanes(state, i, Reg(totals.name, totals.dtype, k), lane)
+
+
+def _scan_lanes(state: RowState, i: Instance, value: Reg, lane: Affine) -> None:
+    """Each lane's value joined with those of the lower lanes."""
+    e = state.writer.emitter
+    width = min(state.choice.threads, 32)
+    step = 1
+    while step < width:
+        other = Reg(e.fresh("lower"), value.dtype)
+        e.emit(Declare(other.name, other.dtype), Shuffle(other, value, "up", step, width))
+        with e.when([Bound(lane, step, width)]):
+            e.emit(Assign(value, _join(i, other, value)))
+        step *= 2
+
+
+def _scan_slots(state: RowState, i: Instance, shared: str, base: Affine, slots: int, lane: Affine, identity: KExpr) -> tuple[str, Reg]:
+    """What comes before each warp's part of each chunk, in shared memory; and a total that is the block's in the last lane.
+
+    Every warp adds up the slots with its lanes, neighbouring slots a lane; the row's first one writes. Ends with a barrier.
+    """
     w, c = state.writer, state.choice
     e = w.emitter
     width = min(c.threads, 32)
-    with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
-        step = 1
-        while step < width:
-            other = Reg(e.fresh("lower"), totals.dtype)
-            e.emit(Declare(other.name, other.dtype), Shuffle(other, Reg(totals.name, totals.dtype, k), "up", step, width))
-            with e.when([Bound(lane, step, width)]):
-                e.emit(Assign(Reg(totals.name, totals.dtype, k), _join(i, other, Reg(totals.name, totals.dtype, k))))
-            step *= 2
+    each = -(-slots // width)
+    below = w.shared(i.node.name + "_below", identity.dtype, slots * c.rows * (2 if c.groups else 1))  # type: ignore[union-attr]
+    parts = Reg(e.fresh("slot_sums"), identity.dtype)  # type: ignore[union-attr]
+    total, lower = (Reg(e.fresh(name), parts.dtype) for name in ("block_total", "before_slot"))
+    e.emit(Declare(parts.name, parts.dtype, each), Declare(total.name, parts.dtype, None, identity), Declare(lower.name, parts.dtype))
+    with e.loop("slot", each, unroll=w.unroll) as n, e.when([Bound(lane * each + n, 0, slots)]):
+        e.emit(Assign(Reg(parts.name, parts.dtype, n), Load(shared, parts.dtype, base + lane * each + n)),
+               Assign(total, _join(i, total, Reg(parts.name, parts.dtype, n))))
+    _scan_lanes(state, i, total, lane)
+    e.emit(Shuffle(lower, total, "up", 1, width))
+    with e.when([Bound(lane, 0, 1)]):
+        e.emit(Assign(lower, identity))
+    with e.loop("slot", each, unroll=w.unroll) as n, e.when([Bound(state.place, 0, width), Bound(lane * each + n, 0, slots)]):
+        e.emit(Store(below, base + lane * each + n, lower), Assign(lower, _join(i, lower, Reg(parts.name, parts.dtype, n))))
+    e.emit(Barrier("block"))
+    return below, total
 
 
-def _before_this_block(state: RowState, i: Instance, shared: str, base: Affine, slots: int, offset: Reg, identity: KExpr) -> None:
+def _before_this_block(state: RowState, i: Instance, total: Reg, offset: Reg) -> None:
     """What the lower blocks of the cluster contribute: every block tells its total to all."""
     w, c = state.writer, state.choice
     e = w.emitter
     dtype = offset.dtype
     told = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.groups else 1))
     first = state.parity * c.cluster
-    total = Reg(e.fresh("block_total"), dtype)
     exchange = cluster_exchange(state, [dtype], c.cluster)
-    with e.when([Bound(state.place, 0, 1)]):
-        e.emit(Declare(total.name, dtype, None, identity))
-        with e.loop("slot", slots) as s:
-            e.emit(Assign(total, _join(i, total, Load(shared, dtype, base + s))))
-        with e.loop("peer", c.cluster, unroll=True) as peer:
-            e.emit(ClusterStore(told, first + state.rank, peer, total, exchange.signal))
+    last = min(c.threads, 32) - 1
+    with e.when([Bound(state.place, last, last + 1)]), e.loop("peer", c.cluster, unroll=True) as peer:
+        e.emit(ClusterStore(told, first + state.rank, peer, total, exchange.signal))
     e.emit(exchange)
     with e.loop("lower_rank", c.cluster, unroll=True) as r, e.when([Bound(state.rank - r, 1, c.cluster)]):
         e.emit(Assign(offset, _join(i, offset, Load(told, dtype, first + r))))
 
 
-def _add_before(state: RowState, i: Instance, values: Reg, totals: Reg, shared: str, base: Affine, warps: int, warp: Affine, lane: Affine,
-                offset: Reg, last: Reg, identity: KExpr) -> None:
-    """Adds to each vector what comes before it: lower chunks, lower warps, lower lanes."""
+def _before_vectors(state: RowState, i: Instance, totals: Reg, below: str, base: Affine, warps: int, warp: Affine, lane: Affine,
+                    offset: Reg) -> Reg:
+    """What comes before each of the thread's vectors: lower blocks, lower chunks and warps, lower lanes."""
     w, c = state.writer, state.choice
     e = w.emitter
-    dtype = values.dtype
+    dtype = totals.dtype
     width = min(c.threads, 32)
+    before = Reg(e.fresh("before_vector"), dtype)
+    e.emit(Declare(before.name, dtype, c.chunks))
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
-        mine = Reg(e.fresh("before_warp"), dtype)
+        mine = Reg(before.name, dtype, k)
         lower = Reg(e.fresh("before_lane"), dtype)
-        e.emit(Declare(mine.name, dtype, None, offset), Declare(lower.name, dtype))
+        e.emit(Assign(mine, _join(i, offset, Load(below, dtype, base + k * warps + warp))), Declare(lower.name, dtype),
+               Shuffle(lower, Reg(totals.name, dtype, k), "up", 1, width))
+        with e.when([Bound(lane, 1, width)]):
+            e.emit(Assign(mine, _join(i, mine, lower)))
+    return before
+
+
+def _before_by_all(state: RowState, i: Instance, totals: Reg, shared: str, base: Affine, warps: int, warp: Affine, lane: Affine,
+                   offset: Reg) -> Reg:
+    """As `_before_vectors`, where every thread adds up what the warps told."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    dtype = totals.dtype
+    width = min(c.threads, 32)
+    before = Reg(e.fresh("before_vector"), dtype)
+    e.emit(Declare(before.name, dtype, c.chunks))
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
+        mine = Reg(before.name, dtype, k)
+        lower = Reg(e.fresh("before_lane"), dtype)
+        e.emit(Assign(mine, offset), Declare(lower.name, dtype))
         with e.loop("slot", warps, unroll=w.unroll) as s:
             held = e.register(Load(shared, dtype, base + k * warps + s), dtype, "warp_sum")
             with e.when([Bound(warp - s, 1, max(warps, 2))]):
@@ -142,12 +197,4 @@ def _add_before(state: RowState, i: Instance, values: Reg, totals: Reg, shared: 
         e.emit(Shuffle(lower, Reg(totals.name, dtype, k), "up", 1, width))
         with e.when([Bound(lane, 1, width)]):
             e.emit(Assign(mine, _join(i, mine, lower)))
-        vector = e.let("vector", vector_at(state, k), c.chunks * c.threads * c.cluster)
-        with e.when(in_row(state, k, vector)), e.loop("v", c.vector, unroll=w.unroll) as v:
-            at = Reg(values.name, dtype, k * c.vector + v)
-            e.emit(Assign(at, _join(i, mine, at)))
-
-
-def _publish(state: RowState, i: Instance, values: Reg) -> None:
-    state.writer.chunk_values[i.key] = (values, state.choice.vector)
-
+    return before

@@ -137,8 +137,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
     reduced = set(domain.reduced)
     missing = [t for t in w.touches(bodies) if t.offset.axes() & reduced and not any(h.touch == t for h in state.held)
                and not t.offset.axes() - reduced - set(domain.kept)]
-    for instance, running in w.running:
-        e.emit(Assign(running, KERNEL_MONOIDS[instance.node.detail].identity(running.dtype)[0]))
+    restart_scans(state, False)
     if state.vectors and stretch:
         with e.loop("stretch", -(-c.chunks // stretch)) as outer, around(), e.loop("chunk", stretch) as inner:
             chunk = outer * stretch + inner
@@ -158,6 +157,14 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
             yield number(0), lane_env_of(state, rest, 1, base), 1, []
 
 
+def restart_scans(state: RowState, of_vectors: bool) -> None:
+    """Running values of scans start again: with each walk over the row, or (`of_vectors`) with each vector."""
+    e = state.writer.emitter
+    for scan in state.writer.running:
+        if (scan.before is not None) == of_vectors:
+            e.emit(Assign(scan.value, KERNEL_MONOIDS[scan.instance.node.detail].identity(scan.value.dtype)[0]))
+
+
 def _one_vector(state: RowState, bodies: Sequence[Resolved], missing: list[Touch], chunk: Affine, rows: list[Bound]) -> Iterator[Step]:
     """The vector of one chunk, with what is not held yet loaded for it."""
     w, c = state.writer, state.choice
@@ -166,6 +173,7 @@ def _one_vector(state: RowState, bodies: Sequence[Resolved], missing: list[Touch
     with e.when([*in_row(state, chunk, vector), *rows]):
         e.narrow_to(vector, state.vectors)
         env = lane_env_of(state, vector, c.vector)
+        restart_scans(state, True)
         local = _step_arrays(state, missing, env, 1)
         for h in local:
             if h.touch in state.queued:

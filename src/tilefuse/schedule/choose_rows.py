@@ -51,7 +51,7 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
         return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
     if once:
         return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
-    piped = choose_pipelined(domain, device, kept, reduced, width, vectors, kept_bytes)
+    piped = None if domain.has_scan else choose_pipelined(domain, device, kept, reduced, width, vectors, kept_bytes)
     if piped is not None:
         return piped
     found = _held_in_registers(domain, device, kept, reduced, width, vectors, vector_bytes, wanted_chunks, max_chunks)
@@ -87,7 +87,7 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
             # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
             if threads <= (256 if (cluster > 1 or domain.has_scan) and chunks < min(8, max_chunks) else limit):
                 rows = max(1, 128 // threads) if cluster == 1 else 1
-                resident = RESIDENT_THREADS // threads if cluster > 1 and width >= 4 and not domain.has_scan else 0
+                resident = RESIDENT_THREADS // threads if cluster > 1 and width >= 4 else 0
                 return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
     for cluster in (8, 16):
         share = -(-vectors // cluster)

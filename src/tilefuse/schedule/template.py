@@ -72,7 +72,6 @@ class Rows:
 class Columns:
     """Kept axes run along memory: `threads_x` vectors of columns a block, `threads_y` threads down each column, `split` blocks
     down a column that meet through global memory. `chunks`: rows a thread. `on_chip`: they stay in registers between stages.
-    `resident`: as of `Rows`.
     """
 
     kept_order: tuple[str, ...]
@@ -84,7 +83,6 @@ class Columns:
     split: int
     on_chip: bool
     batch: int
-    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True)

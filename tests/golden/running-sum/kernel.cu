@@ -1,4 +1,4 @@
-// k_y: 1024 blocks of 256 threads, 256 bytes of shared memory, for sm_90a
+// k_y: 1024 blocks of 256 threads, 512 bytes of shared memory, for sm_90a
 // nodes: %y
 // schedule: y [GRID,CTA_256]; vector=4; chunks=8; on_chip=true; lanes=2; cta_num=1024; cta_size=256;
 // reads 33554432 bytes, writes 33554432 bytes
@@ -10,6 +10,7 @@ k_y(
   const int block = blockIdx.x;
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const y_warps = reinterpret_cast<float*>(tf_shared);
+  float* const y_below = reinterpret_cast<float*>(tf_shared + 256);
   alignas(16) float x_v[32];
   // %x: global memory -> registers
   #pragma unroll
@@ -18,7 +19,6 @@ k_y(
     tf_vector_load_stream<4>(x_v + 4 * chunk, x + 8192 * block + 4 * vector);
   }
   // %y (scan.sum): lanes -> warp -> block
-  alignas(16) float y_v[32];
   alignas(16) float y_total[8];
   #pragma unroll
   for (int chunk_1 = 0; chunk_1 < 8; ++chunk_1) {
@@ -27,7 +27,6 @@ k_y(
     #pragma unroll
     for (int v = 0; v < 4; ++v) {
       y_total[chunk_1] = (y_total[chunk_1] + x_v[4 * chunk_1 + v]);
-      y_v[4 * chunk_1 + v] = y_total[chunk_1];
     }
   }
   const int lane_of_warp = (thread & 31);
@@ -68,37 +67,74 @@ k_y(
   }
   __syncthreads();
   float before = 0.0f;
+  alignas(16) float slot_sums[2];
+  float block_total = 0.0f;
+  float before_slot;
   #pragma unroll
-  for (int chunk_4 = 0; chunk_4 < 8; ++chunk_4) {
-    float before_warp = before;
-    float before_lane;
-    #pragma unroll
-    for (int slot = 0; slot < 8; ++slot) {
-      float warp_sum = y_warps[8 * chunk_4 + slot];
-      if (slot < warp_1) {
-        before_warp = (before_warp + warp_sum);
-      }
-      before = (before + warp_sum);
-    }
-    before_lane = tf_shuffle_up<0xffffffffu>(y_total[chunk_4], 1, 32);
-    if (lane_of_warp >= 1) {
-      before_warp = (before_warp + before_lane);
-    }
-    const int vector_2 = 256 * chunk_4 + thread;
-    #pragma unroll
-    for (int v_1 = 0; v_1 < 4; ++v_1) {
-      y_v[4 * chunk_4 + v_1] = (before_warp + y_v[4 * chunk_4 + v_1]);
+  for (int slot = 0; slot < 2; ++slot) {
+    slot_sums[slot] = y_warps[2 * lane_of_warp + slot];
+    block_total = (block_total + slot_sums[slot]);
+  }
+  float lower_5;
+  lower_5 = tf_shuffle_up<0xffffffffu>(block_total, 1, 32);
+  if (lane_of_warp >= 1) {
+    block_total = (lower_5 + block_total);
+  }
+  float lower_6;
+  lower_6 = tf_shuffle_up<0xffffffffu>(block_total, 2, 32);
+  if (lane_of_warp >= 2) {
+    block_total = (lower_6 + block_total);
+  }
+  float lower_7;
+  lower_7 = tf_shuffle_up<0xffffffffu>(block_total, 4, 32);
+  if (lane_of_warp >= 4) {
+    block_total = (lower_7 + block_total);
+  }
+  float lower_8;
+  lower_8 = tf_shuffle_up<0xffffffffu>(block_total, 8, 32);
+  if (lane_of_warp >= 8) {
+    block_total = (lower_8 + block_total);
+  }
+  float lower_9;
+  lower_9 = tf_shuffle_up<0xffffffffu>(block_total, 16, 32);
+  if (lane_of_warp >= 16) {
+    block_total = (lower_9 + block_total);
+  }
+  before_slot = tf_shuffle_up<0xffffffffu>(block_total, 1, 32);
+  if (lane_of_warp < 1) {
+    before_slot = 0.0f;
+  }
+  #pragma unroll
+  for (int slot_1 = 0; slot_1 < 2; ++slot_1) {
+    if (thread < 32) {
+      y_below[2 * lane_of_warp + slot_1] = before_slot;
+      before_slot = (before_slot + slot_sums[slot_1]);
     }
   }
+  __syncthreads();
+  alignas(16) float before_vector[8];
+  #pragma unroll
+  for (int chunk_4 = 0; chunk_4 < 8; ++chunk_4) {
+    before_vector[chunk_4] = (before + y_below[8 * chunk_4 + warp_1]);
+    float before_lane;
+    before_lane = tf_shuffle_up<0xffffffffu>(y_total[chunk_4], 1, 32);
+    if (lane_of_warp >= 1) {
+      before_vector[chunk_4] = (before_vector[chunk_4] + before_lane);
+    }
+  }
+  float y_1;
   // %y: registers -> global memory
   #pragma unroll
   for (int chunk_5 = 0; chunk_5 < 8; ++chunk_5) {
-    const int vector_3 = 256 * chunk_5 + thread;
+    const int vector_2 = 256 * chunk_5 + thread;
+    y_1 = 0.0f;
     alignas(16) float y_out[4];
     #pragma unroll
-    for (int v_2 = 0; v_2 < 4; ++v_2) {
-      y_out[v_2] = y_v[4 * chunk_5 + v_2];
+    for (int v_1 = 0; v_1 < 4; ++v_1) {
+      y_1 = (y_1 + x_v[4 * chunk_5 + v_1]);
+      float y_2 = (before_vector[chunk_5] + y_1);
+      y_out[v_1] = y_2;
     }
-    tf_vector_store_stream<4>(y + 8192 * block + 4 * vector_3, y_out);
+    tf_vector_store_stream<4>(y + 8192 * block + 4 * vector_2, y_out);
   }
 }
