@@ -1,91 +1,90 @@
-"""Squared deviations down the columns, a batch of rows at a time: mean and deviations of the batch from registers, then one merge.
+"""Squared deviations down the columns: each thread sums its rows' distances from its first row, and their squares.
 
-    batch of B rows:  mean_b = sum / B;  m2_b = sum (x - mean_b)^2;      merged with what came before by Chan's formula
+    o = x[first];  s1 = sum (x - o);  s2 = sum (x - o)^2        mean = o + s1 / n,  m2 = s2 - s1^2 / n        of the thread's n rows
 
-One division a batch instead of one a row, and a chain of dependent operations a batch instead of one a row.
-Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3).
+Four operations an element and no division until the rows are through; Chan's formula then joins the threads. The shift keeps the
+difference harmless: o is one of the n values, so that s1^2 / n is at most n times m2, and n is small (a thread's rows).
+Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3), shifted data.
 """
 from __future__ import annotations
 
 from tilefuse.codegen.compose import KernelWriter
 from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg
-from tilefuse.ir.affine import Affine, number
-from tilefuse.ir.scalar import Call, const
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.template import Columns
 
 
-class MeanSquares:
-    """The m2 reductions of one stage of a column kernel. `parts`: their components (count, mean, m2), arrays over the lanes."""
+class ShiftedSquares:
+    """The m2 reductions of one stage of a column kernel. `parts`: components (count, mean, m2) and sums, arrays over the lanes.
+
+    twins: sums over the same values as an m2; they follow from its shifted sum.
+    """
 
     def __init__(self, writer: KernelWriter, choice: Columns, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
         e = writer.emitter
         self.writer = writer
         self.choice = choice
-        self.group = group
+        self.squares = [i for i in group if i.node.detail == "m2"]
         self.parts = parts
-        self.dtype = e.dtype(group[0].body)
-        self.seen = Reg(e.fresh("rows_seen"), self.dtype)
-        self.values: dict[int, Reg] = {}
-        e.emit(Declare(self.seen.name, self.dtype, None, const(0, self.dtype)))
-
-    def begin(self) -> None:
-        """At the start of a batch: room for its values, none of them there yet."""
-        e, c = self.writer.emitter, self.choice
-        self.count = Reg(e.fresh("batch_rows"), self.dtype)
+        self.dtype = e.dtype(self.squares[0].body)
+        self.twins = {i.key: next(q.key for q in self.squares if q.body == i.body) for i in group
+                      if i.node.detail == "sum" and e.dtype(i.body) == self.dtype and any(q.body == i.body for q in self.squares)}
+        self.count = Reg(e.fresh("rows_seen"), self.dtype)
         e.emit(Declare(self.count.name, self.dtype, None, const(0, self.dtype)))
-        for i in self.group:
-            held = Reg(e.fresh(i.node.name + "_x"), self.dtype)
-            e.emit(Declare(held.name, held.dtype, c.batch * c.vector))
-            with e.loop("v", c.batch * c.vector, unroll=self.writer.unroll) as v:
-                e.emit(Assign(Reg(held.name, held.dtype, v), const(0, self.dtype)))
-            self.values[i.key] = held
+        self.origins = {i.key: self._array(f"{i.node.name}_origin") for i in self.squares}
+        # While rows are walked, the mean's place holds the sum of distances and m2's that of their squares.
+        for i in self.squares:
+            self._set(self.origins[i.key], const(0, self.dtype))
 
-    def take(self, i: Instance, row: Affine, lane: Affine) -> None:
-        """Keeps one element of the batch's row number `row`."""
-        held = self.values[i.key]
+    def takes(self, i: Instance) -> bool:
+        """Whether a reduction of the stage is made here and not element by element."""
+        return i in self.squares or i.key in self.twins
+
+    def take(self, i: Instance, step: Affine, lane: Affine) -> None:
+        """One element of the thread's row number `step`. Requires: row 0 is met first, and is there if any row is."""
+        if i not in self.squares:
+            return
         e = self.writer.emitter
-        e.emit(Assign(Reg(held.name, held.dtype, row * self.choice.vector + lane), e.expression(i.body)))
+        x = e.register(e.expression(i.body), self.dtype, i.node.name + "_x")
+        origin, (_, distances, squares) = self._at(self.origins[i.key], lane), (self._at(p, lane) for p in self.parts[i.key])
+        with e.when([Bound(step, 0, 1)]):
+            e.emit(Assign(origin, x))
+        off = e.register(Call("sub", (x, origin)), self.dtype, "off")  # type: ignore[arg-type]
+        e.emit(Assign(distances, Call("add", (distances, off))))  # type: ignore[arg-type]
+        e.emit(Assign(squares, Call("add", (squares, Call("mul", (off, off))))))  # type: ignore[arg-type]
 
     def next_row(self) -> None:
-        """After a row that is there. Requires: rows past the end come last in a batch."""
-        self._set(self.count, "add", self.count, const(1, self.dtype))
+        """After a row that is there."""
+        self.writer.emitter.emit(Assign(self.count, Call("add", (self.count, const(1, self.dtype)))))  # type: ignore[arg-type]
 
     def end(self) -> None:
-        """At the end of a batch: merges it into the components."""
-        e, c = self.writer.emitter, self.choice
+        """After the last row: the components of Chan's formula, and the sums that follow from them."""
+        e = self.writer.emitter
         one = const(1, self.dtype)
-        inverse = self._held("inverse", "div", one, Call("maximum", (self.count, one)))  # type: ignore[arg-type]
-        total = self._held("rows_now", "add", self.seen, self.count)
-        weight = self._held("weight", "div", self.count, Call("maximum", (total, one)))  # type: ignore[arg-type]
-        scale = self._held("scale", "mul", self.seen, weight)
-        for i in self.group:
-            with e.loop("v", c.vector, unroll=self.writer.unroll) as v:
-                self._merge(i, v, inverse, total, weight, scale)
-        e.emit(Assign(self.seen, total))
+        inverse = e.register(Call("div", (one, Call("maximum", (self.count, one)))), self.dtype, "inverse")  # type: ignore[arg-type]
+        with e.loop("v", self.choice.vector, unroll=self.writer.unroll) as v:
+            for key, squares in self.twins.items():
+                total, origin, distances = (self._at(p, v) for p in (self.parts[key][0], self.origins[squares], self.parts[squares][1]))
+                e.emit(Assign(total, Call("add", (distances, Call("mul", (origin, self.count))))))  # type: ignore[arg-type]
+            for i in self.squares:
+                origin, (count, mean, m2) = self._at(self.origins[i.key], v), (self._at(p, v) for p in self.parts[i.key])
+                shift = e.register(Call("mul", (mean, inverse)), self.dtype, "shift")  # type: ignore[arg-type]
+                rest = Call("sub", (m2, Call("mul", (mean, shift))))  # type: ignore[arg-type]
+                e.emit(Assign(m2, Call("maximum", (rest, const(0, self.dtype)))))
+                e.emit(Assign(mean, Call("add", (origin, shift))), Assign(count, self.count))  # type: ignore[arg-type]
 
-    def _merge(self, i: Instance, v: Affine, inverse: KExpr, total: KExpr, weight: KExpr, scale: KExpr) -> None:
-        e, c = self.writer.emitter, self.choice
-        values = [Reg(self.values[i.key].name, self.dtype, number(b * c.vector) + v) for b in range(c.batch)]
-        count, mean, m2 = (p if c.vector == 1 else Reg(p.name, p.dtype, v) for p in self.parts[i.key])
-        gathered: KExpr = values[0]
-        for x in values[1:]:
-            gathered = Call("add", (gathered, x))  # type: ignore[arg-type]
-        middle = self._held("batch_mean", "mul", gathered, inverse)
-        squares: KExpr = const(0, self.dtype)
-        for b, x in enumerate(values):
-            off = self._held("off", "sub", x, middle)
-            there = Call("lt", (const(b, self.dtype), self.count))  # type: ignore[arg-type]
-            term = Call("select", (there, Call("mul", (off, off)), const(0, self.dtype)))  # type: ignore[arg-type]
-            squares = Call("add", (squares, term))  # type: ignore[arg-type]
-        delta = self._held("delta", "sub", middle, mean)
-        self._set(mean, "add", mean, Call("mul", (delta, weight)))  # type: ignore[arg-type]
-        between = Call("mul", (Call("mul", (delta, delta)), scale))  # type: ignore[arg-type]
-        self._set(m2, "add", m2, Call("add", (squares, between)))  # type: ignore[arg-type]
-        e.emit(Assign(count, total))
+    def _array(self, wanted: str) -> Reg:
+        e, width = self.writer.emitter, self.choice.vector
+        made = Reg(e.fresh(wanted), self.dtype)
+        e.emit(Declare(made.name, made.dtype, None if width == 1 else width))
+        return made
 
-    def _held(self, wanted: str, fn: str, a: KExpr, b: KExpr) -> KExpr:
-        return self.writer.emitter.register(Call(fn, (a, b)), self.dtype, wanted)  # type: ignore[arg-type]
+    def _set(self, array: Reg, value: KExpr) -> None:
+        e = self.writer.emitter
+        with e.loop("v", self.choice.vector, unroll=self.writer.unroll) as v:
+            e.emit(Assign(self._at(array, v), value))
 
-    def _set(self, target: Reg, fn: str, a: KExpr, b: KExpr) -> None:
-        self.writer.emitter.emit(Assign(target, Call(fn, (a, b))))  # type: ignore[arg-type]
+    def _at(self, reg: Reg, lane: Affine) -> Reg:
+        return reg if self.choice.vector == 1 else Reg(reg.name, reg.dtype, lane)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tilefuse.codegen.columns_squares import MeanSquares
+from tilefuse.codegen.columns_squares import ShiftedSquares
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
 from tilefuse.ir.affine import Affine, axis, number
@@ -70,8 +70,8 @@ def compose_columns(writer: KernelWriter, choice: Columns) -> None:
     if full_outputs:
         e.emit(Comment(f"{', '.join('%' + n for n, _, _ in full_outputs)}: registers -> global memory"))
         needed = _needed_bodies(state, [k for _, k, _ in full_outputs], results)
-        _walk_rows(state, needed, results, lambda row, held,
-                   env: writer.write_lanes(full_outputs, choice.vector, held, row, env, state.lane),
+        _walk_rows(state, needed, results, lambda row, held, env,
+                   step: writer.write_lanes(full_outputs, choice.vector, held, row, env, state.lane),
                    state.column_bounds)
     _write_columns(state, column_outputs, results)
 
@@ -136,9 +136,9 @@ def _load_all(state: ColumnState) -> None:
 
 
 def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, Reg],
-               body: Callable[[Affine, list[Held], dict[str, Affine]], None],
-               only: Sequence[Bound] = (), around: MeanSquares | None = None) -> None:
-    """The thread's rows, `batch` at a time with their loads first; `body(step, held, env)` writes one row's work."""
+               body: Callable[[Affine, list[Held], dict[str, Affine], Affine], None], only: Sequence[Bound] = ()) -> None:
+    """The thread's rows, `batch` at a time with their loads first; `body(place, held, env, step)` writes the work of row number `step`,
+    which stands at `place` of what is held."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     missing = [t for t in _full_touches(state, bodies) if not any(h.touch == t for h in state.held)]
@@ -148,8 +148,6 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
     with e.loop("step", -(-c.chunks // batch), unroll=w.unroll and c.on_chip) as outer:
         probe = _row_env(state, axis("row_probe")) | kept
         local = [w.held(t, batch, c.vector, w.runs(t, c.vector, state.lane, probe), step=batch == 1) for t in missing]
-        if around is not None:
-            around.begin()
         for load in (True, False):
             if load and not local:
                 continue
@@ -168,9 +166,7 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
                     else:
                         chosen = inner if batch > 1 else step
                         w.lane_values = results
-                        body(chosen, [*state.held, *local], env)
-        if around is not None:
-            around.end()
+                        body(chosen, [*state.held, *local], env, step)
 
 
 def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -> dict[int, list[Reg]]:
@@ -180,8 +176,8 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -
     e.emit(Comment(f"{', '.join(f'%{i.node.name} ({i.node.kind})' for i in group)}: down the columns"))
     parts = {i.key: _declare_parts(state, i) for i in group}
     squares = [i for i in group if i.node.detail == "m2"]
-    batched = MeanSquares(state.writer, c, squares, parts) if squares and c.batch > 1 and not c.on_chip else None
-    counts = [] if batched is not None else squares
+    shifted = ShiftedSquares(state.writer, c, group, parts) if squares and c.batch > 1 and not c.on_chip else None
+    counts = [] if shifted is not None else squares
     rows_seen = None
     if counts:
         dtype = e.dtype(counts[0].body)
@@ -189,26 +185,28 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -
         e.emit(Declare(rows_seen.name, dtype, None, const(0, dtype)))
     bodies = [i.body for i in reachable(w.domain, [u for i in group for u in i.uses], set(results))] + [i.body for i in group]
 
-    def one_row(step: Affine, held: list[Held], env: dict[str, Affine]) -> None:
+    def one_row(place: Affine, held: list[Held], env: dict[str, Affine], step: Affine) -> None:
         inverse = None
         if rows_seen is not None:
             e.emit(Assign(rows_seen, Call("add", (rows_seen, const(1, rows_seen.dtype)))))  # type: ignore[arg-type]
             inverse = e.register(Call("div", (const(1, rows_seen.dtype), rows_seen)), rows_seen.dtype, "inverse")  # type: ignore[arg-type]
         with w.lanes(c.vector, env, state.lane) as v:
-            w.bind(held, step, v)
+            w.bind(held, place, v)
             for i in group:
                 mine = [Reg(p.name, p.dtype, None if c.vector == 1 else v) for p in parts[i.key]]
-                if batched is not None and i.node.detail == "m2":
-                    batched.take(i, step, v)
+                if shifted is not None and shifted.takes(i):
+                    shifted.take(i, step, v)
                 elif i.node.detail == "m2":
                     assert rows_seen is not None and inverse is not None
                     _welford(state, i, mine, rows_seen, inverse)
                 else:
                     e.accumulate(i, mine)
-        if batched is not None:
-            batched.next_row()
+        if shifted is not None:
+            shifted.next_row()
 
-    _walk_rows(state, bodies, results, one_row, around=batched)
+    _walk_rows(state, bodies, results, one_row)
+    if shifted is not None:
+        shifted.end()
     return parts
 
 

@@ -460,9 +460,9 @@ def _chan(a: Components, b: Components, dtype: DType) -> Components:
 
     Source: Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance", equation 2.1.
     """
-    zero = const(0, dtype)
     total = call("add", a[0], b[0])
-    share = call("select", call("gt", b[0], zero), call("div", b[0], total), zero)
+    # Counts are whole: with both sides empty the share is 0 / 1, and no branch is needed.
+    share = call("div", b[0], call("maximum", total, const(1, dtype)))
     delta = call("sub", b[1], a[1])
     # delta is multiplied in last: with an empty side the weight is 0 and must not meet an overflowed square.
     spread = call("mul", call("mul", delta, call("mul", a[0], share)), delta)

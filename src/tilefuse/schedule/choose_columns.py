@@ -11,6 +11,17 @@ from tilefuse.target.device import DeviceSpec
 # Rows a thread of a 256-thread block below which columns are short: blocks that split one would only wait for each other.
 FEW_ROWS = 16
 
+# What streamed column kernels load ahead (rows), and what they need: accumulators of a reduction a column, registers for the rest.
+BATCH = 4
+ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}
+OTHER_REGISTERS = 20
+
+BLOCK_THREADS = 256
+
+# A line of the caches, and the parts of a column that one block reads back in a few rounds of loads.
+LINE_BYTES = 128
+MOST_PARTS = 160
+
 
 def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
     """Threads across by vectors, threads down by the length; held on chip where later stages need the elements again."""
@@ -42,11 +53,7 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
     if not multi and not writes_rows(domain):
         if length <= FEW_ROWS * threads_y:
             return _short_columns(device, kept, reduced, width, count, length, max(a.itemsize for a in found))
-        blocks = -(-vectors // threads_x)
-        split = 1
-        while blocks * split * 2 <= device.num_multiprocessors * 4 and length // (split * 2) >= threads_y * 4:
-            split *= 2
-        return Columns(kept, reduced, width, threads_x, threads_y, -(-length // (threads_y * split)), split, False, 4)
+        return _split_columns(domain, device, kept, reduced, width, threads_x, kept_bytes)
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // (kept_bytes * width))
     while threads_y * threads_x < 1024 and -(-length // threads_y) > max_chunks and threads_y < 64:
         threads_y *= 2
@@ -59,6 +66,32 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
                         f"{blocks} column tiles cannot fill {device.num_multiprocessors} multiprocessors, and columns of {length} "
                         "do not fit on chip")
     return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, 4)
+
+
+def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, threads_x: int,
+                   kept_bytes: int) -> Columns:
+    """Columns read once: as many blocks as the device holds at a time, several down each column.
+
+    Registers tell how many blocks of 256 threads fit together: what is loaded ahead, the accumulators, and addresses.
+    Squared deviations have several accumulators, and so narrower tiles, down to half a line: what the last block of a tile reads back
+    grows with the square of its width (256 parts of 128 columns are 512 KiB for one multiprocessor).
+    """
+    shared = [i for i in domain.instances if i.shared]
+    squares = [i for i in shared if i.node.detail == "m2"]
+    # A sum over the values of an m2 follows from its accumulators.
+    accumulators = [ACCUMULATORS.get(i.node.detail, 1) for i in shared if i in squares or all(i.body != s.body for s in squares)]
+    registers = BATCH * width * kept_bytes // 4 + width * sum(accumulators) + OTHER_REGISTERS
+    resident = min(4, max(2, device.registers_per_multiprocessor // (BLOCK_THREADS * registers)))
+    wanted = device.num_multiprocessors * resident
+    vectors = -(-domain.num_kept // width)
+    while squares and threads_x > 4 and (threads_x * width * kept_bytes > LINE_BYTES or wanted // -(-vectors // threads_x) > MOST_PARTS):
+        threads_x //= 2
+    threads_y = 1
+    while threads_y * threads_x < BLOCK_THREADS and threads_y < domain.num_reduced:
+        threads_y *= 2
+    split = max(1, min(wanted // -(-vectors // threads_x), domain.num_reduced // (threads_y * 4)))
+    return Columns(kept, reduced, width, threads_x, threads_y, -(-domain.num_reduced // (threads_y * split)), split, False, BATCH,
+                   resident if resident > 2 and threads_x * threads_y == BLOCK_THREADS else 0)
 
 
 def _short_columns(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, count: int, length: int,

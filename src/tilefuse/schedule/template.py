@@ -72,6 +72,7 @@ class Rows:
 class Columns:
     """Kept axes run along memory: `threads_x` vectors of columns a block, `threads_y` threads down each column, `split` blocks
     down a column that meet through global memory. `chunks`: rows a thread. `on_chip`: they stay in registers between stages.
+    `resident`: as of `Rows`.
     """
 
     kept_order: tuple[str, ...]
@@ -83,6 +84,7 @@ class Columns:
     split: int
     on_chip: bool
     batch: int
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 // k_s: 512 blocks of 256 threads, 4096 bytes of shared memory, for sm_90a
 // nodes: %s
-// schedule: s [GRID-CTA_16,GRID_8-CTA_16]; vector=4; chunks=64; on_chip=false; batch=4; cta_num=512; cta_size=256;
+// schedule: s [GRID-CTA_16,GRID_8-CTA_16]; vector=4; chunks=64; on_chip=false; batch=4; resident=4; cta_num=512; cta_size=256;
 // reads 134217728 bytes, writes 16384 bytes
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 k_s(
     const float* __restrict__ x,
     float* __restrict__ s,
