@@ -10,9 +10,8 @@ import argparse
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import torch
 
@@ -27,8 +26,8 @@ from tilefuse.ir.scalar import call, cast, const
 from tilefuse.runtime.nvrtc import compile_cuda
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
+from tilefuse.schedule.neighbours import neighbours
 from tilefuse.schedule.pattern import schedule_graph
-from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Parameter
@@ -148,66 +147,6 @@ def shapes_of(name: str) -> tuple[tuple[int, int], ...]:
     return ((8192, 8192),)
 
 
-def variants(base: Choice, share: int) -> Iterator[Choice]:
-    """Neighbours of a choice. `share`: vectors a row (rows template)."""
-    yield base
-    match base:
-        case Pointwise():
-            for threads in (128, 256, 512):
-                for steps in (1, 2, 4, 8):
-                    yield replace(base, threads=threads, steps=steps)
-        case Rows() if base.stages:
-            for chunks in (4, 8):
-                for stages in (2, 3):
-                    width = share // base.cluster
-                    threads = 32 * -(-width // (32 * chunks))
-                    if threads <= 1024:
-                        yield replace(base, threads=threads, chunks=-(-width // threads), stages=stages)
-            for cluster in (1, 2, 4, 8, 16):
-                for chunks in (4, 8):
-                    threads = 32 * -(-(-(-share // cluster)) // (32 * chunks))
-                    if 64 <= threads <= 1024:
-                        yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster, stages=0,
-                                      groups=0)
-        case Rows() if base.on_chip and (base.threads > 32 or base.cluster > 1):
-            for cluster in (1, 2, 4, 8, 16):
-                for chunks in (2, 4):
-                    for stages in (2, 3):
-                        width = share // cluster
-                        threads = 32 * -(-width // (32 * chunks))
-                        if share % cluster == 0 and 128 <= threads <= 1024 and width * base.vector * 4 * stages <= 200000:
-                            yield replace(base, threads=threads, chunks=-(-width // threads), cluster=cluster, stages=stages,
-                                          groups=max(1, 132 // cluster - (1 if cluster > 2 else 0)))
-            for cluster in (1, 2, 4, 8, 16):
-                for chunks in (1, 2, 4, 8):
-                    threads = 32 * -(-(-(-share // cluster)) // (32 * chunks))
-                    if 32 < threads <= 1024:
-                        yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster)
-        case Rows() if base.on_chip:
-            for threads in (4, 8, 16, 32):
-                for rows in (4, 8, 16, 32, 64):
-                    chunks = -(-share // threads)
-                    if 64 <= threads * rows <= 512 and chunks <= 8:
-                        yield replace(base, threads=threads, rows=rows, chunks=chunks)
-        case Rows():
-            for threads in (128, 256, 512):
-                for split in (1, 2, 4, 8, 16, 32, 64):
-                    if share // (split * threads) >= 1:
-                        yield replace(base, threads=threads, split=split, chunks=-(-share // (split * threads)))
-        case Columns():
-            for threads_x, threads_y in ((8, 32), (16, 16), (32, 8), (32, 16), (64, 4), (32, 32)):
-                for factor in (1, 2, 4):
-                    for batch in (4, 8):
-                        split = max(1, base.split * factor // 2)
-                        length = base.chunks * base.threads_y * base.split
-                        yield replace(base, threads_x=threads_x, threads_y=threads_y, split=split,
-                                      chunks=-(-length // (threads_y * split)), batch=batch)
-        case Transpose():
-            for rows, columns in ((32, 32), (64, 64), (32, 64), (64, 32), (128, 32), (32, 128), (128, 64)):
-                for threads in (128, 256, 512):
-                    yield replace(base, rows=rows, columns=columns, threads=threads)
-
-
 def code_of(tile: TileProgram) -> KernelCode:
     """The kernel of a tile program, as the runtime takes it."""
     kernel = compose(tile, H200)
@@ -259,10 +198,8 @@ def run_case(name: str, shape: tuple[int, int], dtype: DType, copy_bytes_per_s: 
     if isinstance(base, Rejected):
         print(f"{name} {shape}: {base}")
         return
-    choice = base.choice
-    share = -(-base.internal.num_reduced // choice.vector) if isinstance(choice, Rows) else 0  # type: ignore[attr-defined]
     tiles: list[TileProgram] = []
-    for variant in dict.fromkeys(variants(choice, share)):  # type: ignore[arg-type]
+    for variant in neighbours(base, H200):
         tile = schedule_graph(graph, {}, H200, variant)
         if isinstance(tile, TileProgram):
             tiles.append(tile)

@@ -51,6 +51,7 @@ class Options:
     measure_seconds: int = option(10, "seconds that timing kernels may take in one compile (`measure`)", affects_code=True)
     plan: str = option("", "text of a plan, as explain prints it, that is followed instead of planning", affects_code=True)
     template: str = option("", "template of one kernel, in the notation that explain prints", affects_code=True)
+    tuned: bool = option(True, "use the templates that `tilefuse tune` found for this device", affects_code=True)
     # How it is checked
     verify: int = option(1, "0 off, 1 rules after each pass, 2 + established properties and the interpreter", affects_code=False,
                          choices=(0, 1, 2))

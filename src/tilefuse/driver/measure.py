@@ -59,12 +59,13 @@ class KernelMeasurer:
         except DeviceError as error:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
         try:
+            # A fault on the device reaches torch as a RuntimeError at the next wait.
             sets = [drawn_inputs(lone, seed) for seed in range(INPUT_SETS if lone.device.type == "cuda" else 1)]
             wrong = self._compare(program, lone, sets[0])
             if wrong is not None:
                 return wrong
             return timing_of(self._graph_samples_us(lone, sets) if lone.device.type == "cuda" else self._host_samples_us(lone, sets[0]))
-        except DeviceError as error:
+        except (DeviceError, RuntimeError) as error:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
 
     def _compare(self, program: TileProgram, lone: Any, inputs: list[Any]) -> Rejected | None:

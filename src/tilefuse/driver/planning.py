@@ -17,6 +17,7 @@ from tilefuse.base.errors import InternalError, UserError
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose import compose
 from tilefuse.driver.measure import DiskRecords
+from tilefuse.driver.tuning_results import TuningResults
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cost import AnalyticCost
@@ -24,6 +25,7 @@ from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.measure import MAX_ROUNDS, MeasuredCost, Measurer, Records, Slower, timed_check
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel
 from tilefuse.plan.text import parse_plan
+from tilefuse.plan.tuned import with_tuned
 from tilefuse.schedule.notation import parse_template
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.device import DeviceSpec
@@ -39,7 +41,14 @@ def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Op
     """
     if options.plan or options.template:
         return _by_hand(graph, given, device, options, result_layouts, layouts)
+    made = _planned(graph, given, device, options, result_layouts, layouts, measurer, records, clock)
+    if not options.tuned:
+        return made
+    return with_tuned(made, TuningResults.of(device, options).template, device, AnalyticCost(device))
 
+
+def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts,
+             measurer: Measurer | None, records: Records | None, clock: Callable[[], float]) -> Plan:
     def plan(model: AnalyticCost | MeasuredCost) -> Plan:
         return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model)
 

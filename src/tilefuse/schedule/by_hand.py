@@ -136,7 +136,9 @@ def reduced_attr(choice: Rows | Columns) -> Attr:
 
 
 def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> Walked:
-    """The choice that a template asks for of the program's pattern; what it does not name is as the scheduler chose.
+    """The choice that a template asks for of the program's pattern.
+
+    A template with every setting that has no default determines the kernel; what a shorter one leaves out is as the scheduler chose.
 
     Raises: NameLookupError for a value without a schedule; OptionError for a setting that the kernel does not have; UserError for
     attributes that contradict the pattern, each other or the device; UnsupportedError for kernels without a single walk.
@@ -149,7 +151,10 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
     known = {s.name: s for s in usual.schedules}
     # The loops are read off one of the values that threads compute together; the others must agree in the end.
     shared = {i.node.name for i in domain.instances if i.shared and not i.carried}
-    choice: Walked = base
+    given = {s.name for s in template.settings}
+    choice: Walked = _complete(base) if given >= {f.name for f in _setting_fields(type(base)) if f.default is MISSING} else base
+    for setting in template.settings:
+        choice = _with_setting(choice, setting)
     shown = False
     for schedule in template.schedules:
         if schedule.name not in known:
@@ -161,13 +166,16 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
         if not shown and (schedule.name in shared or not shared):
             num_kept = _num_kept(program.graph.node_by_name[schedule.name], domain)
             choice, shown = _from_loops(choice, schedule, known[schedule.name], num_kept), True
-    given = {s.name for s in template.settings}
-    for setting in template.settings:
-        choice = _with_setting(choice, setting)
     if "chunks" not in given and choice != base and isinstance(choice, Rows | Columns):
         choice = replace(choice, chunks=steps_of(choice, domain))
     _check(choice, domain, device, template)
     return choice
+
+
+def _complete(base: Walked) -> Walked:
+    """The choice for a template that names every setting without a default: what it leaves out is as by default, not as chosen."""
+    changed: dict[str, Any] = {f.name: f.default for f in _setting_fields(type(base)) if f.default is not MISSING}
+    return replace(base, **changed, **({"groups": 0} if isinstance(base, Rows) else {}))
 
 
 def steps_of(choice: Rows | Columns, domain: Domain) -> int:

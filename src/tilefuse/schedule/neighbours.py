@@ -1,0 +1,129 @@
+"""Candidates for tuning: the templates around the one that the scheduler chose, for the same pattern and device.
+
+    chosen: 8 rows a block, 16 lanes each     ->     other lanes, rows, vectors a thread, clusters, stages, splits
+
+Only what differs in speed is varied; a candidate may still be rejected by the scheduler, the compiler or the device.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+
+CLUSTERS = (1, 2, 4, 8, 16)
+# Bytes of shared memory that a block keeps for its reductions beside the rows on their way.
+RESERVED_BYTES = 8192
+
+
+def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice, ...]:
+    """Choices near the program's own, which comes first; no choice twice. Empty where the template has no parameters to vary."""
+    base, domain = program.choice, program.internal
+    if not isinstance(domain, Domain) or not isinstance(base, Pointwise | Transpose | Rows | Columns):
+        return ()
+    found = _on_host(base) if device.kind == "host" else _on_cuda(base, domain, device)
+    return tuple(dict.fromkeys((base, *found)))
+
+
+def _on_host(base: Choice) -> Iterator[Choice]:
+    """A block is one thread there: vector widths, elements a task, accumulators."""
+    match base:
+        case Pointwise():
+            for vector in (1, 4, 8, 16):
+                for steps in (base.steps // 4, base.steps, base.steps * 4):
+                    if vector <= base.vector and steps >= 1:
+                        yield replace(base, vector=vector, steps=steps)
+        case Rows():
+            for lanes in (1, 4, 8, 16):
+                if lanes <= base.vector:
+                    yield replace(base, lanes=lanes)
+        case Columns():
+            for vector in (4, 8, 16):
+                if vector <= base.vector:
+                    yield replace(base, vector=vector)
+
+
+def _on_cuda(base: Choice, domain: Domain, device: DeviceSpec) -> Iterator[Choice]:
+    match base:
+        case Pointwise():
+            for threads in (128, 256, 512):
+                for steps in (1, 2, 4, 8):
+                    yield replace(base, threads=threads, steps=steps)
+        case Rows() if base.span:
+            for stages in (2, 3, 4, 6):
+                if base.stages:
+                    yield replace(base, stages=stages)
+        case Rows():
+            yield from _rows(base, domain, device)
+        case Columns():
+            for threads_x, threads_y in ((8, 32), (16, 16), (32, 8), (32, 16), (64, 4), (32, 32)):
+                for factor in (1, 2, 4):
+                    for batch in (4, 8):
+                        split = max(1, base.split * factor // 2)
+                        length = base.chunks * base.threads_y * base.split
+                        if base.split > 1 or split == 1:
+                            yield replace(base, threads_x=threads_x, threads_y=threads_y, split=split,
+                                          chunks=-(-length // (threads_y * split)), batch=batch)
+        case Transpose():
+            for rows, columns in ((32, 32), (64, 64), (32, 64), (64, 32), (128, 32), (32, 128), (128, 64), (128, 128)):
+                for threads in (128, 256, 512):
+                    yield replace(base, rows=rows, columns=columns, threads=threads)
+
+
+def _rows(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[Choice]:
+    share = -(-domain.num_reduced // base.vector)
+    clusters = [c for c in CLUSTERS if c <= device.max_cluster_blocks]
+    if base.stages:
+        for chunks in (4, 8):
+            for stages in (2, 3):
+                width = share // base.cluster
+                threads = _warps(width, chunks)
+                if threads <= device.max_threads_per_block:
+                    yield replace(base, threads=threads, chunks=-(-width // threads), stages=stages)
+        for cluster in clusters:
+            for chunks in (4, 8):
+                threads = _warps(-(-share // cluster), chunks)
+                if 64 <= threads <= device.max_threads_per_block:
+                    yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster, stages=0, groups=0)
+    elif base.on_chip and (base.threads > 32 or base.cluster > 1):
+        yield from _held_rows(base, share, clusters, device)
+    elif base.on_chip:
+        for threads in (4, 8, 16, 32):
+            for rows in (4, 8, 16, 32, 64):
+                chunks = -(-share // threads)
+                if 64 <= threads * rows <= 512 and chunks <= 8:
+                    yield replace(base, threads=threads, rows=rows, chunks=chunks)
+    else:
+        for threads in (128, 256, 512):
+            for split in (1, 2, 4, 8, 16, 32, 64):
+                if share // (split * threads) >= 1 and (split == 1 or base.split > 1 or domain.num_kept < device.num_multiprocessors):
+                    yield replace(base, threads=threads, split=split, chunks=-(-share // (split * threads)))
+
+
+def _held_rows(base: Rows, share: int, clusters: list[int], device: DeviceSpec) -> Iterator[Choice]:
+    for cluster in clusters:
+        for chunks in (1, 2, 4, 8):
+            width = -(-share // cluster)
+            threads = _warps(width, chunks)
+            if 32 < threads <= device.max_threads_per_block:
+                for rows in dict.fromkeys((1, base.rows)) if cluster == 1 else (1,):
+                    if threads * rows <= device.max_threads_per_block:
+                        yield replace(base, threads=threads, rows=rows, chunks=-(-width // threads), cluster=cluster,
+                                      resident=base.resident if cluster == base.cluster and threads == base.threads else 0)
+    for cluster in clusters:
+        for chunks in (2, 4):
+            for stages in (2, 3):
+                width = share // cluster
+                threads = _warps(width, chunks)
+                fits = width * base.vector * 4 * stages <= device.shared_bytes_per_block - RESERVED_BYTES
+                if base.rows == 1 and share % cluster == 0 and 128 <= threads <= device.max_threads_per_block and fits:
+                    yield replace(base, threads=threads, chunks=-(-width // threads), cluster=cluster, stages=stages, resident=0,
+                                  groups=max(1, device.num_multiprocessors // cluster - (1 if cluster > 2 else 0)))
+
+
+def _warps(vectors: int, chunks: int) -> int:
+    """Threads, in whole warps, that share `vectors` with `chunks` each."""
+    return 32 * -(-vectors // (32 * chunks))
