@@ -45,3 +45,13 @@ def test_a_column_sum_is_carried_by_the_row_kernel(batch: int, length: int, tmp_
     np.testing.assert_allclose(by_origin["y"].reshape(x.shape), y, atol=1e-5)
     partial = by_origin["c_partial"].reshape(graph.type_of("c_partial").shape)
     np.testing.assert_allclose(partial.sum(0), c, rtol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 2, 16, 33, 64, 119, 127, 128, 131, 132, 264, 1024])
+@pytest.mark.parametrize("batch", [1, 7, 64, 128, 132, 1000])
+def test_groups_are_recognised_whatever_extents_the_rows_have(batch: int, length: int) -> None:
+    """The subscripts of a partial sum tell its groups in every form that quotients and remainders take; others are never taken for one."""
+    split = split_cross_reductions(parse_graph(centred(batch, length)), H200)
+    for node in split.nodes:
+        if node.category == "reduce":
+            assert carried_groups(node) == (node.type.shape[0] if node.name == "c_partial" else 0), node
