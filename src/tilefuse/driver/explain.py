@@ -10,7 +10,7 @@ from typing import Any
 from tilefuse.driver.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
-from tilefuse.runtime.spec import KernelStep, LibraryStep, ProgramSpec
+from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.target.device import DeviceSpec
 
 
@@ -23,7 +23,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     model = AnalyticCost(device) if device is not None else None
     figures = {} if model is None else {id(p): model.figures(p) for p in plan.programs}
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
-    kernels = [_kernel(k, code.name, figures.get(id(k.program), ())) for k, code in zip(plan.kernels, codes, strict=True)]
+    kernels = [_kernel(k, code, figures.get(id(k.program), ())) for k, code in zip(plan.kernels, codes, strict=True)]
     return {
         "name": spec.name,
         "device": plan.device,
@@ -62,10 +62,10 @@ def _search(plan: Plan) -> dict[str, Any]:
             "rejected": dict(search.rejected)}
 
 
-def _kernel(kernel: PlannedKernel, code: str, figures: Sequence[Figure]) -> dict[str, Any]:
+def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure]) -> dict[str, Any]:
     program = kernel.program
     return {
-        "name": code,
+        "name": code.name,
         "step": kernel.name,
         "nodes": list(kernel.pattern.nodes),
         "writes": list(kernel.pattern.written),
@@ -81,8 +81,9 @@ def _kernel(kernel: PlannedKernel, code: str, figures: Sequence[Figure]) -> dict
         "predicted_us": round(kernel.cost.us, 4),
         "bound_by": kernel.cost.source,
         "figures": {f.name: round(f.value, 4) for f in figures},
-        "launch": {"num_blocks": program.launch.num_blocks, "num_threads": program.launch.num_threads, "cluster": program.launch.cluster,
-                   "shared_bytes": program.launch.shared_bytes},
+        # The code's launch, not the schedule's: composing the kernel settles how much shared memory it needs.
+        "launch": {"num_blocks": code.launch.num_blocks, "num_threads": code.launch.num_threads, "cluster": code.launch.cluster,
+                   "shared_bytes": code.launch.shared_bytes},
     }
 
 

@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import pytest
 
+from tilefuse.base.options import Options
 from tilefuse.driver.category import category_of
+from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
+from tilefuse.target.device import H200
 
 
 @pytest.mark.parametrize(("wanted", "node"), [
@@ -34,3 +37,16 @@ def test_a_product_decides_over_a_reduction() -> None:
 """)
     assert category_of(graph.nodes) == "product"
     assert category_of(graph.nodes[1:]) == "reduction"
+
+
+def test_shared_memory_told_is_what_the_launch_asks_for() -> None:
+    """A column sum meets in shared memory; the explanation says how much."""
+    graph = parse_graph("""graph @g(%x: f32[4096, 64]) -> (f32[64]) {
+  %y: f32[64] = reduce.sum [j] over [i < 4096] { %x[i, j] }
+  return %y
+}
+""")
+    made = generate(graph, constants={}, device=H200, options=Options())
+    told = [k["launch"]["shared_bytes"] for k in made.explain(json=True)["kernels"]]
+    assert max(told) > 0
+    assert sorted(set(told)) == sorted({k.launch.shared_bytes for k in made.spec.kernels})
