@@ -27,6 +27,8 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.statements import Statements
 from tilefuse.codegen.stitch_product import emit_product
+from tilefuse.codegen.stitch_rows import emit_rows
+from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.graph import Node
@@ -51,7 +53,7 @@ class StitchWriter(Statements):
         super().__init__()
         self.program, self.plan, self.device = program, plan, device
         self.graph = plan.graph
-        self.threads = choice.threads
+        self.threads, self.groups = choice.threads, choice.groups
         self.unroll = device.kind == "cuda"
         self.nodes = self.graph.node_by_name
         self.shared: dict[int, Buffer] = {}
@@ -78,14 +80,14 @@ class StitchWriter(Statements):
     def global_offset(self, value: str, index: Point) -> Affine:
         """Offset of an element in global memory. Units: elements."""
         strides = self.program.layouts.get(value) or row_major_strides(self.graph.type_of(value).shape)
-        return self._simplified(linearise(index, tuple(strides)))
+        return self.simplified(linearise(index, tuple(strides)))
 
     def tile_offset(self, piece: Piece, index: Point) -> Affine:
         """Offset of an element in the shared tile of a piece. Units: elements."""
         local = tuple(e - self.index(s.offset) for e, s in zip(index, piece.region, strict=True))
-        return self._simplified(linearise(local, piece.strides))
+        return self.simplified(linearise(local, piece.strides))
 
-    def _simplified(self, e: Affine) -> Affine:
+    def simplified(self, e: Affine) -> Affine:
         return substitute(e, {}, self.extents)
 
     def tile_of(self, value: str, index: Point) -> Piece | None:
@@ -127,7 +129,7 @@ class StitchWriter(Statements):
 
     def element(self, value: str, index: Point, guarded: bool = False) -> KExpr:
         """One element of a value: a register, a load, or its body evaluated here."""
-        index = tuple(self._simplified(e) for e in index)
+        index = tuple(self.simplified(e) for e in index)
         held = self.known(value, index)
         if held is not None:
             return held
@@ -154,11 +156,11 @@ class StitchWriter(Statements):
             case Read(value, index):
                 return self.element(value, tuple(substitute(x, at) for x in index), guarded)
             case Index(affine):
-                return Index(self._simplified(substitute(affine, at)))
+                return Index(self.simplified(substitute(affine, at)))
             case Call(fn, args):
                 return Call(fn, tuple(self.expression(a, at, guarded) for a in args))  # type: ignore[misc]
             case Guard(facts, then, otherwise):
-                new = tuple(Bound(self._simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
+                new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
                 if all(self.always(b) for b in new):
                     return self.expression(then, at, guarded)
                 return Guard(new, self.expression(then, at, True), self.expression(otherwise, at, True))  # type: ignore[arg-type]
@@ -181,12 +183,32 @@ class StitchWriter(Statements):
     # -- stages -----------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """All stages of one block."""
-        step = axis("block")
+        """All stages of one block: once, or for each of its tiles."""
+        tiles = prod(count for _, count in self.plan.grid)
+        if not self.groups:
+            self._at_tile(axis("block"))
+            self._stages(self.plan.stages)
+            return
+        once = [s for s in self.plan.stages if self.plan.is_once(s)]
+        self._stages(once)
+        turns = -(-tiles // self.groups)
+        with self.loop("turn", turns) as turn:
+            tile = self.let("tile", turn * self.groups + axis("block"), turns * self.groups)
+            with self.when([Bound(tile, 0, tiles)]):
+                self.narrow_to(tile, tiles)
+                self._at_tile(tile)
+                self._stages([s for s in self.plan.stages if not self.plan.is_once(s)])
+                self.emit(Barrier())
+
+    def _at_tile(self, tile: Affine) -> None:
+        """The grid's axes from the number of the tile."""
+        step = tile
         for name, count in reversed(self.plan.grid):
             self.env[name] = self.let(name, step % count if name != self.plan.grid[0][0] else step, count)
             step = step // count
-        for stage in self.plan.stages:
+
+    def _stages(self, stages: Iterable[Stage]) -> None:
+        for stage in stages:
             if stage.barrier:
                 self.emit(Barrier())
             self.emit(Comment(self._told(stage)))
@@ -195,6 +217,8 @@ class StitchWriter(Statements):
                 match stage.kind:
                     case "reduce":
                         self._reduce(stage)
+                    case "rows":
+                        emit_rows(self, stage)
                     case "product":
                         emit_product(self, stage)
                     case _:
@@ -218,7 +242,7 @@ class StitchWriter(Statements):
         last = first.region[-1].extent if first.region else 1
         items = num_elements(first.region) // width
         with self.items(items, 1) as item:
-            point = self._point(first, item, width, last // width)
+            point = self.point(first, item, width, last // width)
             self.at_point(pieces, point, width)
 
     def _width(self, pieces: list[Piece]) -> int:
@@ -239,7 +263,7 @@ class StitchWriter(Statements):
         """A loop in which every thread gets its share of `count` items (see `Items`)."""
         return Items(self, count, lanes)
 
-    def _point(self, piece: Piece, item: Affine, width: int, vectors: int) -> tuple[Affine, ...]:
+    def point(self, piece: Piece, item: Affine, width: int, vectors: int) -> tuple[Affine, ...]:
         """Coordinates of an item: the last one counts vectors of `width`."""
         if not piece.region:
             return ()
@@ -249,7 +273,7 @@ class StitchWriter(Statements):
         for n in reversed(range(len(counts))):
             here = rest % counts[n] if n else rest
             name = "x" if n == len(counts) - 1 else f"i{n}"
-            coordinates.append(self.let(name, self._simplified(here), counts[n]) if counts[n] > 1 else number(0))
+            coordinates.append(self.let(name, self.simplified(here), counts[n]) if counts[n] > 1 else number(0))
             rest = rest // counts[n]
         coordinates.reverse()
         coordinates[-1] = coordinates[-1] * width
@@ -283,39 +307,39 @@ class StitchWriter(Statements):
         region = pieces[0].region
         lane = self.fresh("v")
         self.frame.extents[lane] = width
-        moving = self._start(region, local, axis(lane) if width > 1 else number(0))
-        held = self._prefetch(pieces, moving, lane, width) if width > 1 else []
+        moving = self.start(region, local, axis(lane) if width > 1 else number(0))
+        held = self.prefetch(pieces, moving, lane, width) if width > 1 else []
         with self.loop("v", width, unroll=self.unroll) as v:
-            at = self._start(region, local, v)
+            at = self.start(region, local, v)
             if self.before_lane is not None:
                 self.before_lane(v)
             for value, index, array, dtype in held:
-                self.remember(value, tuple(self._simplified(substitute(e, {lane: v})) for e in index), Reg(array, dtype, v))
+                self.remember(value, tuple(self.simplified(substitute(e, {lane: v})) for e in index), Reg(array, dtype, v))
             for p in pieces:
                 made = self._value_of(p, at)
-                self.remember(p.value, tuple(self._simplified(e) for e in at), made)
+                self.remember(p.value, tuple(self.simplified(e) for e in at), made)
                 if width > 1:
                     self.emit(Assign(Reg(arrays[p.key], p.dtype, v), made))
                 else:
-                    self._store(p, at, made)
+                    self.store(p, at, made)
         if width > 1:
             for p in pieces:
-                self.store_vector(p, self._start(region, local, number(0)), arrays[p.key], number(0), width)
+                self.store_vector(p, self.start(region, local, number(0)), arrays[p.key], number(0), width)
 
-    def _start(self, region: tuple[object, ...], local: Point, v: Affine) -> Point:
+    def start(self, region: tuple[object, ...], local: Point, v: Affine) -> Point:
         last = len(local) - 1
         return tuple(self.index(s.offset) + x + (v if n == last else 0) for n, (s, x) in enumerate(zip(region, local, strict=True)))  # type: ignore[attr-defined]
 
     def _value_of(self, p: Piece, at: Point) -> KExpr:
         if p.kind == "copy":
             place = Load(self.buffers[p.value].name, p.dtype, self.global_offset(p.value, at))
-            return self.known(p.value, tuple(self._simplified(e) for e in at)) or self.register(place, p.dtype, p.value + "_at")
-        known = self.known(p.value, tuple(self._simplified(e) for e in at))
+            return self.known(p.value, tuple(self.simplified(e) for e in at)) or self.register(place, p.dtype, p.value + "_at")
+        known = self.known(p.value, tuple(self.simplified(e) for e in at))
         if known is not None:
             return known
         return self.register(self.body(self.nodes[p.value], at), p.dtype, p.value)
 
-    def _store(self, p: Piece, at: Point, value: KExpr) -> None:
+    def store(self, p: Piece, at: Point, value: KExpr) -> None:
         if p.stored:
             self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), value))
         if p.written:
@@ -332,13 +356,10 @@ class StitchWriter(Statements):
         if p.written:
             targets.append((self.buffers[p.value].name, self.global_offset(p.value, moving)))
         for buffer, offset in targets:
-            if is_vector(offset, lane, width):
-                self.emit(VectorStore(buffer, substitute(offset, {lane: number(0)}), array, at, width))
-                continue
-            with self.loop("v", width, unroll=self.unroll) as v:
-                self.emit(Store(buffer, substitute(offset, {lane: v}, self.extents), Reg(array, p.dtype, at + v)))
+            for first, part in vector_parts(offset, lane, width, p.dtype):
+                self.emit(VectorStore(buffer, substitute(offset, {lane: number(first)}, self.extents), array, at + first, part))
 
-    def _prefetch(self, pieces: list[Piece], moving: Point, lane: str, width: int) -> list[tuple[str, Point, str, DType]]:
+    def prefetch(self, pieces: list[Piece], moving: Point, lane: str, width: int) -> list[tuple[str, Point, str, DType]]:
         """Loads that are vectors along the lanes, before the loop over the lanes."""
         found: list[tuple[str, Point, str, DType]] = []
         seen: set[tuple[str, Point]] = set()
@@ -346,9 +367,9 @@ class StitchWriter(Statements):
             if p.kind == "copy":
                 reads: Iterable[tuple[str, Point]] = [(p.value, moving)]
             else:
-                reads = self._reads(self.nodes[p.value], moving)
+                reads = self.reads(self.nodes[p.value], moving)
             for value, index in reads:
-                index = tuple(self._simplified(e) for e in index)
+                index = tuple(self.simplified(e) for e in index)
                 made_here = any(q.value == value and q.kind != "copy" for q in pieces)
                 if (value, index) in seen or made_here or self.known(value, index) is not None:
                     continue
@@ -360,15 +381,15 @@ class StitchWriter(Statements):
                 if place is not None and is_vector(place[1], lane, width):
                     array = self.fresh(f"{value}_v")
                     self.emit(Declare(array, place[2], width),
-                              VectorLoad(array, number(0), place[0], substitute(place[1], {lane: number(0)}), width))
+                              VectorLoad(array, number(0), place[0], substitute(place[1], {lane: number(0)}, self.extents), width))
                     found.append((value, index, array, place[2]))
         return found
 
-    def _reads(self, node: Node, point: Point) -> Iterator[tuple[str, Point]]:
+    def reads(self, node: Node, point: Point, over: dict[str, Affine] | None = None) -> Iterator[tuple[str, Point]]:
         """Unguarded reads that end in memory, at a point of the node's domain."""
         if node.body is None:
             return
-        at = dict(zip(node.axes, point, strict=True))
+        at = dict(zip(node.axes, point, strict=True)) | (over or {})
         stack: list[Expr] = [node.body]
         while stack:
             e = stack.pop()
@@ -376,7 +397,7 @@ class StitchWriter(Statements):
                 case Read(value, index):
                     here = tuple(substitute(x, at) for x in index)
                     if value in self.nodes and value not in self.plan.kept:
-                        yield from self._reads(self.nodes[value], here)
+                        yield from self.reads(self.nodes[value], here)
                     else:
                         yield value, here
                 case Call(_, args):
@@ -393,15 +414,15 @@ class StitchWriter(Statements):
         length = prod(extents)
         with self.items(rows, lanes) as row:
             lane = self.lane
-            local = self._point(pieces[0], row, 1, pieces[0].region[-1].extent if pieces[0].region else 1)
-            at = self._start(pieces[0].region, local, number(0))
-            parts = [self._identities(n) for n in nodes]
+            local = self.point(pieces[0], row, 1, pieces[0].region[-1].extent if pieces[0].region else 1)
+            at = self.start(pieces[0].region, local, number(0))
+            parts = [self.identities(n) for n in nodes]
             with self.when(self.active), self.loop("c", -(-length // lanes)) as c:
-                position = self.let("k", self._simplified(c * lanes + lane), -(-length // lanes) * lanes) if lanes > 1 else c
+                position = self.let("k", self.simplified(c * lanes + lane), -(-length // lanes) * lanes) if lanes > 1 else c
                 with self.when([Bound(position, 0, length)]):
                     self.narrow_to(position, length)
                     for node, part in zip(nodes, parts, strict=True):
-                        self._accumulate(node, part, at, position)
+                        self.accumulate(node, part, at, position)
             amount = lanes // 2
             while amount:
                 for node, part in zip(nodes, parts, strict=True):
@@ -410,39 +431,39 @@ class StitchWriter(Statements):
                         other = Reg(self.fresh(reg.name + "_other"), reg.dtype)
                         self.emit(Declare(other.name, other.dtype), Shuffle(other, reg, "xor", amount))
                         others.append(other)
-                    self.combine(node.detail, part, others, self._body_dtype(node))
+                    self.combine(node.detail, part, others, self.body_dtype(node))
                 amount //= 2
             first = (*self.active, Bound(lane, 0, 1)) if lanes > 1 else self.active
             with self.when(first):
                 needed = tuple(b for b in inside(pieces[0].region, at, nodes[0].type.shape, dict(self.plan.grid)) if not self.always(b))
                 with self.nested() as inner:
                     for p, node, part in zip(pieces, nodes, parts, strict=True):
-                        made = KERNEL_MONOIDS[node.detail].finish(tuple(part), self._body_dtype(node))
-                        self._store(p, at, self.register(made, p.dtype, p.value))
+                        made = KERNEL_MONOIDS[node.detail].finish(tuple(part), self.body_dtype(node))
+                        self.store(p, at, self.register(made, p.dtype, p.value))
                 with self.nested() as other_:
                     for p in pieces:
                         if p.stored and needed:
                             self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), const(0, p.dtype)))
                 self.emit(*([If(needed, tuple(inner.statements), tuple(other_.statements))] if needed else inner.statements))
 
-    def _body_dtype(self, node: Node) -> DType:
+    def body_dtype(self, node: Node) -> DType:
         return dtype_of(node.body, lambda v: self.graph.type_of(v).dtype)
 
-    def _identities(self, node: Node) -> list[Reg]:
+    def identities(self, node: Node) -> list[Reg]:
         parts = []
-        for n, start in enumerate(KERNEL_MONOIDS[node.detail].identity(self._body_dtype(node))):
+        for n, start in enumerate(KERNEL_MONOIDS[node.detail].identity(self.body_dtype(node))):
             name = self.fresh(f"{node.name}_{n}" if n else node.name)
             self.emit(Declare(name, start.dtype, None, start))
             parts.append(Reg(name, start.dtype))
         return parts
 
-    def _accumulate(self, node: Node, parts: list[Reg], at: Point, position: Affine) -> None:
+    def accumulate(self, node: Node, parts: list[Reg], at: Point, position: Affine) -> None:
         over: dict[str, Affine] = {}
         rest = position
         for n, (name, extent) in reversed(list(enumerate(node.over))):
-            over[name] = self._simplified(rest % extent) if n else self._simplified(rest)
+            over[name] = self.simplified(rest % extent) if n else self.simplified(rest)
             rest = rest // extent
-        dtype = self._body_dtype(node)
+        dtype = self.body_dtype(node)
         value = self.register(self.body(node, at, False, over), dtype, node.name + "_x")
         monoid = KERNEL_MONOIDS[node.detail]
         self.combine(node.detail, parts, monoid.lift(value, Index(position), dtype), dtype)

@@ -9,10 +9,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
+from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, const
-from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.contraction import INNER, WARP, Contraction, Tiling
 from tilefuse.schedule.stitch import Piece, Stage
 
@@ -145,20 +145,12 @@ def _fetched(w: StitchWriter, contraction: Contraction, p: Piece, lead: list[Aff
     place = w.place(value, index)
     assert place is not None, f"the operand %{value} lies in memory"
     buffer, offset, _ = place
-    pieces = _vectors(offset, lane, vector, dtype)
+    pieces = vector_parts(offset, lane, vector, dtype)
     with w.loop(turn, outer, unroll=w.unroll) as o:
         for start, width in pieces:
             where = substitute(offset, {lane: number(start), turn: o}, w.extents)
             w.emit(VectorLoad(array, o * vector + start, buffer, where, width))
     return (lambda n, k: Reg(array, dtype, n * step + k)) if along else (lambda n, k: Reg(array, dtype, n + k * count))
-
-
-def _vectors(offset: Affine, lane: str, count: int, dtype: DType) -> list[tuple[int, int]]:
-    """(start, width) of the accesses that read `count` lanes: the widest aligned ones, 16 bytes at most."""
-    width = max(16 // dtype.itemsize, 1)
-    while width > 1 and (count % width or not is_vector(offset, lane, width)):
-        width //= 2
-    return [(start, width) for start in range(0, count, width)]
 
 
 # -- the matrix unit -------------------------------------------------------------------------------------------------------------
@@ -220,7 +212,7 @@ def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict
 
     def sums_at(v: Affine) -> None:
         for p in products:
-            at = tuple(w._simplified(w.index(s.offset) + x + (v if n == len(local) - 1 else 0))
+            at = tuple(w.simplified(w.index(s.offset) + x + (v if n == len(local) - 1 else 0))
                        for n, (s, x) in enumerate(zip(p.region, local, strict=True)))
             reg = Reg(sums[p.key].name, sums[p.key].dtype, element(v))
             w.remember(p.value, at, reg if reg.dtype == p.dtype else w.register(Call(p.dtype.name, (reg,)), p.dtype, p.value))  # type: ignore[arg-type]

@@ -44,6 +44,10 @@ from tilefuse.ir.ops import C_TYPES
 from tilefuse.ir.scalar import Call
 
 
+# Loop variables of a product printed as loops; composers give no name that starts with tf_.
+PRODUCT_LOOPS = ("tf_a", "tf_b", "tf_q", "tf_k")
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """A register that lives across meeting points: an array over the threads in scratch memory. `size` as in Declare."""
@@ -269,7 +273,7 @@ class ThreadPrinter:
 def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
     """What one thread computes of a product on the matrix unit, as plain loops over its own elements."""
     lane = axis("thread") % 32
-    a, b, q, k = (axis(n) for n in ("tile_row", "tile_column", "element", "inner"))
+    a, b, q, k = (axis(n) for n in PRODUCT_LOOPS)
     row = 16 * a + lane // 4 + 8 * (q // 2)
     column = 8 * b + 2 * (lane % 4) + q % 2
     left = s.left_index + (k * s.left_stride + row if s.left_turned else row * s.left_stride + k)
@@ -277,7 +281,7 @@ def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
     own = Reg(s.accumulator, F32, 4 * s.tiles_n * a + 4 * b + q)
     term = Call("mul", tuple(Call("f32", (Load(n, dtype, e),)) for n, e in ((s.left, left), (s.right, right))))  # type: ignore[arg-type]
     body: tuple[Stmt, ...] = (Assign(own, Call("add", (own, term))),)  # type: ignore[arg-type]
-    for name, extent in (("inner", s.inner), ("element", 4), ("tile_column", s.tiles_n), ("tile_row", s.tiles_m)):
+    for name, extent in reversed(list(zip(PRODUCT_LOOPS, (s.tiles_m, s.tiles_n, 4, s.inner), strict=True))):
         body = (For(name, number(0), number(extent), 1, body),)
     return body
 

@@ -29,6 +29,8 @@ GLOBAL_LATENCY, STAGE_LATENCY = 700.0, 150.0
 CACHE_BYTES_PER_CYCLE = 24.0
 FMA_PER_CYCLE, MMA_PER_CYCLE = 128.0, 1024.0
 ALIGNMENT = 16
+# Tiles a multiprocessor from which on blocks that walk several of them are tried.
+MANY_TILES = 4
 
 
 @dataclass(frozen=True)
@@ -53,18 +55,35 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     why: Rejected | None = None
     candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape))
     for choice in candidates:
-        plan = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
-        if isinstance(plan, Rejected):
-            why = why or plan
-            continue
-        placed = place(plan, device)
-        if isinstance(placed, Rejected):
-            why = why or placed
-            continue
-        estimate = Estimate(choice, placed, _microseconds(stitcher, placed, choice.threads, device))
-        if best is None or estimate.us < best.us:
+        estimate = _estimated(stitcher, choice, device, wanted is None)
+        if isinstance(estimate, Rejected):
+            why = why or estimate
+        elif best is None or estimate.us < best.us:
             best = estimate
     return best or why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def _estimated(stitcher: Stitcher, choice: Stitched, device: DeviceSpec, free: bool) -> Estimate | Rejected:
+    """One candidate cut, placed and timed; `free`: whether it may be made to walk several tiles a block."""
+    plan = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
+    if isinstance(plan, Rejected):
+        return plan
+    placed = place(plan, device, choice.groups > 0)
+    if isinstance(placed, Rejected):
+        return placed
+    found = Estimate(choice, placed, _microseconds(stitcher, placed, choice, device))
+    tiles = prod(n for _, n in plan.grid)
+    if not free or tiles < MANY_TILES * device.num_multiprocessors or not any(plan.is_once(s) for s in plan.stages):
+        return found
+    again = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
+    assert not isinstance(again, Rejected)
+    walking = place(again, device, True)
+    if isinstance(walking, Rejected):
+        return found
+    groups = min(tiles, device.num_multiprocessors * _resident(walking, choice.threads, device))
+    walk = replace(choice, groups=groups)
+    other = Estimate(walk, walking, _microseconds(stitcher, walking, walk, device))
+    return other if other.us < found.us else found
 
 
 def _candidates(shape: tuple[int, ...]) -> Iterator[Stitched]:
@@ -92,7 +111,7 @@ def _row_tiles(extent: int) -> list[int]:
 
 # -- shared memory -------------------------------------------------------------------------------------------------------------
 
-def place(plan: StitchPlan, device: DeviceSpec) -> StitchPlan | Rejected:
+def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False) -> StitchPlan | Rejected:
     """The plan with barriers, and offsets for what lies in shared memory; memory is used again once nobody reads it any more."""
     _pad(plan)
     _direct(plan)
@@ -104,6 +123,10 @@ def place(plan: StitchPlan, device: DeviceSpec) -> StitchPlan | Rejected:
         for key in _read_by(plan, stage):
             if plan.pieces[key].stored and key in ranges:
                 ranges[key] = (ranges[key][0], n)
+    if persistent:
+        for stage in plan.stages:
+            if plan.is_once(stage):
+                ranges |= {k: (0, len(plan.stages)) for k in stage.pieces if k in ranges}
     taken: list[tuple[int, int, int, int]] = []
     for key in sorted(ranges, key=lambda k: (-plan.pieces[k].num_bytes, k)):
         piece, (first, last) = plan.pieces[key], ranges[key]
@@ -118,7 +141,7 @@ def place(plan: StitchPlan, device: DeviceSpec) -> StitchPlan | Rejected:
     plan.shared_bytes = max((end for _, end, _, _ in taken), default=0)
     if plan.shared_bytes > device.shared_bytes_per_block:
         return Rejected(Reason.SHARED_MEMORY, f"the tiles take {plan.shared_bytes} bytes, a block has {device.shared_bytes_per_block}")
-    _barriers(plan)
+    _barriers(plan, persistent)
     return plan
 
 
@@ -157,11 +180,13 @@ def _read_by(plan: StitchPlan, stage: Stage) -> Iterator[int]:
         yield from (s for s in plan.sources[key] if s not in own)
 
 
-def _barriers(plan: StitchPlan) -> None:
+def _barriers(plan: StitchPlan, persistent: bool) -> None:
     """A barrier before every stage that reads what was written since the last one, or writes where others may still read."""
-    written: set[int] = set()
+    written = {k for s in plan.stages for k in s.pieces if persistent and plan.is_once(s)}
     read: set[int] = set()
     for n, stage in enumerate(plan.stages):
+        if persistent and plan.is_once(stage):
+            continue
         reads = {k for k in _read_by(plan, stage) if plan.pieces[k].stored}
         writes = {k for k in stage.pieces if plan.pieces[k].stored}
         clash = any(_overlap(plan.pieces[a], plan.pieces[b]) for a in writes for b in (read | written) - writes)
@@ -178,25 +203,32 @@ def _overlap(a: Piece, b: Piece) -> bool:
 
 # -- time ----------------------------------------------------------------------------------------------------------------------
 
-def _microseconds(stitcher: Stitcher, plan: StitchPlan, threads: int, device: DeviceSpec) -> float:
-    """Issue slots and latencies of one block, over the blocks that run side by side."""
+def _resident(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
+    """Blocks that fit a multiprocessor together."""
+    return max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // (threads * REGISTERS),
+                      device.shared_bytes_per_multiprocessor // (plan.shared_bytes + 1024)))
+
+
+def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> float:
+    """Issue slots and latencies of one tile, over the tiles that are computed side by side."""
     clock = device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
-    issue = latency = 0.0
+    issue = latency = once = 0.0
     flops = 0
     for stage in plan.stages:
-        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, threads)
+        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads)
+        if choice.groups and plan.is_once(stage):
+            once += cycles + wait
+            continue
         issue += cycles
         latency += wait + (30.0 if stage.barrier else 0.0)
         flops += operations
-    blocks = prod(n for _, n in plan.grid)
-    resident = max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // (threads * REGISTERS),
-                          device.shared_bytes_per_multiprocessor // max(plan.shared_bytes + 1024, 1)))
-    resident = min(resident, -(-blocks // device.num_multiprocessors))
-    waves = -(-blocks // (device.num_multiprocessors * resident))
+    tiles = prod(n for _, n in plan.grid)
+    resident = min(_resident(plan, choice.threads, device), -(-tiles // device.num_multiprocessors))
+    waves = -(-tiles // (device.num_multiprocessors * resident))
     # Warps hide each other's latency: with few of them a stage's own instructions wait as well.
-    hidden = min(1.0, resident * threads / 512)
-    plan.flops = flops * blocks
-    plan.work_cycles = waves * max(resident * issue / hidden, issue + latency)
+    hidden = min(1.0, resident * choice.threads / 512)
+    plan.flops = flops * tiles
+    plan.work_cycles = once + waves * max(resident * issue / hidden, issue + latency)
     return plan.work_cycles / clock * 1e6
 
 
@@ -241,6 +273,6 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             itemsize = max(stitcher.graph.type_of(v).dtype.itemsize for v in outside)
             cycles += steps * itemsize * len(outside) / CACHE_BYTES_PER_CYCLE
             latency = max(latency, GLOBAL_LATENCY)
-        if stage.kind == "reduce":
+        if piece.kind == "reduce":
             latency += 30.0 * stage.lanes.bit_length() + 4.0 * steps / max(elements * stage.lanes, 1)
     return cycles, latency, operations

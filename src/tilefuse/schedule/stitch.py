@@ -26,6 +26,8 @@ HEAVY_FLOPS = 4
 # A map with this many times fewer elements than its readers is kept too: its functions would be evaluated for every element.
 FEWER = 8
 MAX_PIECES = 96
+# Elements of a row that a lane may keep for each value of a "rows" stage.
+MAX_ROW_ELEMENTS = 32
 # Right operands that few rows use are read where they lie in global memory, in bytes from which on.
 DIRECT_BYTES = 49152
 
@@ -62,7 +64,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Stage:
-    """One loop nest between barriers: `pieces` over one region; `products` are computed in registers as it goes."""
+    """One loop nest between barriers: `pieces` over one region; `products` are computed in registers as it goes.
+
+    kind     "copy", "map", "reduce", "product", or "rows": maps and reductions over the last dimension of the same rows, in order, each
+             row by `lanes` lanes that keep its elements in registers, `vector` neighbouring ones each (warp composition)
+    columns  rows: extent of the last dimension
+    """
 
     kind: str
     pieces: tuple[int, ...]
@@ -70,6 +77,8 @@ class Stage:
     tiling: Tiling | None = None
     lanes: int = 1
     barrier: bool = False
+    columns: int = 0
+    vector: int = 1
 
 
 @dataclass
@@ -88,6 +97,10 @@ class StitchPlan:
     flops: int = 0
     global_bytes: int = 0
     sources: dict[int, list[int]] = field(default_factory=dict)
+
+    def is_once(self, stage: Stage) -> bool:
+        """Whether a stage brings the same data on chip for every tile."""
+        return stage.kind == "copy" and not any(s.offset.terms for k in stage.pieces for s in self.pieces[k].region)
 
 
 def flops_of(e: Expr) -> int:
@@ -333,10 +346,11 @@ class Stitcher:
                 if isinstance(tiling, Rejected):
                     return tiling
                 plan.stages.append(Stage("product", (p.key,), products, tiling))
-            elif p.kind == "reduce":
-                self._add_reduction(plan, p, threads)
-            else:
-                self._add_map(plan, p)
+            elif not self._add_to_rows(plan, p):
+                if p.kind == "reduce":
+                    self._add_reduction(plan, p, threads)
+                else:
+                    self._add_map(plan, p)
         self._mark_stored(plan, users, in_registers)
         return plan
 
@@ -385,6 +399,66 @@ class Stitcher:
         if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
             return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
         return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right)
+
+    # Rows: maps and reductions that a warp composes
+
+    def _add_to_rows(self, plan: StitchPlan, p: Piece) -> bool:
+        """Puts a piece into the rows stage before it, or makes one of a reduction (and the map before it, if that runs over its rows)."""
+        last = plan.stages[-1] if plan.stages else None
+        if last is not None and last.kind == "rows" and self._fits_rows(plan, last, p):
+            plan.stages[-1] = replace(last, pieces=(*last.pieces, p.key))
+            return True
+        over = self.over(p.value)
+        if p.kind != "reduce" or len(over) != 1 or not p.region:
+            return False
+        columns = over[0][1]
+        vector = next(v for v in (4, 2, 1) if columns % v == 0)
+        lanes = 32
+        while lanes > 1 and lanes * vector * 2 > 2 * columns:
+            lanes //= 2
+        if -(-columns // (lanes * vector)) * vector > MAX_ROW_ELEMENTS or columns < 8:
+            return False
+        made = Stage("rows", (p.key,), lanes=lanes, columns=columns, vector=vector)
+        if not self._row_read(plan, made, p):
+            return False
+        if last is not None and last.kind == "map" and all(self._fits_rows(plan, made, plan.pieces[k]) for k in last.pieces) and any(
+                k in plan.sources[p.key] for k in last.pieces):
+            made = replace(made, pieces=(*last.pieces, p.key))
+            if self._fits_rows(plan, made, p):
+                plan.stages[-1] = made
+                return True
+            made = replace(made, pieces=(p.key,))
+        plan.stages.append(made)
+        return True
+
+    def _fits_rows(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
+        """Whether a piece runs over the rows of a stage and reads what the stage computes at its own row and place only."""
+        reduction = next(plan.pieces[k] for k in stage.pieces if plan.pieces[k].kind == "reduce")
+        rows = reduction.region
+        if p.kind == "reduce":
+            if p.region != rows or [e for _, e in self.over(p.value)] != [stage.columns]:
+                return False
+        elif p.kind != "map" or not (p.region == rows or self._full_row(p, rows, stage.columns)):
+            return False
+        return self._row_read(plan, stage, p)
+
+    def _full_row(self, p: Piece, rows: Region, columns: int) -> bool:
+        return len(p.region) == len(rows) + 1 and p.region[:-1] == rows and p.region[-1] == Span(number(0), columns)
+
+    def _row_read(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
+        """Whether every read of a value of the stage is at the row, and at the place in the row, where the piece is computed."""
+        inside = {plan.pieces[k].value: plan.pieces[k] for k in stage.pieces if k != p.key}
+        rows = len(p.region) - (0 if p.kind == "reduce" or len(p.region) == len(plan.pieces[next(
+            k for k in stage.pieces if plan.pieces[k].kind == "reduce")].region) else 1)
+        axes = self.axes(p.value)
+        place = (*axes[:rows], *((self.over(p.value)[0][0],) if p.kind == "reduce" else axes[rows:]))
+        for value, index, _ in self.touches(p.value):
+            other = inside.get(value)
+            if other is None:
+                continue
+            if any(e != axis(a) for e, a in zip(index, place)) or len(index) > len(place):
+                return False
+        return True
 
     def _add_reduction(self, plan: StitchPlan, p: Piece, threads: int) -> None:
         """A stage of its own, or a place beside a reduction over the same region that it does not depend on."""

@@ -26,9 +26,9 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
     stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in "_".join(graph.results[:2]))[:48]
     return TileProgram(
         name=f"k_{stem}", graph=graph, template="stitched", notation=_notation(found), layouts=own,
-        parameters=(("allocated_bytes", plan.shared_bytes), ("requested_bytes", plan.requested_bytes), ("threads", choice.threads),
-                    ("tiles", choice.tiles)),
-        levels=_levels(graph, plan), launch=Launch(prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes),
+        parameters=(("allocated_bytes", plan.shared_bytes), ("groups", choice.groups), ("requested_bytes", plan.requested_bytes),
+                    ("threads", choice.threads), ("tiles", choice.tiles)),
+        levels=_levels(graph, plan), launch=Launch(choice.groups or prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes),
         bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
         flops=plan.flops, work_us=found.us, choice=choice, internal=plan)
 

@@ -90,10 +90,12 @@ class Columns:
 @dataclass(frozen=True, slots=True)
 class Stitched:
     """Stages over one tile of the largest result, `tiles` elements a dimension, by `threads` threads; values between stages lie in
-    shared memory. What the stages are follows from the pattern (`stitch.py`)."""
+    shared memory. What the stages are follows from the pattern (`stitch.py`). `groups` > 0: that many blocks walk all tiles, and what is
+    the same for every tile is brought on chip once."""
 
     tiles: tuple[int, ...]
     threads: int
+    groups: int = 0
 
 
 Choice = Union[Pointwise, Transpose, Rows, Columns]
