@@ -175,7 +175,9 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
 def _complete(base: Walked) -> Walked:
     """The choice for a template that names every setting without a default: what it leaves out is as by default, not as chosen."""
     changed: dict[str, Any] = {f.name: f.default for f in _setting_fields(type(base)) if f.default is not MISSING}
-    return replace(base, **changed, **({"groups": 0} if isinstance(base, Rows) else {}))
+    if isinstance(base, Rows):
+        changed["groups"] = 0
+    return replace(base, **changed)
 
 
 def steps_of(choice: Rows | Columns, domain: Domain) -> int:
