@@ -48,15 +48,10 @@ class Generated:
 
     def explain(self, json: bool = False) -> Any:
         """Why these kernels: text, or plain data with `json=True`."""
-        from tilefuse.runtime.explanation import explanation_text
+        from tilefuse.runtime.explanation import explanation_data, explanation_text
 
-        data = _loads(self.spec.explanation)
+        data = explanation_data(self.spec)
         return data if json else explanation_text(data)
-
-
-def _loads(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
@@ -133,9 +128,10 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
         now.line("fallbacks", f"{graph.name}: {len(told)} operators run in the framework: " + "; ".join(f"{o} ({r})" for o, r in told))
     explanation = json.dumps(explanation_of(plan, spec, told, options.changed(), device))
     now.dump("explanation.json", explanation)
+    seconds = plan.search.seconds if plan.search is not None else None
     kept = {v.name for v in spec.values if v.role == "constant"}
     bound = {k: v for k, v in context.constants.items() if k in kept}
-    return Generated(plan, replace(spec, plan_text=text, explanation=explanation), bound, device)
+    return Generated(plan, replace(spec, plan_text=text, explanation=explanation, plan_seconds=seconds), bound, device)
 
 
 def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:

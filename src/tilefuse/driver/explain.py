@@ -51,13 +51,16 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
 
 
 def _search(plan: Plan) -> dict[str, Any]:
-    """How the plan was found. `objective_us`: time saved against one kernel a node (greedy) or a unit (ilp); `bound_us`: at most."""
+    """How the plan was found; `runtime.explanation` adds the seconds that it took, which differ from run to run.
+
+    `objective_us`: time saved against one kernel a node (greedy) or a unit (ilp); `bound_us`: no choice of candidates saves more.
+    """
     search = plan.search
     if search is None:
         return {"planner": "greedy", "objective_us": round(plan.unfused_us - plan.objective_us, 3), "bound_us": None, "proven": False,
-                "rounds": 0, "cuts": 0, "seconds": None, "greedy_us": None, "peak_bytes": None, "candidates": {}, "rejected": {}}
+                "rounds": 0, "cuts": 0, "greedy_us": None, "peak_bytes": None, "candidates": {}, "rejected": {}}
     return {"planner": search.planner, "objective_us": round(search.objective_us, 3), "bound_us": round(search.bound_us, 3),
-            "proven": search.proven, "rounds": search.rounds, "cuts": search.cuts, "seconds": round(search.seconds, 3),
+            "proven": search.proven, "rounds": search.rounds, "cuts": search.cuts,
             "greedy_us": round(search.greedy_us, 3), "peak_bytes": search.peak_bytes, "candidates": dict(search.candidates),
             "rejected": dict(search.rejected)}
 

@@ -2,7 +2,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from json import loads
 from typing import Any
+
+from tilefuse.runtime.spec import ProgramSpec
+
+
+def explanation_data(spec: ProgramSpec) -> dict[str, Any]:
+    """A program's explanation as plain data; `seconds` under `plan` are known in the process that planned, and None elsewhere."""
+    data: dict[str, Any] = loads(spec.explanation) if spec.explanation else {}
+    if "plan" in data:
+        data["plan"]["seconds"] = None if spec.plan_seconds is None else round(spec.plan_seconds, 3)
+    return data
 
 
 def explanation_text(explanation: Mapping[str, Any]) -> str:
@@ -37,5 +48,6 @@ def search_text(plan: Mapping[str, Any]) -> str:
     known = f"at most {plan['bound_us']:.1f} us" if not plan["proven"] else "which is the optimum"
     by = ", ".join(f"{count} by {generator}" for generator, count in plan["candidates"].items())
     kept = "the plan of greedy connecting stands: " if plan["planner"] == "greedy" else ""
-    return (f"{kept}integer program saves {plan['objective_us']:.1f} us, {known}, in {plan['rounds']} rounds with {plan['cuts']} cuts "
-            f"and {plan['seconds']:.2f} s; candidates: {by or 'none'}")
+    seconds = f" and {plan['seconds']:.2f} s" if plan.get("seconds") is not None else ""
+    return (f"{kept}integer program saves {plan['objective_us']:.1f} us, {known}, in {plan['rounds']} rounds with {plan['cuts']} cuts"
+            f"{seconds}; candidates: {by or 'none'}")

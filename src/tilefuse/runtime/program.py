@@ -6,7 +6,6 @@ runs the prepared operations on torch's current stream. Calls may come from seve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
 from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
 from tilefuse.runtime.capture import CapturedProgram
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
-from tilefuse.runtime.explanation import explanation_text
+from tilefuse.runtime.explanation import explanation_data, explanation_text
 from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared
 from tilefuse.runtime.host import load_host
 from tilefuse.runtime.nvrtc import Resources, parse_resources
@@ -102,7 +101,7 @@ class Program:
 
     def explain(self, json: bool = False) -> Any:
         """Why these kernels: text, or plain data with `json=True` (what `tilefuse explain --json` prints)."""
-        data = loads(self.spec.explanation) if self.spec.explanation else {}
+        data = explanation_data(self.spec)
         return data if json else explanation_text(data) if data else ""
 
     def __call__(self, *tensors: Any, **named: Any) -> list[torch.Tensor]:

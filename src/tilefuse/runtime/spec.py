@@ -1,7 +1,7 @@
 """What a compiled program is, as plain data: buffers, kernels, steps. It serialises to JSON; `program.py` runs it."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 from tilefuse.target.launch import Launch, Parameter
@@ -94,3 +94,5 @@ class ProgramSpec:
     updates: tuple[str, ...] = ()
     plan_text: str = ""
     explanation: str = ""
+    # How long planning took: the only thing here that differs from run to run, so it is neither compared nor saved.
+    plan_seconds: float | None = field(default=None, compare=False)

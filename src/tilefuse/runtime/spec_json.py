@@ -17,7 +17,7 @@ _STEP_NAMES = {kind: name for name, kind in _STEPS.items()}
 
 def spec_to_json(spec: ProgramSpec) -> str:
     """The spec as JSON text; `spec_from_json` gives an equal spec back."""
-    record = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
+    record = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.compare}
     record["values"] = [dataclasses.asdict(v) for v in spec.values]
     record["kernels"] = [dataclasses.asdict(k) for k in spec.kernels]
     record["steps"] = [_step_record(s) for s in spec.steps]
