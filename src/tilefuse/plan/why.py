@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, nearest
 from tilefuse.ir.graph import Graph, node_inputs
+from tilefuse.plan.cost import gain_us
 from tilefuse.plan.edit import Setting, price
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel
 from tilefuse.plan.price import Priced
@@ -114,7 +115,7 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
     priced = price(setting, joined)
     if isinstance(priced, Rejected):
         return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
-    if priced.cost.us >= chosen_us:
+    if gain_us((a.cost, b.cost), priced.cost) <= 0:
         return Answer(first, second, False, "cost", f"one kernel is no faster than two, bound by {priced.cost.source}", chosen_us,
                       priced.cost.us, names, (nodes,))
     kept = next((r.rejected for r in plan.rejected if {r.first, r.second} <= inside), None)

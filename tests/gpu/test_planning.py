@@ -1,0 +1,55 @@
+"""Planning with the device at hand: calibration, timed plans and tuning run on a GPU and change no result."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import tilefuse
+from tests.unit.schedule.test_by_hand import SOFTMAX
+from tilefuse.ir.text import print_graph
+from tilefuse.tools import cli
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def check(program: object) -> None:
+    x = torch.randn(64, 1024, device="cuda")
+    (y,) = program(x)  # type: ignore[operator]
+    assert torch.allclose(y, torch.softmax(x, -1), atol=1e-6)
+
+
+def test_a_calibration_is_plausible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["calibrate", "--device", "cuda", "--most-mib", "256", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0.1 < found["graph_launch_us"] < found["launch_us"] < 50
+    times = [us for _, us in found["transfer_curve"]]
+    assert times == sorted(times) and times[-1] > 10 * times[0]
+    check(tilefuse.compile(SOFTMAX, device="cuda"))
+
+
+def test_a_timed_plan_computes_the_same_and_keeps_its_records(tmp_path: Path) -> None:
+    check(tilefuse.compile(SOFTMAX, device="cuda", measure=True))
+    (path,) = (tmp_path / "cache" / "measured").iterdir()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(rows) >= 5 and all(0.2 < r["us"] < 1000 for r in rows)
+
+
+def test_tuning_never_makes_a_kernel_slower_or_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "softmax.txt"
+    model.write_text(print_graph(SOFTMAX).replace("64", "4096"))
+    assert cli.main(["tune", str(model), "--device", "cuda", "--seconds", "20", "--json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["us"] <= kernel["base_us"] and kernel["trials"] > 1 and "wrong-result" not in kernel["rejected"]
+    check(tilefuse.compile(SOFTMAX, device="cuda"))
+
+
+def test_a_template_by_hand_runs() -> None:
+    check(tilefuse.compile(SOFTMAX, device="cuda", template="s [GRID,CLUSTER_2-CTA_64]; m [GRID,CLUSTER_2-CTA_64]C;"))
