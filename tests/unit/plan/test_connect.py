@@ -25,7 +25,7 @@ from tilefuse.target.device import H200, DeviceSpec
 
 
 def planned(graph: Graph, **options: object) -> Plan:
-    plan = plan_graph(graph, {}, H200, Options().with_overrides(**options), scheduler=schedule_by_rows)
+    plan = plan_graph(graph, {}, H200, Options(planner="greedy").with_overrides(**options), scheduler=schedule_by_rows)
     assert verify_plan(plan) == []
     return plan
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.plan.graphs import layers, softmax
+from tests.unit.plan.proposals import candidates_of
 from tests.unit.plan.stand_in import schedule_by_rows
 from tests.unit.plan.test_connect import random_graph
 from tilefuse.base.candidate import Reason, Rejected
@@ -58,7 +59,7 @@ def test_two_good_kernels_are_better_than_the_best_one() -> None:
     """Greed takes {b, c}, which saves most, and is left with a and d alone; {a, b} and {c, d} save more together."""
     graph = parse_graph(SHORT_SIGHTED)
     scheduler = only({"b", "c"}, {"a", "b"}, {"c", "d"})
-    greedy = plan_graph(graph, {}, H200, Options(), scheduler=scheduler)  # type: ignore[arg-type]
+    greedy = plan_graph(graph, {}, H200, Options(planner="greedy"), scheduler=scheduler)  # type: ignore[arg-type]
     plan = planned(graph, scheduler)
     both = {tuple(k.pattern.nodes) for k in plan.kernels}
     assert both == {("a", "b"), ("c", "d")}
@@ -68,7 +69,7 @@ def test_two_good_kernels_are_better_than_the_best_one() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_never_worse_than_greedy_connecting(seed: int) -> None:
     graph = random_graph(seed)
-    greedy = plan_graph(graph, {}, H200, Options(), scheduler=schedule_by_rows)
+    greedy = plan_graph(graph, {}, H200, Options(planner="greedy"), scheduler=schedule_by_rows)
     plan = planned(graph)
     assert plan.objective_us <= greedy.objective_us * (1 + 1e-9), f"seed {seed}"
     assert plan.search is not None and plan.search.greedy_us >= plan.objective_us * (1 - 1e-9), f"seed {seed}"
@@ -83,7 +84,7 @@ def test_planning_is_deterministic() -> None:
 
 def test_without_time_the_plan_of_greedy_connecting_is_used() -> None:
     graph = random_graph(5)
-    greedy = plan_graph(graph, {}, H200, Options(), scheduler=schedule_by_rows)
+    greedy = plan_graph(graph, {}, H200, Options(planner="greedy"), scheduler=schedule_by_rows)
     plan = planned(graph, plan_seconds=0)
     assert plan.objective_us <= greedy.objective_us * (1 + 1e-9)
     assert plan.search is not None and not plan.search.proven
@@ -162,3 +163,10 @@ def test_results_keep_their_order_of_execution() -> None:
     graph = random_graph(7)
     plan = planned(replace(graph, results=tuple(n.name for n in graph.nodes)))
     assert verify_plan(plan) == []
+
+
+def test_no_kernel_waits_for_itself() -> None:
+    """%a0 and %x1 with the product between them outside."""
+    made = candidates_of(layers(2))
+    refused = made.offer((1, 4), "test")
+    assert isinstance(refused, Rejected) and refused.reason is Reason.NOT_CONVEX
