@@ -1,6 +1,7 @@
 """The workloads whose tile programs and sources are kept: patterns at the sizes that models have, one folder each."""
 from __future__ import annotations
 
+from tests.unit.codegen.packed_graphs import side_by_side, total, update
 from tests.unit.codegen.pattern_graphs import (
     Pattern,
     batch_norm,
@@ -15,6 +16,7 @@ from tests.unit.codegen.pattern_graphs import (
     max_pool,
     norm_backward,
     row_extremes,
+    row_sum,
     running_sum,
     scatter_add,
     softmax,
@@ -24,7 +26,7 @@ from tests.unit.codegen.pattern_graphs import (
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
-from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.pattern import schedule_graph, schedule_pattern
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
@@ -49,12 +51,20 @@ WORKLOADS: dict[str, Pattern] = {
     "max-pool": max_pool(32, 64, 112, 112),
     "embedding": embedding(30522, 768, 8192),
     "scatter-add": scatter_add(30522, 768, 8192),
+    "packed-updates": side_by_side([update(1024, 1024), update(4096), update(4096, 1024), update(1003)] * 3, shared=("rate",)),
+    "packed-kinds": side_by_side([row_sum(64, 2048), update(3000), column_sum(512, 256), transpose(256, 256), total(5000), update(512)]),
 }
+
+# Workloads of independent parts that become one packed kernel.
+PACKED = ("packed-updates", "packed-kinds")
 
 
 def tile_program(name: str, device: DeviceSpec) -> TileProgram | Rejected:
     """The tile program that a workload gets on a device, or why it gets none."""
-    return schedule_graph(WORKLOADS[name].graph, {}, device)
+    graph = WORKLOADS[name].graph
+    if name in PACKED:
+        return schedule_pattern(graph, [n.name for n in graph.nodes], {}, device, packing=True)
+    return schedule_graph(graph, {}, device)
 
 
 def cuda_source(program: TileProgram, device: DeviceSpec) -> str:
