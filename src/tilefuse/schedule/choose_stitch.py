@@ -12,6 +12,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.regions import num_elements
 from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
+from tilefuse.schedule.storage import Request, plan_shared
 from tilefuse.schedule.template import Stitched
 from tilefuse.target.device import DeviceSpec
 
@@ -28,7 +29,6 @@ GLOBAL_LATENCY, STAGE_LATENCY = 700.0, 150.0
 # Bytes a cycle that the second-level cache gives one multiprocessor when all ask.
 CACHE_BYTES_PER_CYCLE = 24.0
 FMA_PER_CYCLE, MMA_PER_CYCLE = 128.0, 1024.0
-ALIGNMENT = 16
 # Tiles a multiprocessor from which on blocks that walk several of them are tried.
 MANY_TILES = 4
 
@@ -127,20 +127,14 @@ def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False) -> Sti
         for stage in plan.stages:
             if plan.is_once(stage):
                 ranges |= {k: (0, len(plan.stages)) for k in stage.pieces if k in ranges}
-    taken: list[tuple[int, int, int, int]] = []
-    for key in sorted(ranges, key=lambda k: (-plan.pieces[k].num_bytes, k)):
-        piece, (first, last) = plan.pieces[key], ranges[key]
-        size = -(-piece.num_bytes // ALIGNMENT) * ALIGNMENT
-        offset = 0
-        for start, end, a, b in sorted(taken):
-            if a <= last and first <= b and start < offset + size and offset < end:
-                offset = end
-        taken.append((offset, offset + size, first, last))
-        plan.pieces[key] = replace(piece, offset_bytes=offset)
-    plan.requested_bytes = sum(plan.pieces[k].num_bytes for k in ranges)
-    plan.shared_bytes = max((end for _, end, _, _ in taken), default=0)
-    if plan.shared_bytes > device.shared_bytes_per_block:
-        return Rejected(Reason.SHARED_MEMORY, f"the tiles take {plan.shared_bytes} bytes, a block has {device.shared_bytes_per_block}")
+    requests = [Request(str(k), plan.pieces[k].num_bytes, first, last) for k, (first, last) in sorted(ranges.items())]
+    flow = {str(k): [str(s) for s in plan.sources[k]] for stage in plan.stages for k in (*stage.products, *stage.pieces)}
+    found = plan_shared(requests, flow, device.shared_bytes_per_block)
+    if isinstance(found, Rejected):
+        return found
+    for key in ranges:
+        plan.pieces[key] = replace(plan.pieces[key], offset_bytes=found.offset_by_name[str(key)])
+    plan.requested_bytes, plan.shared_bytes = found.requested_bytes, found.allocated_bytes
     _barriers(plan, persistent)
     return plan
 

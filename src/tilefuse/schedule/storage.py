@@ -60,8 +60,11 @@ def plan_shared(requests: Sequence[Request], operands: Mapping[str, Sequence[str
     sized = [Request(r.name, aligned(r.num_bytes), r.first, r.last, r.overwrites) for r in requests]
     live = max((sum(r.num_bytes for r in sized if r.first <= stage <= r.last and not _given_up(r, sized, stage))
                 for stage in {r.first for r in sized}), default=0)
-    found = min((best_fit(sized), share_by_dominance(sized, operands)), key=lambda pair: _extent(pair[1], sized))
+    found = best_fit(sized)
     total = _extent(found[1], sized)
+    if total > live:
+        found = min((found, share_by_dominance(sized, operands)), key=lambda pair: _extent(pair[1], sized))
+        total = _extent(found[1], sized)
     if limit_bytes is not None and total > limit_bytes:
         largest = sorted(sized, key=lambda r: -r.num_bytes)[:3]
         return Rejected(Reason.SHARED_MEMORY, f"{total} bytes of shared memory, at most {limit_bytes}: " +
@@ -158,25 +161,16 @@ def share_by_dominance(requests: Sequence[Request], operands: Mapping[str, Seque
 
 
 def _dominators(operands: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
-    """For every node those through which all paths from it to the kernel's end lead."""
-    import networkx as nx
-
-    end = object()
-    flow = nx.DiGraph()
-    flow.add_nodes_from(operands)
+    """For every node those through which all paths from it to the kernel's end lead: what all its users have in common."""
+    users: dict[str, list[str]] = {name: [] for name in operands}
     for name, reads in operands.items():
-        flow.add_edges_from((name, r) for r in reads if r in operands)
-    flow.add_edges_from((end, n) for n in operands if flow.in_degree(n) == 0)
-    above: dict[object, object] = nx.immediate_dominators(flow, end)
-    found: dict[str, set[str]] = {}
-    for name in operands:
-        chain: set[str] = set()
-        at = above[name]
-        while isinstance(at, str):
-            chain.add(at)
-            at = above[at]
-        found[name] = chain
-    return found
+        for r in reads:
+            if r in users:
+                users[r].append(name)
+    above: dict[str, set[str]] = {}
+    for name in reversed(list(operands)):
+        above[name] = set.intersection(*({u, *above[u]} for u in users[name])) if users[name] else set()
+    return above
 
 
 def _given_up(request: Request, requests: Sequence[Request], stage: int) -> bool:
