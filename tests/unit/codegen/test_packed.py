@@ -102,6 +102,21 @@ def test_packed_kernel_computes_its_graph(name: str, place: str, library: dict[t
     assert not any(memory[b.name].any() for b in kernel.parameters if b.role == "counter")
 
 
+@pytest.mark.parametrize("name", sorted(set(PATTERNS) - {"one"}))
+def test_groups_share_out_the_blocks_and_nobody_shares_what_is_written(name: str) -> None:
+    """Groups follow each other without a gap; every parameter belongs to one member, in the order of the table of pointers."""
+    kernel = compose(packed(name, H200), H200)
+    first = 0
+    for group in kernel.groups:
+        assert group.first_block == first
+        assert all(m.num_blocks > 0 for m in group.members)
+        first += group.num_blocks
+    assert first == kernel.launch.num_blocks
+    assert [a for g in kernel.groups for m in g.members for a in m.arguments] == [b.name for b in kernel.parameters]
+    written = [b.origin for b in kernel.parameters if b.role in ("out", "inout")]
+    assert len(set(written)) == len(written)
+
+
 def test_members_of_any_size_share_one_body() -> None:
     """The source does not grow with the number of tensors, but for its tables."""
     few, many = (side_by_side([update(n, 3) for n in range(2, count + 2)], shared=("rate",)).graph for count in (3, 40))
