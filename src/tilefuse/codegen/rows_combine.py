@@ -24,43 +24,66 @@ from tilefuse.schedule.resolved import Instance
 
 def combine_threads(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
     """Shuffles within warps, shared memory across them, the cluster across blocks; every thread ends with the result."""
-    w, c = state.writer, state.choice
-    e = w.emitter
+    c = state.choice
     if packs(state, group, parts):
         combine_packed(state, group, [parts[i.key][0] for i in group])
         _hand_on(state, group, parts)
         return
     for i in group:
         _shuffle(state, i, parts[i.key], min(c.threads, 32))
-    warps = c.threads // 32
-    slots = max(warps, 1) * c.cluster
-    if slots == 1:
-        _hand_on(state, group, parts)
-        return
+    warps = max(c.threads // 32, 1)
+    if warps > 1:
+        _over_block(state, group, parts, warps)
+    if c.cluster > 1:
+        _over_cluster(state, group, parts)
+    _hand_on(state, group, parts)
+
+
+def _over_block(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], warps: int) -> None:
+    """Every warp's results to all threads of the row in this block."""
+    e = state.writer.emitter
+    buffers = _slots(state, group, parts, warps, "_shared")
+    own = slot_base(state, warps) + e.let("warp", state.place // 32, warps)
+    with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
+        for i in group:
+            e.emit(*(Store(b, own, p) for p, b in zip(parts[i.key], buffers[i.key], strict=True)))
+    e.emit(Barrier("block"))
+    _gather(state, group, parts, buffers, warps)
+
+
+def _over_cluster(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """Every block's results to all threads of the cluster: thread n tells block n.
+
+    One message from block to block a value: each takes the network a few clocks, and one from every warp made exchanges of 16 blocks
+    as long as their loads (measured on H200).
+    """
+    c, e = state.choice, state.writer.emitter
+    buffers = _slots(state, group, parts, c.cluster, "_blocks")
+    own = slot_base(state, c.cluster) + state.rank
+    exchange = cluster_exchange(state, [p.dtype for i in group for p in parts[i.key]], c.cluster)
+    with e.when([Bound(state.place, 0, c.cluster)]):
+        for i in group:
+            e.emit(*(ClusterStore(b, own, state.place, p, exchange.signal) for p, b in zip(parts[i.key], buffers[i.key], strict=True)))
+    e.emit(exchange)
+    _gather(state, group, parts, buffers, c.cluster)
+
+
+def _slots(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], slots: int, suffix: str) -> dict[int, list[str]]:
+    """Shared memory for `slots` partial results of each reduction."""
+    w, c = state.writer, state.choice
     copies = 2 if c.groups else 1
     for i in group:
         # The last block of a split row comes here twice; the meeting of the blocks lies between, so that it may use the same memory.
-        if i.key not in state.exchange:
-            state.exchange[i.key] = [w.shared(f"{p.name}_shared", p.dtype, slots * c.rows * copies) for p in parts[i.key]]
-    buffers = state.exchange
-    warp = e.let("warp", state.place // 32, max(warps, 1))
-    own = slot_base(state, slots) + state.rank * max(warps, 1) + warp
-    exchange = cluster_exchange(state, [p.dtype for i in group for p in parts[i.key]], slots) if c.cluster > 1 else Barrier("block")
-    # Every lane holds the warp's result: lane n tells block n of the cluster.
-    peer = e.let("lane_of_warp", state.place % 32, 32)
-    with e.when([Bound(peer, 0, c.cluster)]):
-        for i in group:
-            for p, b in zip(parts[i.key], buffers[i.key], strict=True):
-                e.emit(Store(b, own, p) if c.cluster == 1 else ClusterStore(b, own, peer, p, exchange.signal))
-    e.emit(exchange)
+        if (i.key, suffix) not in state.exchange:
+            state.exchange[i.key, suffix] = [w.shared(p.name + suffix, p.dtype, slots * c.rows * copies) for p in parts[i.key]]
+    return {i.key: state.exchange[i.key, suffix] for i in group}
+
+
+def _gather(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], buffers: dict[int, list[str]], slots: int) -> None:
+    """Every thread ends with all slots combined."""
+    gather = _gather_slots if slots <= 8 else _gather_by_warp
     for i in group:
-        dtype = e.dtype(i.body)
-        held = parts[i.key]
-        if slots <= 8:
-            _gather_slots(state, i, held, buffers[i.key], slots, dtype)
-        else:
-            _gather_by_warp(state, i, held, buffers[i.key], slots, dtype)
-    _hand_on(state, group, parts)
+        gather(state, i, parts[i.key], buffers[i.key], slots, state.writer.emitter.dtype(i.body))
 
 
 def _hand_on(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:

@@ -2,9 +2,9 @@
 
     vector    t = sum x,  q = sum (x - t / c)^2           c elements, from registers
     pairs     t = t1 + t2,  q = q1 + q2 + (t1 / c - t2 / c)^2 * c / 2,  c = 2 c          vectors of a thread, lanes of a warp
-    slots     T = sum t,  Q = sum (q + (t / c - T / n)^2 * c)                            after one exchange over block or cluster
+    slots     T = sum t,  Q = sum (q + (t / c - T / n)^2 * c)     over the warps of a block, then over the blocks of a cluster
 
-All warps have the same count, so that nothing is divided by one. Source: Chan, Golub and LeVeque 1983, The American Statistician
+All shares have the same count, so that nothing is divided by one. Source: Chan, Golub and LeVeque 1983, The American Statistician
 37(3), the pairwise algorithm.
 """
 from __future__ import annotations
@@ -102,41 +102,59 @@ def _merge(state: RowState, into: Sequence[Reg], other: Sequence[Reg], count: in
 
 
 def _exchange(state: RowState, both: tuple[Instance, Instance], t: Reg, q: Reg, count: int, dtype: DType) -> None:
-    """The warps' pairs to every block of the cluster, and there into one."""
+    """The warps' pairs into one of the block, and the blocks' into one of the row; one message from block to block a value."""
     w, c = state.writer, state.choice
     e = w.emitter
     warps = c.threads // 32
-    slots = warps * c.cluster
-    buffers = [w.shared(f"{i.node.name}_shared", dtype, slots * c.rows * (2 if c.groups else 1)) for i in both]
-    base = slot_base(state, slots)
-    own = base + state.rank * warps + e.let("warp", state.place // 32, warps)
-    lane = e.let("lane_of_warp", state.place % 32, 32)
-    exchange = cluster_exchange(state, [dtype, dtype], slots) if c.cluster > 1 else Barrier("block")
-    with e.when([Bound(lane, 0, c.cluster)]):
-        for p, b in zip((t, q), buffers, strict=True):
-            e.emit(Store(b, own, p) if c.cluster == 1 else ClusterStore(b, own, lane, p, exchange.signal))
-    e.emit(exchange)
-    rounds = -(-slots // 32)
-    means = Reg(e.fresh(t.name + "_means"), dtype)
-    zero = const(0, dtype)
-    e.emit(Declare(means.name, dtype, rounds), Assign(t, zero), Assign(q, zero))
-    with e.loop("round", rounds, unroll=w.unroll) as r, e.when([Bound(r * 32 + lane, 0, slots)]):
-        mine = Reg(means.name, dtype, r)
-        e.emit(Assign(mine, Load(buffers[0], dtype, base + r * 32 + lane)), Assign(t, _sum(t, mine)))
-    _add_lanes(state, t, dtype)
-    mean = _held(state, _times(t, 1.0 / w.domain.num_reduced, dtype), dtype, "mean_of_row")
-    with e.loop("round", rounds, unroll=w.unroll) as r, e.when([Bound(r * 32 + lane, 0, slots)]):
-        apart = _held(state, Call("sub", (_times(Reg(means.name, dtype, r), 1.0 / count, dtype), mean)), dtype, "apart")  # type: ignore[arg-type]
-        squares = _sum(Load(buffers[1], dtype, base + r * 32 + lane), _times(Call("mul", (apart, apart)), count, dtype))  # type: ignore[arg-type]
-        e.emit(Assign(q, _sum(q, squares)))
-    _add_lanes(state, q, dtype)
+    copies = c.rows * (2 if c.groups else 1)
+    if warps > 1:
+        buffers = [w.shared(f"{i.node.name}_shared", dtype, warps * copies) for i in both]
+        own = slot_base(state, warps) + e.let("warp", state.place // 32, warps)
+        with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
+            e.emit(*(Store(b, own, p) for p, b in zip((t, q), buffers, strict=True)))
+        e.emit(Barrier("block"))
+        _gather(state, buffers, t, q, warps, count, dtype)
+        count *= warps
+    if c.cluster > 1:
+        buffers = [w.shared(f"{i.node.name}_blocks", dtype, c.cluster * copies) for i in both]
+        exchange = cluster_exchange(state, [dtype, dtype], c.cluster)
+        own = slot_base(state, c.cluster) + state.rank
+        with e.when([Bound(state.place, 0, c.cluster)]):
+            e.emit(*(ClusterStore(b, own, state.place, p, exchange.signal) for p, b in zip((t, q), buffers, strict=True)))
+        e.emit(exchange)
+        _gather(state, buffers, t, q, c.cluster, count, dtype)
 
 
-def _add_lanes(state: RowState, part: Reg, dtype: DType) -> None:
+def _gather(state: RowState, buffers: list[str], t: Reg, q: Reg, slots: int, count: int, dtype: DType) -> None:
+    """Pairs of `count` elements each from their slots into one, in every thread: a slot a lane."""
     e = state.writer.emitter
-    for step in (16, 8, 4, 2, 1):
-        other = Reg(e.fresh(part.name + "_other"), dtype)
-        e.emit(Declare(other.name, dtype), Shuffle(other, part, "xor", step, 32), Assign(part, _sum(part, other)))
+    width = 1
+    while width < slots:
+        width *= 2
+    lane = e.let("lane_of_slot", state.place % width, width)
+    base = slot_base(state, slots)
+    zero = const(0, dtype)
+    mine, squares = (Reg(e.fresh(p.name + "_slot"), dtype) for p in (t, q))
+    e.emit(*(Declare(r.name, dtype, None, zero) for r in (mine, squares)))
+    with e.when([Bound(lane, 0, slots)]):
+        e.emit(*(Assign(r, Load(b, dtype, base + lane)) for r, b in zip((mine, squares), buffers, strict=True)))
+    e.emit(Assign(t, mine))
+    _add_lanes(state, t, width)
+    mean = _held(state, _times(t, 1.0 / (count * slots), dtype), dtype, "mean_of_slots")
+    with e.when([Bound(lane, 0, slots)]):
+        apart = _held(state, Call("sub", (_times(mine, 1.0 / count, dtype), mean)), dtype, "apart")  # type: ignore[arg-type]
+        e.emit(Assign(squares, _sum(squares, _times(Call("mul", (apart, apart)), count, dtype))))  # type: ignore[arg-type]
+    e.emit(Assign(q, squares))
+    _add_lanes(state, q, width)
+
+
+def _add_lanes(state: RowState, part: Reg, width: int) -> None:
+    e = state.writer.emitter
+    step = width // 2
+    while step >= 1:
+        other = Reg(e.fresh(part.name + "_other"), part.dtype)
+        e.emit(Declare(other.name, part.dtype), Shuffle(other, part, "xor", step, width), Assign(part, _sum(part, other)))
+        step //= 2
 
 
 def _held(state: RowState, value: KExpr, dtype: DType, wanted: str) -> KExpr:

@@ -123,7 +123,7 @@ def _shuffle_down(state: RowState, like: Instance, value: Reg, distance: int, wi
 def _buffer(state: RowState, group: list[Instance], like: Reg, use: str, count: int) -> str:
     """Shared memory with `count` slots for each result of the stage: the same again where a split row comes here twice."""
     w, c = state.writer, state.choice
-    known = state.exchange.setdefault(group[0].key, [])
+    known = state.exchange.setdefault((group[0].key, "_packed"), [])
     name = "_".join(i.node.name for i in group) + "_" + use
     for buffer in known:
         if buffer.startswith(name):

@@ -43,7 +43,7 @@ class RowState:
     parity: Affine = number(0)  # turns: which copy of the exchange slots, and which transaction barrier, this turn uses
     phase: Affine = number(0)  # turns: parity of how often that barrier was used before
     queued: dict[Touch, tuple[str, Affine]] = field(default_factory=dict)  # operands read from the queue: buffer, row's first element
-    exchange: dict[int, list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
+    exchange: dict[tuple[int, str], list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 
 

@@ -1,4 +1,4 @@
-// k_y_mean: 120 blocks of 512 threads, clusters of 4, 197632 bytes of shared memory, for sm_90a
+// k_y_mean: 120 blocks of 512 threads, clusters of 4, 196928 bytes of shared memory, for sm_90a
 // nodes: %s, %q, %mean, %rstd, %y
 // schedule: s [GRID_30,CLUSTER_4-CTA_512]C; q [GRID_30,CLUSTER_4-CTA_512]C; mean [GRID_30]; rstd [GRID_30]; y [GRID_30,CLUSTER_4-CTA_512]; vector=4; chunks=4; on_chip=true; lanes=2; stages=6; cta_num=120; cta_size=512;
 // reads 134479872 bytes, writes 134225920 bytes
@@ -16,7 +16,9 @@ k_y_mean(
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const x_queue = reinterpret_cast<float*>(tf_shared);
   float* const s_shared = reinterpret_cast<float*>(tf_shared + 196608);
-  float* const q_shared = reinterpret_cast<float*>(tf_shared + 197120);
+  float* const q_shared = reinterpret_cast<float*>(tf_shared + 196736);
+  float* const s_blocks = reinterpret_cast<float*>(tf_shared + 196864);
+  float* const q_blocks = reinterpret_cast<float*>(tf_shared + 196896);
   __shared__ __align__(8) unsigned long long tf_arrivals[8];
   tf_bulk_init(tf_arrivals, 8);
   const int group_ = (block >> 2);
@@ -123,55 +125,72 @@ k_y_mean(
     s[0] = (s[0] + s_other_4);
     const int warp_1 = (thread >> 5);
     const int lane_of_warp = (thread & 31);
-    if (lane_of_warp < 4) {
-      tf_cluster_send(s_shared + 64 * parity + 16 * rank + warp_1, lane_of_warp, s[0], tf_arrivals + (parity + 6));
-      tf_cluster_send(q_shared + 64 * parity + 16 * rank + warp_1, lane_of_warp, s_squares[0], tf_arrivals + (parity + 6));
+    if (lane_of_warp < 1) {
+      s_shared[16 * parity + warp_1] = s[0];
+      q_shared[16 * parity + warp_1] = s_squares[0];
     }
-    tf_cluster_receive(tf_arrivals + (parity + 6), ((turn >> 1) & 1), 512);
-    alignas(16) float s_means[2];
-    s[0] = 0.0f;
-    s_squares[0] = 0.0f;
-    #pragma unroll
-    for (int round_ = 0; round_ < 2; ++round_) {
-      s_means[round_] = s_shared[lane_of_warp + 64 * parity + 32 * round_];
-      s[0] = (s[0] + s_means[round_]);
-    }
+    __syncthreads();
+    const int lane_of_slot = (thread & 15);
+    float s_slot = 0.0f;
+    float s_squares_slot = 0.0f;
+    s_slot = s_shared[lane_of_slot + 16 * parity];
+    s_squares_slot = q_shared[lane_of_slot + 16 * parity];
+    s[0] = s_slot;
     float s_other_5;
-    s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
+    s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 16);
     s[0] = (s[0] + s_other_5);
     float s_other_6;
-    s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
+    s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 16);
     s[0] = (s[0] + s_other_6);
     float s_other_7;
-    s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
+    s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 16);
     s[0] = (s[0] + s_other_7);
     float s_other_8;
-    s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
+    s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 16);
     s[0] = (s[0] + s_other_8);
-    float s_other_9;
-    s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
-    s[0] = (s[0] + s_other_9);
-    float mean_of_row = (s[0] * 3.0517578e-05f);
-    #pragma unroll
-    for (int round_1 = 0; round_1 < 2; ++round_1) {
-      float apart_8 = ((s_means[round_1] * 0.001953125f) - mean_of_row);
-      s_squares[0] = (s_squares[0] + (q_shared[lane_of_warp + 64 * parity + 32 * round_1] + ((apart_8 * apart_8) * 512.0f)));
-    }
+    float mean_of_slots = (s[0] * 0.00012207031f);
+    float apart_8 = ((s_slot * 0.001953125f) - mean_of_slots);
+    s_squares_slot = (s_squares_slot + ((apart_8 * apart_8) * 512.0f));
+    s_squares[0] = s_squares_slot;
     float s_squares_other_5;
-    s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
+    s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 16);
     s_squares[0] = (s_squares[0] + s_squares_other_5);
     float s_squares_other_6;
-    s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
+    s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 16);
     s_squares[0] = (s_squares[0] + s_squares_other_6);
     float s_squares_other_7;
-    s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
+    s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 16);
     s_squares[0] = (s_squares[0] + s_squares_other_7);
     float s_squares_other_8;
-    s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
+    s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 16);
     s_squares[0] = (s_squares[0] + s_squares_other_8);
+    if (thread < 4) {
+      tf_cluster_send(s_blocks + 4 * parity + rank, thread, s[0], tf_arrivals + (parity + 6));
+      tf_cluster_send(q_blocks + 4 * parity + rank, thread, s_squares[0], tf_arrivals + (parity + 6));
+    }
+    tf_cluster_receive(tf_arrivals + (parity + 6), ((turn >> 1) & 1), 32);
+    const int lane_of_slot_1 = (thread & 3);
+    float s_slot_1 = 0.0f;
+    float s_squares_slot_1 = 0.0f;
+    s_slot_1 = s_blocks[lane_of_slot_1 + 4 * parity];
+    s_squares_slot_1 = q_blocks[lane_of_slot_1 + 4 * parity];
+    s[0] = s_slot_1;
+    float s_other_9;
+    s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 4);
+    s[0] = (s[0] + s_other_9);
+    float s_other_10;
+    s_other_10 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 4);
+    s[0] = (s[0] + s_other_10);
+    float mean_of_slots_1 = (s[0] * 3.0517578e-05f);
+    float apart_9 = ((s_slot_1 * 0.00012207031f) - mean_of_slots_1);
+    s_squares_slot_1 = (s_squares_slot_1 + ((apart_9 * apart_9) * 8192.0f));
+    s_squares[0] = s_squares_slot_1;
     float s_squares_other_9;
-    s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
+    s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 4);
     s_squares[0] = (s_squares[0] + s_squares_other_9);
+    float s_squares_other_10;
+    s_squares_other_10 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 4);
+    s_squares[0] = (s_squares[0] + s_squares_other_10);
     float rstd_1 = rsqrtf(((s_squares[0] * 3.0517578e-05f) + 1e-05f));
     float mean_1 = (s[0] * 3.0517578e-05f);
     // %y: registers -> global memory

@@ -1,4 +1,4 @@
-// k_y: 4096 blocks of 256 threads, clusters of 8, 512 bytes of shared memory, for sm_90a
+// k_y: 4096 blocks of 256 threads, clusters of 8, 128 bytes of shared memory, for sm_90a
 // nodes: %m, %e, %s, %y
 // schedule: m [GRID,CLUSTER_8-CTA_256]C; s [GRID,CLUSTER_8-CTA_256]C; y [GRID,CLUSTER_8-CTA_256]; vector=8; chunks=8; on_chip=true; lanes=2; resident=4; cta_num=4096; cta_size=256;
 // reads 134217728 bytes, writes 134217728 bytes
@@ -11,7 +11,9 @@ k_y(
   const int rank = tf_cluster_rank();
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const m_shared = reinterpret_cast<float*>(tf_shared);
-  float* const s_shared = reinterpret_cast<float*>(tf_shared + 256);
+  float* const m_blocks = reinterpret_cast<float*>(tf_shared + 32);
+  float* const s_shared = reinterpret_cast<float*>(tf_shared + 64);
+  float* const s_blocks = reinterpret_cast<float*>(tf_shared + 96);
   __shared__ __align__(8) unsigned long long tf_arrivals[2];
   tf_bulk_init(tf_arrivals, 2);
   const int group_ = (block >> 3);
@@ -57,32 +59,26 @@ k_y(
   m[0] = tf_maximum(m[0], m_other_4);
   const int warp_1 = (thread >> 5);
   const int lane_of_warp = (thread & 31);
-  if (lane_of_warp < 8) {
-    tf_cluster_send(m_shared + 8 * rank + warp_1, lane_of_warp, m[0], tf_arrivals + 0);
+  if (lane_of_warp < 1) {
+    m_shared[warp_1] = m[0];
   }
-  tf_cluster_receive(tf_arrivals + 0, 0, 256);
-  const int lane_of_warp_1 = (thread & 31);
-  m[0] = (-tf_inf_f32());
+  __syncthreads();
+  m[0] = m_shared[0];
   #pragma unroll
-  for (int round_ = 0; round_ < 2; ++round_) {
-    float m_other_5 = m_shared[lane_of_warp_1 + 32 * round_];
+  for (int slot = 1; slot < 8; ++slot) {
+    float m_other_5 = m_shared[slot];
     m[0] = tf_maximum(m[0], m_other_5);
   }
-  float m_other_6;
-  m_other_6 = tf_shuffle_xor<0xffffffffu>(m[0], 16, 32);
-  m[0] = tf_maximum(m[0], m_other_6);
-  float m_other_7;
-  m_other_7 = tf_shuffle_xor<0xffffffffu>(m[0], 8, 32);
-  m[0] = tf_maximum(m[0], m_other_7);
-  float m_other_8;
-  m_other_8 = tf_shuffle_xor<0xffffffffu>(m[0], 4, 32);
-  m[0] = tf_maximum(m[0], m_other_8);
-  float m_other_9;
-  m_other_9 = tf_shuffle_xor<0xffffffffu>(m[0], 2, 32);
-  m[0] = tf_maximum(m[0], m_other_9);
-  float m_other_10;
-  m_other_10 = tf_shuffle_xor<0xffffffffu>(m[0], 1, 32);
-  m[0] = tf_maximum(m[0], m_other_10);
+  if (thread < 8) {
+    tf_cluster_send(m_blocks + rank, thread, m[0], tf_arrivals + 0);
+  }
+  tf_cluster_receive(tf_arrivals + 0, 0, 32);
+  m[0] = m_blocks[0];
+  #pragma unroll
+  for (int slot_1 = 1; slot_1 < 8; ++slot_1) {
+    float m_other_6 = m_blocks[slot_1];
+    m[0] = tf_maximum(m[0], m_other_6);
+  }
   // %s (reduce.sum): threads -> warp -> block -> cluster
   alignas(16) float s[2];
   #pragma unroll
@@ -115,33 +111,27 @@ k_y(
   s_other_4 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
   s[0] = (s[0] + s_other_4);
   const int warp_2 = (thread >> 5);
-  const int lane_of_warp_2 = (thread & 31);
-  if (lane_of_warp_2 < 8) {
-    tf_cluster_send(s_shared + 8 * rank + warp_2, lane_of_warp_2, s[0], tf_arrivals + 1);
+  const int lane_of_warp_1 = (thread & 31);
+  if (lane_of_warp_1 < 1) {
+    s_shared[warp_2] = s[0];
   }
-  tf_cluster_receive(tf_arrivals + 1, 0, 256);
-  const int lane_of_warp_3 = (thread & 31);
-  s[0] = 0.0f;
+  __syncthreads();
+  s[0] = s_shared[0];
   #pragma unroll
-  for (int round_1 = 0; round_1 < 2; ++round_1) {
-    float s_other_5 = s_shared[lane_of_warp_3 + 32 * round_1];
+  for (int slot_2 = 1; slot_2 < 8; ++slot_2) {
+    float s_other_5 = s_shared[slot_2];
     s[0] = (s[0] + s_other_5);
   }
-  float s_other_6;
-  s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
-  s[0] = (s[0] + s_other_6);
-  float s_other_7;
-  s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
-  s[0] = (s[0] + s_other_7);
-  float s_other_8;
-  s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
-  s[0] = (s[0] + s_other_8);
-  float s_other_9;
-  s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
-  s[0] = (s[0] + s_other_9);
-  float s_other_10;
-  s_other_10 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
-  s[0] = (s[0] + s_other_10);
+  if (thread < 8) {
+    tf_cluster_send(s_blocks + rank, thread, s[0], tf_arrivals + 1);
+  }
+  tf_cluster_receive(tf_arrivals + 1, 0, 32);
+  s[0] = s_blocks[0];
+  #pragma unroll
+  for (int slot_3 = 1; slot_3 < 8; ++slot_3) {
+    float s_other_6 = s_blocks[slot_3];
+    s[0] = (s[0] + s_other_6);
+  }
   // %y: registers -> global memory
   #pragma unroll
   for (int chunk_3 = 0; chunk_3 < 8; ++chunk_3) {
