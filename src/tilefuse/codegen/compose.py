@@ -171,9 +171,19 @@ class KernelWriter:
             self.emitter.cache[value] = self._cache(value, num_elements)
 
     def _cache(self, value: str, num_elements: int) -> str:
-        """Read-once streams bypass L1; what several rows or lanes share is kept."""
+        """Large values are read once; what several rows or lanes share is kept."""
         largest = max((self._extent(v.name) for v in self.program.graph.inputs), default=0)
         return "stream" if num_elements * 4 >= largest and num_elements >= 4096 else "keep"
+
+    @property
+    def leaving(self) -> str:
+        """How results are stored: "stream" where the kernel moves more than the second-level cache holds, as they would leave it before
+        they are read. Others get the usual priority: they must not leave before lines that nobody reads again.
+
+        Source: H200, chains of kernels that read what the one before wrote: 3 % faster at 16 + 16 MiB, equal at 4 + 4 and below.
+        """
+        moved = self.program.bytes_read + self.program.bytes_written
+        return "stream" if moved > self.device.l2_bytes else ""
 
     def shared(self, wanted: str, dtype: DType, num_elements: int) -> str:
         """Reserves shared memory, 16-byte aligned; returns the buffer's name."""
@@ -267,10 +277,11 @@ class KernelWriter:
                 if array is not None:
                     e.emit(Assign(Reg(array, e.buffers[name].dtype, v), value))
                 else:
-                    e.emit(Store(e.buffers[name].name, substitute(at, {lane: v}, e.extents), value, (), "stream"))
+                    e.emit(Store(e.buffers[name].name, substitute(at, {lane: v}, e.extents), value, (), self.leaving))
         for name, _, at, array in plans:
             if array is not None:
-                e.emit(VectorStore(e.buffers[name].name, substitute(at, {lane: number(0)}, e.extents), array, number(0), width, "stream"))
+                first = substitute(at, {lane: number(0)}, e.extents)
+                e.emit(VectorStore(e.buffers[name].name, first, array, number(0), width, self.leaving))
 
     @contextlib.contextmanager
     def lanes(self, width: int, lane_env: dict[str, Affine], lane: str) -> Iterator[Affine]:

@@ -50,7 +50,7 @@ class Load:
     """An element of a global or shared buffer at offset `index` + sum of expression * stride over `dynamic`.
 
     Units: offsets and strides in elements. Dynamic subscripts are integer expressions, already clamped to range.
-    cache: "" default, "stream" read once (evict first, read-only path), "keep" will be read again.
+    cache: "" default, "stream" read once (read-only path), "keep" will be read again.
     """
 
     buffer: str
@@ -151,7 +151,7 @@ class VectorLoad:
 
 @dataclass(frozen=True, slots=True)
 class VectorStore:
-    """buffer[index .. + width) = array[array_index .. + width) as one aligned access. cache: "" or "stream"."""
+    """buffer[index .. + width) = array[array_index .. + width) as one aligned access. cache: "" or "stream" (evict first)."""
 
     buffer: str
     index: Affine

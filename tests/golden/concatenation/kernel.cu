@@ -24,5 +24,5 @@ k_y(
     tf_f16 y_1 = (v + 8 * tf_index_rem(vector_1, 192) < 1024 ? x_v[v] : z_v[v]);
     y_out[v] = y_1;
   }
-  tf_vector_store_stream<8>(y + 8 * vector_1, y_out);
+  tf_vector_store<8>(y + 8 * vector_1, y_out);
 }

@@ -66,6 +66,6 @@ k_y(
       float y_1 = (e_1 - s[0]);
       y_out[v_2] = y_1;
     }
-    tf_vector_store_stream<8>(y + 768 * row + 8 * vector_1, y_out);
+    tf_vector_store<8>(y + 768 * row + 8 * vector_1, y_out);
   }
 }

@@ -135,7 +135,7 @@ k_y_mean(
         tf_f16 y_1 = tf_f16(((((tf_float(x_v[8 * chunk_4 + v_4]) - mean_1) * rstd_1) * tf_float(w_v[8 * chunk_4 + v_4])) + tf_float(b_v[8 * chunk_4 + v_4])));
         y_out[v_4] = y_1;
       }
-      tf_vector_store_stream<8>(y + 768 * row + 8 * vector_4, y_out);
+      tf_vector_store<8>(y + 768 * row + 8 * vector_4, y_out);
     }
   }
   // %mean, %rstd: one value a row

@@ -286,7 +286,7 @@ packed_k_s_2(
         float y_3_1 = x_3_v_1[v_1];
         y_3_out[v_1] = y_3_1;
       }
-      tf_vector_store_stream<4>(y_3 + 256 * r + 16384 * tile_r + 64 * tile_w + 4 * w_vector, y_3_out);
+      tf_vector_store<4>(y_3 + 256 * r + 16384 * tile_r + 64 * tile_w + 4 * w_vector, y_3_out);
     }
   }
   else if (blockIdx.x < 67) {
@@ -321,8 +321,8 @@ packed_k_s_2(
         float q_1_1 = (p_1_v[v] - (n_1_1 * rate_1_at));
         q_1_out[v] = q_1_1;
       }
-      tf_vector_store_stream<4>(n_1 + 4 * item_1, n_1_out);
-      tf_vector_store_stream<4>(q_1 + 4 * item_1, q_1_out);
+      tf_vector_store<4>(n_1 + 4 * item_1, n_1_out);
+      tf_vector_store<4>(q_1 + 4 * item_1, q_1_out);
     }
   }
   else {

@@ -224,7 +224,7 @@ k_y(
           float y_2 = (e_1 / s[v_22]);
           y_out[v_22] = y_2;
         }
-        tf_vector_store_stream<4>(y + 4 * column + 4096 * row_5, y_out);
+        tf_vector_store<4>(y + 4 * column + 4096 * row_5, y_out);
       }
     }
   }
