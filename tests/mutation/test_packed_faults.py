@@ -52,7 +52,8 @@ def mutants(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
                 for other in (value - 1, value + 1):
                     if other >= 0:
                         numbers = (*member.numbers[:j], other, *member.numbers[j + 1:])
-                        yield f"{what}: number {j} is {other}", with_group(kernel, n, with_member(group, k, replace(member, numbers=numbers)))
+                        changed = with_member(group, k, replace(member, numbers=numbers))
+                        yield f"{what}: number {j} is {other}", with_group(kernel, n, changed)
             following = group.members[(k + 1) % len(group.members)]
             for j, own in enumerate(member.arguments):
                 theirs = following.arguments[j]
