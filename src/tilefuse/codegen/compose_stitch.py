@@ -47,7 +47,7 @@ Point = tuple[Affine, ...]
 
 
 class StitchWriter(Statements):
-    """The statements of one stitched kernel. `pieces_of` gives the tiles of a value that lie in shared memory."""
+    """The statements of one stitched kernel."""
 
     def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> None:
         super().__init__()
@@ -57,8 +57,7 @@ class StitchWriter(Statements):
         self.unroll = device.kind == "cuda"
         self.nodes = self.graph.node_by_name
         self.shared: dict[int, Buffer] = {}
-        self.own: frozenset[int] = frozenset()
-        self.pieces_of: dict[str, list[Piece]] = {}
+        self.readable: dict[str, list[Piece]] = {}  # tiles in shared memory that the current stage reads
         for value in self.graph.inputs:
             self._add(value.name, value.type.dtype, "in")
         for name in self.graph.results:
@@ -68,7 +67,6 @@ class StitchWriter(Statements):
                 elements = piece.num_bytes // piece.dtype.itemsize
                 name = self.fresh(f"{piece.value}_tile")
                 self.shared[piece.key] = Buffer(name, piece.dtype, elements, "shared", "", piece.value, piece.offset_bytes)
-                self.pieces_of.setdefault(piece.value, []).append(piece)
 
     def _add(self, value: str, dtype: DType, role: str) -> None:
         shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
@@ -92,7 +90,7 @@ class StitchWriter(Statements):
 
     def tile_of(self, value: str, index: Point) -> Piece | None:
         """The tile in shared memory that holds an element, or None: the value is boundary or not kept."""
-        found = [p for p in self.pieces_of.get(value, ()) if p.key not in self.own]
+        found = self.readable.get(value, [])
         if len(found) == 1:
             return found[0]
         extents = self.extents
@@ -213,7 +211,7 @@ class StitchWriter(Statements):
                 self.emit(Barrier())
             self.emit(Comment(self._told(stage)))
             with self.nested() as inner:
-                self.own = frozenset(stage.pieces)
+                self.readable = self._tiles(stage)
                 match stage.kind:
                     case "reduce":
                         self._reduce(stage)
@@ -223,8 +221,16 @@ class StitchWriter(Statements):
                         emit_product(self, stage)
                     case _:
                         self._map(stage)
-                self.own = frozenset()
             self.emit(*inner.statements)
+
+    def _tiles(self, stage: Stage) -> dict[str, list[Piece]]:
+        """The tiles that a stage reads, by value."""
+        found: dict[str, list[Piece]] = {}
+        keys = dict.fromkeys(s for k in (*stage.pieces, *stage.products) for s in self.plan.sources[k] if s not in stage.pieces)
+        for piece in (self.plan.pieces[k] for k in keys):
+            if piece.stored:
+                found.setdefault(piece.value, []).append(piece)
+        return found
 
     def _told(self, stage: Stage) -> str:
         names = ", ".join(f"%{self.plan.pieces[k].value}" for k in stage.pieces)
