@@ -1,4 +1,4 @@
-// k_y_rstd: 1024 blocks of 224 threads, clusters of 4, 224 bytes of shared memory, for sm_90a
+// k_y_rstd: 1024 blocks of 224 threads, clusters of 4, 96 bytes of shared memory, for sm_90a
 // nodes: %q, %s, %rstd, %y
 // schedule: q [GRID,CLUSTER_4-CTA_224,CTA,CTA]C; s [GRID,CLUSTER_4-CTA_224,CTA,CTA]C; rstd [GRID]; y [GRID,CLUSTER_4-CTA_224,CTA,CTA]; vector=8; chunks=7; on_chip=true; lanes=2; resident=4; cta_num=1024; cta_size=224;
 // reads 25691136 bytes, writes 25691136 bytes
@@ -13,7 +13,9 @@ k_y_rstd(
   const int rank = tf_cluster_rank();
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const s_shared = reinterpret_cast<float*>(tf_shared);
-  float* const q_shared = reinterpret_cast<float*>(tf_shared + 112);
+  float* const q_shared = reinterpret_cast<float*>(tf_shared + 32);
+  float* const s_blocks = reinterpret_cast<float*>(tf_shared + 64);
+  float* const q_blocks = reinterpret_cast<float*>(tf_shared + 80);
   __shared__ __align__(8) unsigned long long tf_arrivals[1];
   tf_bulk_init(tf_arrivals, 1);
   const int group_ = (block >> 2);
@@ -102,52 +104,69 @@ k_y_rstd(
   s[0] = (s[0] + s_other_4);
   const int warp_1 = (thread >> 5);
   const int lane_of_warp = (thread & 31);
-  if (lane_of_warp < 4) {
-    tf_cluster_send(s_shared + 7 * rank + warp_1, lane_of_warp, s[0], tf_arrivals + 0);
-    tf_cluster_send(q_shared + 7 * rank + warp_1, lane_of_warp, s_squares[0], tf_arrivals + 0);
+  if (lane_of_warp < 1) {
+    s_shared[warp_1] = s[0];
+    q_shared[warp_1] = s_squares[0];
   }
-  tf_cluster_receive(tf_arrivals + 0, 0, 224);
-  alignas(16) float s_means[1];
-  s[0] = 0.0f;
-  s_squares[0] = 0.0f;
-  if (lane_of_warp < 28) {
-    s_means[0] = s_shared[lane_of_warp];
-    s[0] = (s[0] + s_means[0]);
+  __syncthreads();
+  const int lane_of_slot = (thread & 7);
+  float s_slot = 0.0f;
+  float s_squares_slot = 0.0f;
+  if (lane_of_slot < 7) {
+    s_slot = s_shared[lane_of_slot];
+    s_squares_slot = q_shared[lane_of_slot];
   }
+  s[0] = s_slot;
   float s_other_5;
-  s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 16, 32);
+  s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 8);
   s[0] = (s[0] + s_other_5);
   float s_other_6;
-  s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 32);
+  s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 8);
   s[0] = (s[0] + s_other_6);
   float s_other_7;
-  s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 32);
+  s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 8);
   s[0] = (s[0] + s_other_7);
-  float s_other_8;
-  s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 32);
-  s[0] = (s[0] + s_other_8);
-  float s_other_9;
-  s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 32);
-  s[0] = (s[0] + s_other_9);
-  float mean_of_row = (s[0] * 1.9929847e-05f);
-  if (lane_of_warp < 28) {
-    float apart_11 = ((s_means[0] * 0.00055803574f) - mean_of_row);
-    s_squares[0] = (s_squares[0] + (q_shared[lane_of_warp] + ((apart_11 * apart_11) * 1792.0f)));
+  float mean_of_slots = (s[0] * 7.9719386e-05f);
+  if (lane_of_slot < 7) {
+    float apart_11 = ((s_slot * 0.00055803574f) - mean_of_slots);
+    s_squares_slot = (s_squares_slot + ((apart_11 * apart_11) * 1792.0f));
   }
+  s_squares[0] = s_squares_slot;
   float s_squares_other_5;
-  s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 16, 32);
+  s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 8);
   s_squares[0] = (s_squares[0] + s_squares_other_5);
   float s_squares_other_6;
-  s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 32);
+  s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 8);
   s_squares[0] = (s_squares[0] + s_squares_other_6);
   float s_squares_other_7;
-  s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 32);
+  s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 8);
   s_squares[0] = (s_squares[0] + s_squares_other_7);
+  if (thread < 4) {
+    tf_cluster_send(s_blocks + rank, thread, s[0], tf_arrivals + 0);
+    tf_cluster_send(q_blocks + rank, thread, s_squares[0], tf_arrivals + 0);
+  }
+  tf_cluster_receive(tf_arrivals + 0, 0, 32);
+  const int lane_of_slot_1 = (thread & 3);
+  float s_slot_1 = 0.0f;
+  float s_squares_slot_1 = 0.0f;
+  s_slot_1 = s_blocks[lane_of_slot_1];
+  s_squares_slot_1 = q_blocks[lane_of_slot_1];
+  s[0] = s_slot_1;
+  float s_other_8;
+  s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 4);
+  s[0] = (s[0] + s_other_8);
+  float s_other_9;
+  s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 4);
+  s[0] = (s[0] + s_other_9);
+  float mean_of_slots_1 = (s[0] * 1.9929847e-05f);
+  float apart_12 = ((s_slot_1 * 7.9719386e-05f) - mean_of_slots_1);
+  s_squares_slot_1 = (s_squares_slot_1 + ((apart_12 * apart_12) * 12544.0f));
+  s_squares[0] = s_squares_slot_1;
   float s_squares_other_8;
-  s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 32);
+  s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 4);
   s_squares[0] = (s_squares[0] + s_squares_other_8);
   float s_squares_other_9;
-  s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 32);
+  s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 4);
   s_squares[0] = (s_squares[0] + s_squares_other_9);
   float rstd_1 = rsqrtf(((s_squares[0] * 1.9929847e-05f) + 1e-05f));
   float g_at = g[group_];
