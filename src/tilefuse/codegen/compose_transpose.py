@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.codegen.compose import Held, KernelWriter
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Reg, VectorLoad, VectorStore
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
 from tilefuse.ir.affine import Affine, Extents, axis, floordiv, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of
@@ -42,10 +42,15 @@ def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
     batch = e.let("batch", axis("block") // (tiles_w * tiles_r), max(batch_count, 1))
     batch_env = flat_axes(others, batch, domain.extents, e.extents)
     turned = _turned(writer, choice)
-    layouts = {t: _Layout(c.rows, c.read_vector, max(c.depth, c.write_vector, SLOT_BYTES // t.dtype.itemsize), c.columns) for t in turned}
+    layouts = {t: _Layout(c.rows, c.read_vector if c.depth else 1, max(c.depth, c.write_vector, SLOT_BYTES // t.dtype.itemsize), c.columns)
+               for t in turned}
     tiles = {t: writer.shared(t.value + "_tile", t.dtype, layouts[t].num_elements) for t in turned}
     e.emit(Comment(f"{', '.join('%' + t.value for t in turned)}: global memory -> shared memory, along {c.read_axis}"))
-    _read_tiles(writer, choice, tiles, layouts, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)
+    if c.depth:
+        _read_tiles(writer, choice, tiles, layouts, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)
+    else:
+        for t in turned:
+            _read_run(writer, choice, t, tiles[t], layouts[t], batch_env, tile_w * c.rows, writes)
     e.emit(Barrier("block"))
     e.emit(Comment(f"{', '.join('%' + n for n, _, _ in domain.outputs)}: shared memory -> global memory, along {c.write_axis}"))
     _write_tiles(writer, choice, tiles, layouts, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)
@@ -111,6 +116,35 @@ def _read_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], lay
                 with e.loop("d", depth, unroll=True) as d:
                     e.emit(Assign(Reg(column, t.dtype, d), Reg(array, t.dtype, step * (depth * width) + d * width + v)))
                 e.emit(VectorStore(tiles[t], layouts[t].row(r + v, e.extents) + w, column, number(0), depth))
+
+
+def _read_run(writer: KernelWriter, c: Transpose, t: Touch, tile: str, layout: _Layout, batch_env: dict[str, Affine], first_w: Affine,
+              writes: int) -> None:
+    """A tile that is one run of memory: vectors along it, each element to its own place.
+
+        x[w, r] with r < 3:   | 00 01 02 10 11 12 20 21 | ...   ->   tile[0] = 00 10 20 ..   tile[1] = 01 11 21 ..   tile[2] = 02 12 ..
+    """
+    e = writer.emitter
+    width, length = c.read_vector, c.rows * c.columns
+    steps = -(-length // (width * c.threads))
+    array = e.fresh(t.value + "_v")
+    e.emit(Declare(array, t.dtype, steps * width))
+    start = substitute(t.offset, batch_env | {c.read_axis: number(0), c.write_axis: first_w}, e.extents)
+
+    def place(step: Affine) -> tuple[Affine, list[Bound]]:
+        at = e.let("item", step * c.threads + axis("thread"), steps * c.threads) * width
+        return at, [Bound(at, 0, length - width + 1), Bound(first_w * c.columns + at, 0, writes * c.columns - width + 1)]
+
+    with e.loop("step", steps, unroll=True) as step:
+        at, inside = place(step)
+        with e.when(inside):
+            e.emit(VectorLoad(array, step * width, e.buffers[t.value].name, start + at, width, e.cache.get(t.value, "")))
+    with e.loop("step", steps, unroll=True) as step:
+        at, inside = place(step)
+        with e.when(inside), e.loop("v", width, unroll=True) as v:
+            r = e.let("r", (at + v) % c.columns, c.columns)
+            w = e.let("w", (at + v) // c.columns, c.rows)
+            e.emit(Store(tile, layout.row(r, e.extents) + w, Reg(array, t.dtype, step * width + v)))
 
 
 def _lanes_of_run(c: Transpose, itemsize: int) -> int:

@@ -218,7 +218,7 @@ def _operand_views(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ..
 
 
 def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Channels last where most bytes that the node reads dimension by dimension lie so."""
+    """Channels last where at least half of the bytes that the node reads dimension by dimension lie so."""
     rank = len(node.type.shape)
     if node.body is None or rank not in (4, 5) or node.category not in ("map", "reduce"):
         return None
@@ -227,7 +227,8 @@ def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]) 
         type_ = graph.type_of(value)
         if type_.num_elements > 1:
             votes[is_channels_last(layouts.get(value), type_.shape)] += type_.num_bytes
-    return channels_last_strides(node.type.shape) if votes[True] > votes[False] else None
+    # What has no layout of its own yet (a gradient spread over an image) is row-major: an even vote goes to what convolutions want.
+    return channels_last_strides(node.type.shape) if votes[True] and votes[True] >= votes[False] else None
 
 
 def _aligned(index: tuple[Affine, ...], axes: tuple[str, ...]) -> bool:

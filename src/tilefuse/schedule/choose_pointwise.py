@@ -8,6 +8,10 @@ from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Pointwise, Transpose
 from tilefuse.target.device import DeviceSpec
 
+# A read axis that is short, and what a block turns at a time where all of it lies in one run.
+MOST_OF_RUN = 64
+RUN_TILE_BYTES = 16 * 1024
+
 
 def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) -> Pointwise | Transpose:
     """A tile transposition where a large read runs across the writes, else a flat walk in memory order."""
@@ -73,6 +77,9 @@ def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...],
 
     read_vector, write_vector = width(read_axis, itemsize, False), width(write_axis, largest, True)
     turned = sum(not a.written and stride_of(a.offset, read_axis) == 1 and (stride_of(a.offset, write_axis) or 0) > 1 for a in found)
+    run = _one_run(domain, found, order, read_axis, write_axis, itemsize, write_vector) if turned == 1 else None
+    if run is not None:
+        return run
     side = 128 if itemsize <= 2 else 64
     rows = min(side if turned == 1 else side // 2, _power_above(domain.extents[write_axis]))
     columns = min(side if turned <= 2 else side // 2, _power_above(domain.extents[read_axis]))
@@ -83,6 +90,23 @@ def _transpose_tile(domain: Domain, found: list[Access], order: tuple[str, ...],
     while domain.extents[write_axis] % depth:
         depth //= 2
     return Transpose(order, read_axis, write_axis, rows, columns, threads, read_vector, write_vector, depth)
+
+
+def _one_run(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str, itemsize: int,
+             write_vector: int) -> Transpose | None:
+    """Tiles that are one run of memory, where the read axis is short and all of it lies between two neighbours of the write axis
+    (a convolution's weights): vectors that the short axis would not allow, and enough of them a block."""
+    reads, writes = domain.extents[read_axis], domain.extents[write_axis]
+    vector = min(8, 16 // itemsize)
+    access = next(a for a in found if not a.written and stride_of(a.offset, read_axis) == 1 and (stride_of(a.offset, write_axis) or 0) > 1)
+    apart = any(c % vector for atom, c in access.offset.terms if atom not in (read_axis, write_axis)) or access.offset.const % vector
+    if reads > MOST_OF_RUN or reads % vector == 0 or stride_of(access.offset, write_axis) != reads or reads * writes % vector or apart:
+        return None
+    rows = _power_above(writes)
+    while rows > 16 and rows * reads * itemsize > RUN_TILE_BYTES:
+        rows //= 2
+    threads = max(64, min(1024, 32 * -(-rows * reads // (2 * vector * 32))))
+    return Transpose(order, read_axis, write_axis, rows, reads, threads, vector, write_vector, 0)
 
 
 def _power_above(extent: int) -> int:

@@ -28,6 +28,7 @@ class Transpose:
     """Tiles of `rows` x `columns`: read along `read_axis`, written along `write_axis`, turned in shared memory.
 
     Each thread reads `depth` vectors that lie below each other along `write_axis` and writes their columns into shared memory.
+    `depth` 0: a tile is one run of memory (the read axis is short) and is read in vectors along it.
     """
 
     order: tuple[str, ...]

@@ -121,6 +121,9 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((10, 30, "f32"), (128, 192, "f16"), (200, 137, "f32"), (130, 128, "f64"))),
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((264, 140, "f16"), (12, 1400, "bf16"), (131, 130, "i8"), (134, 300, "f64"))),
     *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in ((2, 96, 14, 14, "f16"), (3, 36, 9, 17, "f32"))),
+    # Weights of convolutions: a tile is one run of memory.
+    *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in ((33, 56, 3, 3, "f16"), (5, 1000, 3, 7, "f32"))),
+    *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((2040, 9, "bf16"), (1604, 11, "f32"), (1512, 13, "i8"), (820, 21, "f64"))),
     *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3))),
     ("3x70x96", transposed_add(3, 70, 96), {}),
     *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in (

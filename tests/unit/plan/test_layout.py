@@ -127,3 +127,14 @@ def test_gradients_of_argument_weights_are_packed_and_unpacked_by_kernels() -> N
     assert set(layouts) == {"w_packed", "g_packed"}, "torch gets its gradient row-major"
     last = {"g": channels_last_strides((64, 64, 3, 3))}
     assert [n.name for n in with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=last).nodes] == ["w_packed", "g"]
+
+
+def test_a_gradient_spread_over_an_image_follows_the_image() -> None:
+    graph = parse_graph("""graph @g(%r: f32[8, 64, 7, 7], %m: f32[8, 64]) -> (f32[64]) {
+      %e: f32[8, 64, 7, 7] = map [n, c, h, w] { %m[n, c] }
+      %d: f32[8, 64, 7, 7] = map [n, c, h, w] { mul(%r[n, c, h, w], %e[n, c, h, w]) }
+      %s: f32[64] = reduce.sum [c] over [n < 8, h < 7, w < 7] { %d[n, c, h, w] }
+      return %s
+    }""")
+    last = channels_last_strides((8, 64, 7, 7))
+    assert plan_layouts(graph, {"r": last}, {}, H200, Options())["d"] == last
