@@ -26,7 +26,7 @@ from tilefuse.ir.scalar import call, cast, const
 from tilefuse.runtime.nvrtc import compile_cuda
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
-from tilefuse.schedule.neighbours import neighbours
+from tilefuse.schedule.neighbours import neighbours, program_with
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
@@ -200,7 +200,7 @@ def run_case(name: str, shape: tuple[int, int], dtype: DType, copy_bytes_per_s: 
         return
     tiles: list[TileProgram] = []
     for variant in neighbours(base, H200):
-        tile = schedule_graph(graph, {}, H200, variant)
+        tile = program_with(base, variant, H200)
         if isinstance(tile, TileProgram):
             tiles.append(tile)
     tiles = tiles[:most]

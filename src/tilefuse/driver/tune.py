@@ -17,9 +17,8 @@ from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.measure import MeasuredCost, Measurer, Records, Timing, is_faster
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.tuned import Form, canonical, form_of
-from tilefuse.schedule.neighbours import neighbours
+from tilefuse.schedule.neighbours import neighbours, program_with
 from tilefuse.schedule.notation import parse_template
-from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
@@ -117,7 +116,7 @@ class Tuner:
         made: list[TileProgram] = []
         refused: Counter[str] = Counter()
         for choice in neighbours(program, self._device):
-            found = schedule_graph(program.graph, program.layouts, self._device, choice)
+            found = program_with(program, choice, self._device)
             if isinstance(found, Rejected):
                 refused[found.reason.value] += 1
             elif found.launch.num_threads > self._device.max_threads_per_block:

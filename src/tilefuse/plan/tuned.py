@@ -22,10 +22,15 @@ from tilefuse.target.device import DeviceSpec
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A pattern without its names: `key` is equal for equal patterns; `names` are its nodes in canonical order."""
+    """A pattern without its names: `key` is equal for equal patterns; nodes and inputs stand in canonical order."""
 
     key: str
-    names: tuple[str, ...]
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+    def canonical_names(self) -> dict[str, str]:
+        """n0, n1, ... for nodes and i0, i1, ... for inputs, by their names."""
+        return {name: f"{letter}{n}" for letter, names in (("n", self.nodes), ("i", self.inputs)) for n, name in enumerate(names)}
 
 
 def form_of(program: TileProgram) -> Form:
@@ -42,17 +47,18 @@ def form_of(program: TileProgram) -> Form:
         told.append((anonymous(node, reads), tuple(place[v] for v in reads)))
         place[node.name] = f"v{len(place)}"
     told.append(tuple((place[r], program.layouts.get(r)) for r in graph.results))
-    return Form(hashlib.sha256(repr(told).encode()).hexdigest()[:32], tuple(n.name for n in graph.nodes))
+    nodes = tuple(n.name for n in graph.nodes)
+    return Form(hashlib.sha256(repr(told).encode()).hexdigest()[:32], nodes, tuple(v for v in place if v not in graph.node_by_name))
 
 
 def canonical(template: Template, form: Form) -> str:
     """A template's text in canonical names."""
-    return str(_renamed(template, {name: f"n{number}" for number, name in enumerate(form.names)}))
+    return str(_renamed(template, form.canonical_names()))
 
 
 def named(text: str, form: Form) -> Template:
     """The template of a canonical text in the names of a form. Raises: ParseError for what is no template."""
-    return _renamed(parse_template(text, "<tuning result>"), {f"n{number}": name for number, name in enumerate(form.names)})
+    return _renamed(parse_template(text, "<tuning result>"), {short: name for name, short in form.canonical_names().items()})
 
 
 def _renamed(template: Template, names: Mapping[str, str]) -> Template:

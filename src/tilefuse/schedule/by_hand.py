@@ -18,7 +18,7 @@ from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError,
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.template import Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -146,7 +146,7 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
     base, domain = program.choice, program.internal
     if not isinstance(base, Pointwise | Transpose | Rows | Columns) or not isinstance(domain, Domain):
         raise UnsupportedError(f"kernel {program.name} ({program.template}) takes no template by hand",
-                               hint="kernels of one walk do: pointwise, transpose, rows, columns")
+                               hint="kernels of one walk do (pointwise, transpose, rows, columns), and stitched ones")
     usual = template_of(base, domain, program.graph, program.launch)
     known = {s.name: s for s in usual.schedules}
     # The loops are read off one of the values that threads compute together; the others must agree in the end.
@@ -304,6 +304,10 @@ def program_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     """
     from tilefuse.schedule.pattern import schedule_graph
 
+    if isinstance(program.choice, Stitched):
+        from tilefuse.schedule.stitched import stitched_by_hand
+
+        return stitched_by_hand(program, template, device)
     choice = choice_by_hand(program, template, device)
     made = schedule_graph(program.graph, program.layouts, device, choice)
     where = template.schedules[0].span if template.schedules else None

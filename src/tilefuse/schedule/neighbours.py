@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
+from tilefuse.base.candidate import Rejected
+from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.stitched import schedule_stitched
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
@@ -19,13 +23,33 @@ CLUSTERS = (1, 2, 4, 8, 16)
 RESERVED_BYTES = 8192
 
 
-def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice, ...]:
+def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice | Stitched, ...]:
     """Choices near the program's own, which comes first; no choice twice. Empty where the template has no parameters to vary."""
     base, domain = program.choice, program.internal
+    if isinstance(base, Stitched):
+        return tuple(dict.fromkeys((base, *_stitched(base, program))))
     if not isinstance(domain, Domain) or not isinstance(base, Pointwise | Transpose | Rows | Columns):
         return ()
     found = _on_host(base) if device.kind == "host" else _on_cuda(base, domain, device)
     return tuple(dict.fromkeys((base, *found)))
+
+
+def program_with(program: TileProgram, choice: Choice | Stitched, device: DeviceSpec) -> TileProgram | Rejected:
+    """The program of the same pattern with another choice, or why there is none."""
+    if isinstance(choice, Stitched):
+        return schedule_stitched(program.graph, program.layouts, device, choice)
+    return schedule_graph(program.graph, program.layouts, device, choice)
+
+
+def _stitched(base: Stitched, program: TileProgram) -> Iterator[Stitched]:
+    """Tiles twice as long and half as long in each dimension, with other numbers of threads."""
+    shape = max((program.graph.type_of(r).shape for r in program.graph.results), key=prod)
+    for threads in (128, 256, 512):
+        yield replace(base, threads=threads)
+        for place, extent in enumerate(base.tiles):
+            for other in (extent * 2, extent // 2):
+                if len(shape) == len(base.tiles) and 1 <= other <= shape[place]:
+                    yield replace(base, threads=threads, tiles=(*base.tiles[:place], other, *base.tiles[place + 1:]))
 
 
 def _on_host(base: Choice) -> Iterator[Choice]:

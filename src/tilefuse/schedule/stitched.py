@@ -4,8 +4,10 @@ from __future__ import annotations
 from math import prod
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
 from tilefuse.ir.graph import Graph
-from tilefuse.schedule.choose_stitch import Estimate, choose_stitch
+from tilefuse.schedule.choose_stitch import choose_stitch
+from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker, parse_template, print_template
 from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
@@ -24,27 +26,72 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
     choice, plan = found.choice, found.plan
     own = {v: layouts[v] for v in graph.type_by_name if v in layouts}
     stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in "_".join(graph.results[:2]))[:48]
+    launch = Launch(choice.groups or prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes)
     return TileProgram(
-        name=f"k_{stem}", graph=graph, template="stitched", notation=_notation(found), layouts=own,
+        name=f"k_{stem}", graph=graph, template="stitched", notation=print_template(template_of_stages(choice, plan, launch)), layouts=own,
         parameters=(("allocated_bytes", plan.shared_bytes), ("groups", choice.groups), ("requested_bytes", plan.requested_bytes),
                     ("threads", choice.threads), ("tiles", choice.tiles)),
-        levels=_levels(graph, plan), launch=Launch(choice.groups or prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes),
+        levels=_levels(graph, plan), launch=launch,
         bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
         flops=plan.flops, work_us=found.us, choice=choice, internal=plan)
 
 
-def _notation(found: Estimate) -> str:
-    """One schedule a stage in the template notation of FusionStitching 5.2; S where the result goes to shared memory."""
-    return " ".join(_schedule(found.plan.pieces[key], stage, found.choice.threads) for stage in found.plan.stages for key in stage.pieces)
+def template_of_stages(choice: Stitched, plan: StitchPlan, launch: Launch) -> Template:
+    """One schedule a stage; the tile of the largest result, the blocks that walk several tiles, and the launch are settings."""
+    schedules = tuple(_schedule(plan.pieces[key], stage, plan, launch) for stage in plan.stages for key in stage.pieces)
+    tiles = tuple(Setting(f"tile_{n}", extent) for n, extent in enumerate(choice.tiles))
+    groups = (Setting("groups", choice.groups),) if choice.groups else ()
+    return Template(schedules, (*tiles, *groups, Setting("cta_num", launch.num_blocks), Setting("cta_size", launch.num_threads)))
 
 
-def _schedule(piece: Piece, stage: Stage, threads: int) -> str:
-    spread = [f"GRID_{s.extent}" if s.offset.terms else "CTA" for s in piece.region] or ["CTA"]
+def _schedule(piece: Piece, stage: Stage, plan: StitchPlan, launch: Launch) -> Schedule:
+    attrs: list[Attr] = []
+    for span in piece.region:
+        inside = (Step(Worker.CTA, span.extent),) if span.extent > 1 else ()
+        attrs.append((Step(Worker.GRID), *inside) if span.offset.terms else inside or (Step(Worker.THREAD),))
     if stage.kind == "reduce":
-        spread.append("THREAD" if stage.lanes == 1 else "WARP")
+        attrs.append((Step(Worker.THREAD if stage.lanes == 1 else Worker.WARP),))
     elif stage.tiling is not None:
-        spread.append("WARP" if stage.tiling.unit == "mma" or stage.tiling.split > 1 else "THREAD")
-    return f"{piece.value} [{','.join(spread)}]{'S' if piece.stored else ''};"
+        attrs.append((Step(Worker.WARP if stage.tiling.unit == "mma" or stage.tiling.split > 1 else Worker.THREAD),))
+    keep = (Level.SHARED,) if piece.stored else ()
+    return Schedule(piece.value, tuple(attrs) or ((Step(Worker.THREAD),),), (*keep, Level.GLOBAL) if keep and piece.written else keep)
+
+
+def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+    """The stitched kernel of the program's pattern with a template's tile, threads and groups.
+
+    Raises: NameLookupError for a value that has no stage; OptionError for an unknown setting; UserError for tiles that do not fit.
+    """
+    base = program.choice
+    assert isinstance(base, Stitched)
+    known = {s.name for s in parse_template(program.notation).schedules}
+    for schedule in template.schedules:
+        if schedule.name not in known and schedule.name not in program.graph.node_by_name:
+            raise NameLookupError(f"value %{schedule.name} has no stage in kernel {program.name}", where=schedule.span,
+                                  hint=nearest(schedule.name, known) or f"stages: {', '.join(sorted(known))}")
+    tiles, threads, groups = list(base.tiles), base.threads, base.groups
+    names = [*(f"tile_{n}" for n in range(len(tiles))), "groups", "cta_num", "cta_size"]
+    for setting in template.settings:
+        if setting.name not in names or isinstance(setting.value, bool):
+            raise OptionError(f"a stitched kernel has no setting {setting}", where=setting.span,
+                              hint=nearest(setting.name, names) or f"settings: {', '.join(names)}")
+        if setting.name == "cta_size":
+            threads = setting.value
+        elif setting.name == "groups":
+            groups = setting.value
+        elif setting.name != "cta_num":
+            tiles[int(setting.name.removeprefix("tile_"))] = setting.value
+    where = template.schedules[0].span if template.schedules else None
+    shape = max((program.graph.type_of(r).shape for r in program.graph.results), key=prod)
+    if threads % 32 or not 32 <= threads <= device.max_threads_per_block:
+        raise UserError(f"cta_size={threads} is no number of threads for a stitched kernel", where=where,
+                        hint=f"a multiple of 32, at most {device.max_threads_per_block}")
+    if len(tiles) == len(shape) and any(not 1 <= t <= n for t, n in zip(tiles, shape, strict=True)):
+        raise UserError(f"a tile of {tiles} does not fit a result of {list(shape)}", where=where, hint="tile_n from 1 to the extent")
+    made = schedule_stitched(program.graph, program.layouts, device, Stitched(tuple(tiles), threads, groups))
+    if isinstance(made, Rejected):
+        raise UserError(f"the template cannot be met: {made}", where=where, hint="smaller tiles take less shared memory")
+    return made
 
 
 def _levels(graph: Graph, plan: StitchPlan) -> tuple[EdgeLevel, ...]:

@@ -82,7 +82,7 @@ def test_the_fastest_template_is_stored_and_used_for_every_pattern_of_the_form()
 
 def test_a_form_knows_shapes_and_layouts_but_no_names() -> None:
     one, other = planned().programs[0], planned(renamed()).programs[0]
-    assert form_of(one).key == form_of(other).key and form_of(one).names != form_of(other).names
+    assert form_of(one).key == form_of(other).key and form_of(one).nodes != form_of(other).nodes
     longer = planned(parse_graph(print_graph(SOFTMAX).replace("1024", "2048"))).programs[0]
     assert form_of(longer).key != form_of(one).key
 

@@ -6,14 +6,16 @@ import pytest
 from tests.golden.workloads import WORKLOADS, tile_program
 from tests.unit.schedule.test_by_hand import softmax
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose import compose
 from tilefuse.driver.measure import KernelMeasurer
+from tilefuse.ir.text import parse_graph
 from tilefuse.plan.measure import Timing
 from tilefuse.schedule.by_hand import program_by_hand
-from tilefuse.schedule.neighbours import neighbours
+from tilefuse.schedule.neighbours import neighbours, program_with
 from tilefuse.schedule.notation import parse_template
-from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.stitched import schedule_stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
@@ -27,14 +29,55 @@ def test_neighbours_are_kernels_and_have_templates(name: str, device) -> None:  
     program = tile_program(name, device)
     if not isinstance(program, TileProgram):
         pytest.skip("no schedule on this device")
+    if program.template == "packed":
+        assert neighbours(program, device) == ()
+        return
     found = neighbours(program, device)
     assert found[0] == program.choice and len(set(found)) == len(found)
     for choice in found[1::5]:
-        made = schedule_graph(program.graph, program.layouts, device, choice)
+        made = program_with(program, choice, device)
         if isinstance(made, Rejected):
             continue
         assert compose(made, device).launch.num_threads <= device.max_threads_per_block
         assert program_by_hand(program, parse_template(made.notation), device).choice == made.choice
+
+
+ATTENTION = parse_graph("""graph @attention(%q: f32[2, 24, 16], %k: f32[2, 24, 16], %v: f32[2, 24, 16]) -> (f32[2, 24, 16], f32[2, 24]) {
+  %p: f32[2, 24, 24] = reduce.sum [b, i, j] over [t < 16] { mul(%q[b, i, t], %k[b, j, t]) }
+  %m: f32[2, 24] = reduce.max [b, i] over [t < 24] { %p[b, i, t] }
+  %e: f32[2, 24, 24] = map [b, i, j] { exp(sub(%p[b, i, j], %m[b, i])) }
+  %s: f32[2, 24] = reduce.sum [b, i] over [t < 24] { %e[b, i, t] }
+  %n: f32[2, 24, 24] = map [b, i, j] { div(%e[b, i, j], %s[b, i]) }
+  %o: f32[2, 24, 16] = reduce.sum [b, i, j] over [t < 24] { mul(%n[b, i, t], %v[b, t, j]) }
+  return %o, %s
+}""")
+
+
+@pytest.mark.parametrize("device", [H200, HOST], ids=lambda d: d.name)
+def test_stitched_kernels_vary_their_tiles(device) -> None:  # type: ignore[no-untyped-def]
+    """Every tile is a kernel with a template of its own; on the host all give the same results."""
+    program = schedule_stitched(ATTENTION, {}, device)
+    assert isinstance(program, TileProgram)
+    assert program_by_hand(program, parse_template(program.notation), device) == program
+    made = [m for c in neighbours(program, device) if isinstance(m := program_with(program, c, device), TileProgram)]
+    assert made[0] == program and len(made) > 4
+    for other in made[1:]:
+        assert program_by_hand(program, parse_template(other.notation), device).choice == other.choice
+    if device is HOST:
+        measurer = KernelMeasurer(HOST, "host", Options())
+        some = made[::3]
+        measurer.prepare(some)
+        assert all(isinstance(measurer.measure(p), Timing) for p in some)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("zz [GRID];", "%zz has no stage"), ("n [GRID]; tile_1=4000;", "does not fit a result"), ("n [GRID]; tile_7=4;", "did you mean tile_"),
+    ("n [GRID]; cta_size=33;", "cta_size=33 is no number of threads")])
+def test_a_wrong_template_of_a_stitched_kernel_is_named(text: str, message: str) -> None:
+    program = schedule_stitched(ATTENTION, {}, H200)
+    assert isinstance(program, TileProgram)
+    with pytest.raises(UserError, match=message):
+        program_by_hand(program, parse_template(text), H200)
 
 
 def test_a_program_without_parameters_has_none() -> None:
@@ -46,7 +89,7 @@ def test_a_program_without_parameters_has_none() -> None:
 def test_every_host_neighbour_gives_the_results_of_the_first() -> None:
     program = softmax(HOST)
     measurer = KernelMeasurer(HOST, "host", Options())
-    made = [schedule_graph(program.graph, program.layouts, HOST, c) for c in neighbours(program, HOST)]
+    made = [program_with(program, c, HOST) for c in neighbours(program, HOST)]
     programs = [m for m in made if isinstance(m, TileProgram)]
     assert len(programs) > 2
     measurer.prepare(programs)
