@@ -50,7 +50,9 @@ class ShiftedSquares:
         x = e.register(e.expression(i.body), self.dtype, i.node.name + "_x")
         origin, (_, distances, squares) = self._at(self.origins[i.key], lane), (self._at(p, lane) for p in self.parts[i.key])
         with e.when([Bound(step, 0, 1)]):
-            e.emit(Assign(origin, x))
+            # An infinite origin would make every distance NaN, and with them sums that are infinite.
+            finite = Call("lt", (Call("abs", (x,)), const(float("inf"), self.dtype)))  # type: ignore[arg-type]
+            e.emit(Assign(origin, Call("select", (finite, x, const(0, self.dtype)))))  # type: ignore[arg-type]
         off = e.register(Call("sub", (x, origin)), self.dtype, "off")  # type: ignore[arg-type]
         e.emit(Assign(distances, Call("add", (distances, off))))  # type: ignore[arg-type]
         e.emit(Assign(squares, Call("add", (squares, Call("mul", (off, off))))))  # type: ignore[arg-type]
