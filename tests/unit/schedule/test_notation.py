@@ -1,6 +1,9 @@
 """The template notation: every form of the paper parses, what parses prints back, and mistakes point at their place."""
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +85,9 @@ def test_a_mistake_is_shown_at_its_place(text: str, message: str, column: int) -
 def test_the_nearest_word_is_offered() -> None:
     with pytest.raises(ParseError, match="did you mean CLUSTER"):
         parse_template("y [CLUSTR_4];")
+
+
+def test_the_documentation_writes_templates_that_parse() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "planning.md").read_text(encoding="utf-8")
+    (block,) = [b for b in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "GRID" in b]
+    assert len(parse_template(block).schedules) == 3
