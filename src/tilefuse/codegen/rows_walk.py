@@ -144,7 +144,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
             with e.when([Bound(chunk, 0, c.chunks)]):
                 yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors and (c.on_chip or c.batch == 1):
-        with e.loop("chunk", c.chunks, unroll=w.unroll and (c.on_chip or c.stages > 0)) as chunk:
+        with e.loop("chunk", c.chunks, unroll=w.unroll and (c.on_chip or c.groups > 0)) as chunk:
             yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors:
         yield from _walk_in_batches(state, bodies, missing, state.row_bounds if bounded_rows else [])

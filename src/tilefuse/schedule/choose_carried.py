@@ -10,8 +10,11 @@ from tilefuse.schedule.stages import kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
-MAX_STAGES = 4
-# Bytes of carried sums and of the row from which a thread reads the row again from the queue instead of holding it.
+# Rows on their way ahead: two keep memory busy, and more only spread the accesses (measured on H200: four rows take 1 to 5 % longer).
+# Where every walk reads the queue, a row leaves it late: one more.
+HELD_STAGES, QUEUE_STAGES = 2, 3
+# Bytes of carried sums and of the row from which a thread reads the row from the queue again instead of holding it; and the most that
+# carried sums alone may take. Units: bytes a thread of a block of 512.
 HELD_BYTES = 256
 
 
@@ -34,10 +37,11 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     kept_bytes = max(kept_bytes_of(domain, found), 1)
     if device.kind != "cuda" or len(spans) != 1 or domain.has_scan or cluster > device.max_cluster_blocks or vectors % cluster:
         return Rejected(Reason.REDUCTION_MISMATCH, "sums down the columns do not fit this kernel's walk over rows")
-    bytes_per_thread = chunks * width * (kept_bytes + 4 * len(carried))
-    if bytes_per_thread > 3 * KEPT_BYTES_PER_THREAD:
-        return Rejected(Reason.REGISTERS,
-                        f"{len(carried)} carried sums and {kept_bytes} bytes an element need {bytes_per_thread} bytes a thread")
+    carried_bytes = chunks * width * 4 * len(carried)
+    if carried_bytes > HELD_BYTES:
+        return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums need {carried_bytes} bytes a thread")
+    held_bytes = carried_bytes + chunks * width * kept_bytes
+    on_chip = held_bytes < HELD_BYTES
     share_bytes = vectors // cluster * width * kept_bytes * rows
     fetched = fetched_touches(domain)
     fits = (fetched and all(t.dtype.itemsize * width >= 16 for t in fetched)
@@ -45,8 +49,10 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     scratch = rows * length * 4 if rows > 1 else 0
     resident = blocks_per_multiprocessor(threads * rows)
     room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
-    stages = min(MAX_STAGES, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
-    stages = stages if stages >= 2 else 0
-    on_chip = not stages or bytes_per_thread < HELD_BYTES
+    stages = min(HELD_STAGES if on_chip else QUEUE_STAGES, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    if not stages or on_chip and stages < HELD_STAGES:
+        if held_bytes > 3 * KEPT_BYTES_PER_THREAD:
+            return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums and their row need {held_bytes} bytes a thread")
+        stages, on_chip = 0, True
     return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, on_chip, min(width, 2), 1, stages,
                 carried[0].node.type.shape[0], next(iter(spans)), resident)

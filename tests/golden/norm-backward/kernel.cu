@@ -1,6 +1,6 @@
-// k_dx_dw: 132 blocks of 512 threads, 164096 bytes of shared memory, for sm_90a
+// k_dx_dw: 132 blocks of 512 threads, 98560 bytes of shared memory, for sm_90a
 // nodes: %a, %b, %dx, %dw, %db
-// schedule: a [GRID_132-CTA_8,CTA_64]S; b [GRID_132-CTA_8,CTA_64]S; dx [GRID_132-CTA_8,CTA_64]; dw [GRID_132,CTA_64,CTA_8]; db [GRID_132,CTA_64,CTA_8]; vector=8; chunks=2; on_chip=true; lanes=2; stages=4; span=125; resident=1; cta_num=132; cta_size=512;
+// schedule: a [GRID_132-CTA_8,CTA_64]S; b [GRID_132-CTA_8,CTA_64]S; dx [GRID_132-CTA_8,CTA_64]; dw [GRID_132,CTA_64,CTA_8]; db [GRID_132,CTA_64,CTA_8]; vector=8; chunks=2; on_chip=true; lanes=2; stages=2; span=125; resident=1; cta_num=132; cta_size=512;
 // reads 67108864 bytes, writes 68190208 bytes
 extern "C" __global__ void __launch_bounds__(512, 1)
 k_dx_dw(
@@ -13,16 +13,16 @@ k_dx_dw(
   const int block = blockIdx.x;
   extern __shared__ __align__(128) unsigned char tf_shared[];
   tf_f16* const x_queue = reinterpret_cast<tf_f16*>(tf_shared);
-  tf_f16* const g_queue = reinterpret_cast<tf_f16*>(tf_shared + 65536);
-  float* const a_b_shared = reinterpret_cast<float*>(tf_shared + 131072);
-  float* const carried_rows = reinterpret_cast<float*>(tf_shared + 131328);
-  __shared__ __align__(8) unsigned long long tf_arrivals[4];
-  tf_bulk_init(tf_arrivals, 4);
+  tf_f16* const g_queue = reinterpret_cast<tf_f16*>(tf_shared + 32768);
+  float* const a_b_shared = reinterpret_cast<float*>(tf_shared + 65536);
+  float* const carried_rows = reinterpret_cast<float*>(tf_shared + 65792);
+  __shared__ __align__(8) unsigned long long tf_arrivals[2];
+  tf_bulk_init(tf_arrivals, 2);
   const int place = (thread & 63);
   const int row_of_block = (thread >> 6);
-  // %x, %g: the first 4 rows start on their way to shared memory
+  // %x, %g: the first 2 rows start on their way to shared memory
   #pragma unroll
-  for (int ahead = 0; ahead < 4; ++ahead) {
+  for (int ahead = 0; ahead < 2; ++ahead) {
     for (int fetched_row = 0; fetched_row < 8; ++fetched_row) {
       const int next_row = 1056 * ahead + block + 132 * fetched_row;
       tf_bulk_copy(x_queue + 8192 * ahead + 1024 * fetched_row, x + 1024 * next_row, 2048, tf_arrivals + ahead, false);
@@ -52,8 +52,8 @@ k_dx_dw(
     const int parity = (turn & 1);
     const int row_unwrapped_1 = block + 132 * row_of_block + 1056 * turn + 1056;
     const int row_ahead_1 = (row_unwrapped_1 & 16383);
-    const int stage = (turn & 3);
-    tf_bulk_wait(tf_arrivals + stage, ((turn >> 2) & 1));
+    const int stage = (turn & 1);
+    tf_bulk_wait(tf_arrivals + stage, ((turn >> 1) & 1));
     // %x, %g: shared memory -> registers
     alignas(16) tf_f16 x_v[16];
     alignas(16) tf_f16 g_v[16];
@@ -63,15 +63,15 @@ k_dx_dw(
       tf_vector_load<8>(g_v + 8 * chunk, g_queue + 512 * chunk + 8 * place + 1024 * row_of_block + 8192 * stage);
     }
     __syncthreads();
-    if (turn < 12) {
+    if (turn < 14) {
       for (int fetched_row_1 = 0; fetched_row_1 < 8; ++fetched_row_1) {
-        const int next_row_1 = ((block + 132 * fetched_row_1 + 1056 * turn + 4224) & 16383);
-        tf_bulk_copy(x_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), x + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), false);
+        const int next_row_1 = ((block + 132 * fetched_row_1 + 1056 * turn + 2112) & 16383);
+        tf_bulk_copy(x_queue + 1024 * fetched_row_1 + 8192 * (turn & 1), x + 1024 * next_row_1, 2048, tf_arrivals + (turn & 1), false);
         if (fetched_row_1 < 7) {
-          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), false);
+          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 1), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 1), false);
         }
         if (fetched_row_1 >= 7) {
-          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 3), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 3), true);
+          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 1), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 1), true);
         }
       }
     }

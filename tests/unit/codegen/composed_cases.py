@@ -175,6 +175,8 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("from-the-queue", norm_backward(13, 192, 2), rows(4, 32, 2, rows=2, on_chip=False, lanes=2, stages=3, groups=2, span=7)),
     ("from-the-queue-cluster", norm_backward(9, 256, 2, "f16"), rows(8, 32, 1, cluster=2, on_chip=False, stages=2, groups=2, span=5)),
     ("from-the-queue", layer_norm(9, 512, "f16"), rows(8, 32, 2, on_chip=False, stages=2, groups=4)),
+    ("read-again", norm_backward(9, 192, 3, "f16"), rows(8, 32, 1, on_chip=False, lanes=2, groups=3, span=3)),
+    ("one-at-a-time", norm_backward(9, 192, 3), rows(4, 64, 1, on_chip=False, lanes=2, stages=1, groups=3, span=3)),
     ("held", norm_backward(9, 96, 3), rows(1, 32, 3, rows=2, groups=3, span=3)),
     ("streamed", cross_entropy(5, 1500), rows(4, 64, 6, on_chip=False, lanes=2, batch=4)),
     ("split3", cross_entropy(6, 1000), rows(4, 32, 3, split=3, on_chip=False, batch=2)),
