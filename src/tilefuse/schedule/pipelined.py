@@ -37,29 +37,38 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
     fetched = fetched_touches(domain)
     if not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
         return None
-    for cluster in (1, 2, 4, 8, 16):
-        if cluster > device.max_cluster_blocks or vectors % cluster:
-            return None
-        share_bytes = row_bytes // cluster
-        if share_bytes > STAGE_BYTES or any(copies_of(t, domain, kept, reduced, vectors // cluster * width) is None for t in fetched):
-            continue
-        share = vectors // cluster
-        if weighted and share * width * column_bytes > COLUMN_SHARE_BYTES:
-            continue
-        threads = 32 * -(-share // (32 * 8))
-        chunks = 8
-        while chunks > 4 and threads < 512:
-            chunks //= 2
-            threads = 32 * -(-share // (32 * chunks))
-        if threads > 1024:
-            continue
-        stages = min(6 if weighted else 4, (device.shared_bytes_per_block - 8192) // share_bytes)
-        turns = -(-domain.num_kept // device.clusters_at_once(cluster))
-        if stages < 2 or turns < 2:
-            return None
-        return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), 1, stages,
-                    -(-domain.num_kept // turns))
+    # Of two blocks a multiprocessor one computes while the other waits, as long as that takes no clusters of 16 (measured).
+    for resident in (2, 1) if weighted else (1,):
+        for cluster in (1, 2, 4, 8, 16):
+            if cluster > min(device.max_cluster_blocks, 16 // resident) or vectors % cluster:
+                break
+            share = vectors // cluster
+            if share * width * column_bytes * resident > COLUMN_SHARE_BYTES and weighted or share * width * kept_bytes > STAGE_BYTES:
+                continue
+            if any(copies_of(t, domain, kept, reduced, share * width) is None for t in fetched):
+                continue
+            found = _with_queue(domain, device, kept, reduced, width, share, cluster, resident, kept_bytes, 6 if weighted else 4)
+            if found is None and weighted:
+                continue
+            return found
     return None
+
+
+def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, share: int,
+                cluster: int, resident: int, kept_bytes: int, most_stages: int) -> Rows | None:
+    """A persistent grid whose blocks take `share` vectors of each row; None where a queue of rows does not fit or does not pay."""
+    threads = 32 * -(-share // (32 * 8))
+    chunks = 8
+    while chunks > 4 and threads < 512:
+        chunks //= 2
+        threads = 32 * -(-share // (32 * chunks))
+    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor // resident) - 8192
+    stages = min(most_stages, room // (share * width * kept_bytes))
+    turns = -(-domain.num_kept // (device.clusters_at_once(cluster) * resident))
+    if threads > 1024 // resident or stages < 2 or turns < 2:
+        return None
+    return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), 1, stages,
+                -(-domain.num_kept // turns), resident=resident if resident > 1 else 0)
 
 
 def column_touches(domain: Domain) -> list[Touch]:
