@@ -26,8 +26,8 @@ REGISTERS = 128
 # Cycles that a stage waits whatever its size: global memory, shared memory and barrier. Source: latencies of an H100, Luo et al. 2024,
 # arXiv:2402.13499.
 GLOBAL_LATENCY, STAGE_LATENCY = 700.0, 150.0
-# Bytes a cycle that the second-level cache gives one multiprocessor when all ask.
-CACHE_BYTES_PER_CYCLE = 24.0
+# Bytes a cycle that the second-level cache gives one multiprocessor when all ask, and when few do.
+CACHE_BYTES_PER_CYCLE, CACHE_PORT_BYTES = 24.0, 56.0
 FMA_PER_CYCLE, MMA_PER_CYCLE = 128.0, 1024.0
 # Tiles a multiprocessor from which on blocks that walk several of them are tried.
 MANY_TILES = 4
@@ -127,16 +127,43 @@ def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False) -> Sti
         for stage in plan.stages:
             if plan.is_once(stage):
                 ranges |= {k: (0, len(plan.stages)) for k in stage.pieces if k in ranges}
+    plan.in_place = _in_place(plan, ranges)
+    for old, new in plan.in_place.items():
+        first, _ = ranges.pop(old)
+        ranges[new] = (first, ranges[new][1])
     requests = [Request(str(k), plan.pieces[k].num_bytes, first, last) for k, (first, last) in sorted(ranges.items())]
-    flow = {str(k): [str(s) for s in plan.sources[k]] for stage in plan.stages for k in (*stage.products, *stage.pieces)}
+    later = plan.in_place
+    flow = {str(k): [str(later.get(s, s)) for s in plan.sources[k] if later.get(s) != k]
+            for stage in plan.stages for k in (*stage.products, *stage.pieces)}
     found = plan_shared(requests, flow, device.shared_bytes_per_block)
     if isinstance(found, Rejected):
         return found
     for key in ranges:
         plan.pieces[key] = replace(plan.pieces[key], offset_bytes=found.offset_by_name[str(key)])
+    for old, new in plan.in_place.items():
+        plan.pieces[old] = replace(plan.pieces[old], offset_bytes=plan.pieces[new].offset_bytes, pad=plan.pieces[new].pad)
     plan.requested_bytes, plan.shared_bytes = found.requested_bytes, found.allocated_bytes
     _barriers(plan, persistent)
     return plan
+
+
+def _in_place(plan: StitchPlan, ranges: dict[int, tuple[int, int]]) -> dict[int, int]:
+    """Tiles that a stage of rows reads for the last time and may overwrite: every lane has its elements in registers by then."""
+    found: dict[int, int] = {}
+    for n, stage in enumerate(plan.stages):
+        if stage.kind != "rows":
+            continue
+        for key in stage.pieces:
+            p = plan.pieces[key]
+            if not p.stored or not p.region or p.region[-1].extent != stage.columns:
+                continue
+            for old in dict.fromkeys(s for k in stage.pieces for s in plan.sources[k] if s not in stage.pieces):
+                q = plan.pieces[old]
+                taken = old in found or key in found.values() or q.kind == "copy"
+                if not taken and q.stored and q.region == p.region and q.dtype == p.dtype and ranges[old][1] == n:
+                    found[old] = key
+                    break
+    return found
 
 
 def _pad(plan: StitchPlan) -> None:
@@ -183,7 +210,8 @@ def _barriers(plan: StitchPlan, persistent: bool) -> None:
             continue
         reads = {k for k in _read_by(plan, stage) if plan.pieces[k].stored}
         writes = {k for k in stage.pieces if plan.pieces[k].stored}
-        clash = any(_overlap(plan.pieces[a], plan.pieces[b]) for a in writes for b in (read | written) - writes)
+        before = (read | written) - writes
+        clash = any(_overlap(plan.pieces[a], plan.pieces[b]) for a in writes for b in before if plan.in_place.get(b) != a)
         if reads & written or clash:
             plan.stages[n] = replace(stage, barrier=True)
             written, read = set(), set()
@@ -208,15 +236,16 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
     clock = device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
     issue = latency = once = 0.0
     flops = 0
+    tiles = prod(n for _, n in plan.grid)
+    cache_rate = min(CACHE_PORT_BYTES, CACHE_BYTES_PER_CYCLE * max(device.num_multiprocessors / tiles, 1.0))
     for stage in plan.stages:
-        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads)
+        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads, cache_rate)
         if choice.groups and plan.is_once(stage):
             once += cycles + wait
             continue
         issue += cycles
         latency += wait + (30.0 if stage.barrier else 0.0)
         flops += operations
-    tiles = prod(n for _, n in plan.grid)
     resident = min(_resident(plan, choice.threads, device), -(-tiles // device.num_multiprocessors))
     waves = -(-tiles // (device.num_multiprocessors * resident))
     # Warps hide each other's latency: with few of them a stage's own instructions wait as well.
@@ -226,8 +255,8 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
     return plan.work_cycles / clock * 1e6
 
 
-def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int) -> tuple[float, float, int]:
-    """(issue cycles, latency, operations) of one stage of one block."""
+def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int, cache_rate: float) -> tuple[float, float, int]:
+    """(issue cycles, latency, operations) of one stage of one block. Units: `cache_rate` in bytes a cycle."""
     cycles = 0.0
     operations = 0
     latency = STAGE_LATENCY
@@ -239,7 +268,7 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             operations += 2 * multiplications
             m, n = stage.tiling.rows, stage.tiling.columns
             if stage.tiling.unit == "mma":
-                cycles += multiplications / MMA_PER_CYCLE * (1.5 + (2 * m + n) / (m * n))
+                cycles += multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * (2 * m + n) / (m * n))
             else:
                 items = num_elements(piece.region) // (m * n) * stage.tiling.split
                 busy = items / (-(-items // threads) * threads)
@@ -247,13 +276,13 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
                 latency += contraction.inner / stage.tiling.split * 4
             for source in plan.sources[key]:
                 if not plan.pieces[source].stored:
-                    cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / CACHE_BYTES_PER_CYCLE
+                    cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / cache_rate
                     latency += GLOBAL_LATENCY
     for key in stage.pieces:
         piece = plan.pieces[key]
         elements = num_elements(piece.region)
         if stage.kind == "copy":
-            cycles += max(elements * piece.dtype.itemsize / CACHE_BYTES_PER_CYCLE, elements / 32)
+            cycles += max(elements * piece.dtype.itemsize / cache_rate, elements / 32)
             latency = GLOBAL_LATENCY
             continue
         if piece.kind == "product":
@@ -261,11 +290,11 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
         steps = elements * prod(e for _, e in stitcher.over(piece.value))
         flops = stitcher.flops(piece.value)
         operations += steps * flops
-        cycles += steps * (flops + 6) / FMA_PER_CYCLE
+        cycles += steps * (flops + (2 if stage.kind == "product" else 4)) / FMA_PER_CYCLE
         outside = [v for v, _, _ in stitcher.touches(piece.value) if v not in stitcher.inside]
         if outside:
             itemsize = max(stitcher.graph.type_of(v).dtype.itemsize for v in outside)
-            cycles += steps * itemsize * len(outside) / CACHE_BYTES_PER_CYCLE
+            cycles += steps * itemsize * len(outside) / cache_rate
             latency = max(latency, GLOBAL_LATENCY)
         if piece.kind == "reduce":
             latency += 30.0 * stage.lanes.bit_length() + 4.0 * steps / max(elements * stage.lanes, 1)

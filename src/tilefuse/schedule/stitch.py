@@ -97,6 +97,7 @@ class StitchPlan:
     flops: int = 0
     global_bytes: int = 0
     sources: dict[int, list[int]] = field(default_factory=dict)
+    in_place: dict[int, int] = field(default_factory=dict)  # pieces that a later one, computed from them row by row, overwrites
 
     def is_once(self, stage: Stage) -> bool:
         """Whether a stage brings the same data on chip for every tile."""
