@@ -21,6 +21,7 @@ from tilefuse.target.launch import Launch
 MAX_LOADS_BYTES = 64
 # Relative differences below this are within the curve's own spread between two measurements; they decide nothing that costs work.
 RESOLUTION = 0.02
+STAGES_ORIGIN = "issue slots and latencies of the kernel's stages, estimated by the scheduler"
 
 
 class CostModel(Protocol):
@@ -148,7 +149,7 @@ class AnalyticCost:
             global_us=max(transfer_us(num_bytes, device), num_bytes / (device.global_bytes_per_s * share) * 1e6),
             l2_us=moved.l2_bytes / (self._l2_bytes_per_s * share) * 1e6 if self._l2_bytes_per_s else 0.0,
             shared_us=moved.shared_bytes / (device.shared_bytes_per_s * busy_share) * 1e6 if device.shared_bytes_per_s else 0.0,
-            arithmetic_us=program.flops / (device.flops_per_s * busy_share) * 1e6, launch_us=device.graph_launch_us,
+            arithmetic_us=program.work_us or program.flops / (device.flops_per_s * busy_share) * 1e6, launch_us=device.graph_launch_us,
             busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share)
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
@@ -166,7 +167,7 @@ class AnalyticCost:
             Figure("global time", parts.global_us, "us", f"transfer_curve: {rate('transfer_curve')}"),
             Figure("L2 time", parts.l2_us, "us", f"resident_curve: {rate('resident_curve')}"),
             Figure("shared time", parts.shared_us, "us", f"shared_bytes_per_s: {rate('shared_bytes_per_s')}"),
-            Figure("arithmetic time", parts.arithmetic_us, "us", f"flops_per_s: {rate('flops_per_s')}"),
+            Figure("arithmetic time", parts.arithmetic_us, "us", STAGES_ORIGIN if program.work_us else f"flops_per_s: {rate('flops_per_s')}"),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),
             Figure("occupancy", parts.occupancy, "1", "threads of the blocks that fit a multiprocessor over its most"),

@@ -42,6 +42,13 @@ def test_arithmetic_decides_where_it_is_longer() -> None:
     assert found.source == "flops" and found.us == pytest.approx(10**10 / H200.flops_per_s * 1e6 + H200.graph_launch_us, rel=0.01)
 
 
+def test_a_template_that_estimates_its_stages_is_taken_at_its_word() -> None:
+    """Products on the matrix unit take fewer cycles than their operations at the usual rate."""
+    made = replace(program(1 << 20, flops=10**12), work_us=7.0)
+    assert AnalyticCost(H200).cost(made).us == pytest.approx(7.0 + H200.graph_launch_us)
+    assert any("stages" in f.origin for f in AnalyticCost(H200).figures(made))
+
+
 def test_few_blocks_reach_only_their_share_of_the_bandwidth() -> None:
     """One block of 128 threads has 64 bytes a thread under way; the memory wants `saturating_bytes`."""
     model = AnalyticCost(H200)
