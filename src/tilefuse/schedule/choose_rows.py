@@ -87,7 +87,9 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
             # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
             if threads <= (256 if (cluster > 1 or domain.has_scan) and chunks < min(8, max_chunks) else limit):
                 rows = max(1, 128 // threads) if cluster == 1 else 1
-                resident = RESIDENT_THREADS // threads if cluster > 1 and width >= 4 else 0
+                # Addresses in a row of several axes take registers of their own; f64 needs twice as many.
+                bounded = cluster > 1 and width >= 4 and len([a for a in reduced if domain.extents[a] > 1]) == 1
+                resident = RESIDENT_THREADS // threads if bounded else 0
                 return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
     for cluster in (8, 16):
         share = -(-vectors // cluster)
