@@ -160,6 +160,7 @@ class AnalyticCost:
         def rate(field: str) -> str:
             return told.get(field, "not measured")
 
+        work = STAGES_ORIGIN if program.work_us else f"flops_per_s: {rate('flops_per_s')}"
         return (
             Figure("global bytes", parts.global_bytes, "bytes", "boundary tensors, each once"),
             Figure("L2 bytes", parts.l2_bytes, "bytes", "what each block reads and writes, summed over blocks"),
@@ -167,7 +168,7 @@ class AnalyticCost:
             Figure("global time", parts.global_us, "us", f"transfer_curve: {rate('transfer_curve')}"),
             Figure("L2 time", parts.l2_us, "us", f"resident_curve: {rate('resident_curve')}"),
             Figure("shared time", parts.shared_us, "us", f"shared_bytes_per_s: {rate('shared_bytes_per_s')}"),
-            Figure("arithmetic time", parts.arithmetic_us, "us", STAGES_ORIGIN if program.work_us else f"flops_per_s: {rate('flops_per_s')}"),
+            Figure("arithmetic time", parts.arithmetic_us, "us", work),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),
             Figure("occupancy", parts.occupancy, "1", "threads of the blocks that fit a multiprocessor over its most"),
