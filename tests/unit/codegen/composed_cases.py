@@ -212,6 +212,8 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("small-tiles", transpose(33, 50), tiles("r0", "r1", (16, 8), 32, (1, 1))),
     ("vectors", transpose(40, 48, "f16"), tiles("r0", "r1", (16, 16), 64, (8, 8))),
     ("cluster2", running_sum(4, 300), rows(4, 32, 2, cluster=2)),
+    ("many-warps", running_sum(3, 4000), rows(4, 128, 8)),
+    ("many-warps-cluster", running_sum(2, 4100), rows(4, 64, 9, cluster=2)),
     ("cluster4-odd", running_sum(3, 999), rows(1, 64, 4, cluster=4)),
     ("rows-of-warps", running_sum(7, 64), rows(2, 32, 1, rows=4)),
     ("part-warp", running_sum(9, 24), rows(2, 4, 3, rows=8)),
