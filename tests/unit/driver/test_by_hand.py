@@ -1,4 +1,4 @@
-"""Plans and templates by hand through `tilefuse.compile`: they run, and what does not fit the device is refused before anything is built."""
+"""Plans and templates by hand through `tilefuse.compile`: they run, and what does not fit the device is refused before it is built."""
 from __future__ import annotations
 
 import pytest
