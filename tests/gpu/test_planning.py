@@ -8,11 +8,18 @@ import pytest
 import torch
 
 import tilefuse
-from tests.unit.schedule.test_by_hand import SOFTMAX
-from tilefuse.ir.text import print_graph
+from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.tools import cli
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+SOFTMAX = parse_graph("""graph @softmax(%x: f32[64, 1024]) -> (f32[64, 1024]) {
+  %m: f32[64] = reduce.max [i] over [k < 1024] { %x[i, k] }
+  %e: f32[64, 1024] = map [i, j] { exp(sub(%x[i, j], %m[i])) }
+  %s: f32[64] = reduce.sum [i] over [k < 1024] { %e[i, k] }
+  %y: f32[64, 1024] = map [i, j] { div(%e[i, j], %s[i]) }
+  return %y
+}""")
 
 
 @pytest.fixture(autouse=True)
