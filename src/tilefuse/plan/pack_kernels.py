@@ -193,8 +193,7 @@ class _Draft:
         for n in sorted(members, key=lambda m: (order[_likeness(self.chosen[m])], m)):
             priced = self.chosen[n].priced
             assert priced is not None
-            # A value that two parts recompute is read by both.
-            wanted = 2 * len(priced.boundary)
+            wanted = len(priced.boundary)
             kind = _likeness(self.chosen[n])
             if portion and (operands + wanted > MAX_OPERANDS or kind not in kinds and len(kinds) == MAX_GROUPS):
                 yield portion
