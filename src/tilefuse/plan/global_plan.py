@@ -95,7 +95,7 @@ class _Decision:
         if found.light != candidates.units.light:
             candidates, taken = self._carried_over(candidates, found)
         if not candidates.without_schedule:
-            candidates.allow(NEW_STRUCTURES)
+            candidates.allow(2 * NEW_STRUCTURES)
             packing(candidates, _groups(candidates, taken), self.can_pack)
             packed = self._packed(candidates, taken)
             if packed != taken:

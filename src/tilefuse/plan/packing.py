@@ -81,10 +81,11 @@ def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], li
 
 
 def unions(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int], priced: dict[int, Priced]) -> Iterator[tuple[int, ...]]:
-    """Sets of at least two of these kernels: all; all whose time is mostly launch; the equal, those of like space, readers of a value."""
-    sets: dict[tuple[int, ...], None] = {tuple(kernels): None}
-    sets[tuple(n for n in kernels if priced[n].cost.source == "launch")] = None
-    classes: dict[Hashable, list[int]] = {}
+    """Sets of at least two of these kernels, the likeliest first: equal ones, readers of a value, those of like space; all mostly launch.
+
+    Last all of them together: one kernel for a whole depth.
+    """
+    classes: dict[tuple[Hashable, ...], list[int]] = {}
     for number in kernels:
         program = priced[number].program
         classes.setdefault(("equal", id(priced[number])), []).append(number)
@@ -92,7 +93,9 @@ def unions(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int]
         classes.setdefault(("template", program.template), []).append(number)
         for value in candidates.units.sources(candidates.unit_of(plan[number].members)):
             classes.setdefault(("reads", value), []).append(number)
-    sets.update(dict.fromkeys(map(tuple, classes.values())))
+    sets = {tuple(members): None for kind in ("equal", "reads", "space", "template") for key, members in classes.items() if key[0] == kind}
+    sets[tuple(n for n in kernels if priced[n].cost.source == "launch")] = None
+    sets[tuple(kernels)] = None
     for found in sets:
         if len(found) > 1:
             yield found
