@@ -13,7 +13,7 @@ from tilefuse.target.device import DeviceSpec
 # Rows on their way ahead: two keep memory busy, and more only spread the accesses (measured on H200: four rows take 1 to 5 % longer).
 # Where every walk reads the queue, a row leaves it late: one more.
 HELD_STAGES, QUEUE_STAGES = 2, 3
-# Bytes of carried sums and of the row from which a thread reads the row from the queue again instead of holding it; and the most that
+# Bytes of carried sums and of the row above which a thread reads the row from the queue again instead of holding it; and the most that
 # carried sums alone may take. Units: bytes a thread of a block of 512.
 HELD_BYTES = 256
 
@@ -41,9 +41,10 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     if carried_bytes > HELD_BYTES:
         return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums need {carried_bytes} bytes a thread")
     held_bytes = carried_bytes + chunks * width * kept_bytes
-    on_chip = held_bytes < HELD_BYTES
-    share_bytes = vectors // cluster * width * kept_bytes * rows
     fetched = fetched_touches(domain)
+    # Narrow elements are used in single precision: that is what they take while the row is worked on.
+    on_chip = carried_bytes + chunks * width * sum(max(t.dtype.itemsize, 4) for t in fetched) <= HELD_BYTES
+    share_bytes = vectors // cluster * width * kept_bytes * rows
     fits = (fetched and all(t.dtype.itemsize * width >= 16 for t in fetched)
             and all(copies_of(t, domain, kept, reduced, vectors // cluster * width) for t in fetched))
     scratch = rows * length * 4 if rows > 1 else 0
