@@ -52,6 +52,8 @@ def _sections(explanation: Mapping[str, Any], full: bool) -> Iterator[Renderable
     kernels: Sequence[Mapping[str, Any]] = explanation.get("kernels", ())
     if kernels:
         yield kernel_table(kernels, full)
+        if full and any(k.get("notation") for k in kernels):
+            yield schedule_table(kernels)
         if full and any(k.get("figures") for k in kernels):
             yield figure_table(kernels, explanation["figures"])
     library = explanation.get("library", ())
@@ -113,6 +115,16 @@ def kernel_table(kernels: Sequence[Mapping[str, Any]], full: bool) -> Table:
             f"{kernel.get('limit_us', 0.0):.2f}",
             "-" if predicted is None else f"{predicted:.2f}",
         )
+    return table
+
+
+def schedule_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """The template of each distinct kernel, in the notation that --template reads."""
+    table = Table(title="schedules", title_justify="left")
+    table.add_column("kernel")
+    table.add_column("template", overflow="fold")
+    for name, notation in {str(k.get("name")): str(k.get("notation")) for k in kernels if k.get("notation")}.items():
+        table.add_row(escape(name), escape(notation))
     return table
 
 

@@ -75,4 +75,5 @@ def check(kernel: Kernel, function: ctypes._FuncPointer, given: dict[str, np.nda
     assert status == 0, f"{what}: {report}"
     for b in kernel.parameters:
         if b.origin in wanted:
-            assert np.array_equal(found[b.name].view(np.float32)[:wanted[b.origin].size].reshape(wanted[b.origin].shape), wanted[b.origin]), what
+            want = wanted[b.origin]
+            assert np.array_equal(found[b.name][:want.size].reshape(want.shape), want), what

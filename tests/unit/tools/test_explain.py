@@ -45,8 +45,8 @@ def test_byte_counts_and_names() -> None:
 
 def test_figures_stand_with_unit_and_origin() -> None:
     """Asked for in full, each kernel's predicted time is taken apart."""
-    kernel = {**EXPLANATION["kernels"][0], "step": "k0", "figures": {"global time": 1.25}}
+    kernel = {**EXPLANATION["kernels"][0], "step": "k0", "figures": {"global time": 1.25}, "notation": "y [GRID,WARP];"}
     told = {**EXPLANATION, "kernels": [kernel], "figures": {"global time": {"unit": "us", "origin": "measured here"}}}
     out = io.StringIO()
     Console(file=out, width=200).print(explanation_view(told, full=True))
-    assert all(piece in out.getvalue() for piece in ("global time", "1.25", "us", "measured here"))
+    assert all(piece in out.getvalue() for piece in ("global time", "1.25", "us", "measured here", "y [GRID,WARP];"))
