@@ -10,9 +10,9 @@ from tilefuse.schedule.stages import kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
-# Rows on their way ahead: two keep memory busy, and more only spread the accesses (measured on H200: four rows take 1 to 5 % longer).
-# Where every walk reads the queue, a row leaves it late: one more.
-HELD_STAGES, QUEUE_STAGES = 2, 3
+# Rows on their way ahead: two keep memory busy, and more only spread the accesses (measured on H200, 16-bit rows of 1024 to 65536: four
+# rows take 1 to 2 % longer). Rows of f32 need a third (8192 elements: 3 % faster), and so does a queue that every walk reads.
+HELD_STAGES, WIDE_STAGES, QUEUE_STAGES = 2, 3, 3
 # Bytes of carried sums and of the row above which a thread reads the row from the queue again instead of holding it; and the most that
 # carried sums alone may take. Units: bytes a thread of a block of 512.
 HELD_BYTES = 256
@@ -50,7 +50,8 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     scratch = rows * length * 4 if rows > 1 else 0
     resident = blocks_per_multiprocessor(threads * rows)
     room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
-    stages = min(HELD_STAGES if on_chip else QUEUE_STAGES, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    held_stages = WIDE_STAGES if all(t.dtype.itemsize >= 4 for t in fetched) else HELD_STAGES
+    stages = min(held_stages if on_chip else QUEUE_STAGES, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
     if not stages or on_chip and stages < HELD_STAGES:
         if held_bytes > 3 * KEPT_BYTES_PER_THREAD:
             return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums and their row need {held_bytes} bytes a thread")
