@@ -1,8 +1,6 @@
 """The commands about devices: calibrate."""
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +16,7 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
               as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output")] = False) -> None:
     """Measure what moving bytes, launches and arithmetic cost on a device; compiles for it use the figures from then on."""
     from tilefuse.driver.compile import present_device
-    from tilefuse.runtime.cache import default_folder
+    from tilefuse.runtime.cache import default_folder, write_whole
     from tilefuse.runtime.calibrate import bench_of, calibrate
     from tilefuse.target.calibration import calibration_path
     from tilefuse.tools.programs import chosen_device
@@ -32,7 +30,10 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
         found = calibrate(spec, bench_of(spec, int(place.partition(":")[2] or 0)), largest=most_mib << 20,
                           progress=lambda text: progress.update(task, description=f"{spec.name}: {text}"))
     path = out or calibration_path(folder, spec)  # type: ignore[arg-type]
-    _write(path, found.text())
+    try:
+        write_whole(path, found.text().encode())
+    except OSError as cause:
+        raise UserError(f"cannot write {path}: {cause.strerror}") from cause
     if as_json:
         import json
 
@@ -43,14 +44,3 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
                     f"{size / us / 1e3:.0f} GB/s at {size >> 20} MiB", highlight=False)
     errors().print(f"figures in {path}", markup=False, highlight=False)
 
-
-def _write(path: Path, text: str) -> None:
-    """The file, whole or not at all. Raises: UserError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except OSError as cause:
-        raise UserError(f"cannot write {path}: {cause.strerror}") from cause
