@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
-from tilefuse.schedule.pipelined import choose_pipelined
+from tilefuse.schedule.pipelined import choose_pipelined, column_touches
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
@@ -87,8 +87,9 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
             # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
             if threads <= (256 if (cluster > 1 or domain.has_scan) and chunks < min(8, max_chunks) else limit):
                 rows = max(1, 128 // threads) if cluster == 1 else 1
-                # Addresses in a row of several axes take registers of their own; f64 needs twice as many.
-                bounded = cluster > 1 and width >= 4 and len([a for a in reduced if domain.extents[a] > 1]) == 1
+                # Addresses in a row of several axes and vectors of weights take registers of their own; f64 needs twice as many.
+                full = cluster > 1 or threads == 512 and chunks == max_chunks and len(column_touches(domain)) < 2
+                bounded = full and width >= 4 and len([a for a in reduced if domain.extents[a] > 1]) == 1
                 resident = RESIDENT_THREADS // threads if bounded else 0
                 return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
     for cluster in (8, 16):
