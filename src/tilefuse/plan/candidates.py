@@ -17,13 +17,33 @@ from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.plan.units import Unit, Units
 
-# Which library operators (products) a kernel may hold instead of a call; none until a product can be composed on chip.
+# Which library operators (products) a kernel may hold instead of a call.
 FusibleLibrary = Callable[[Node], bool]
 
 
 def never(_node: Node) -> bool:
     """No library operator: every one is a call."""
     return False
+
+
+def nothing(_node: Node) -> float:
+    """Calls cost nothing: they are the same in every plan."""
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds."""
+
+    fusible: FusibleLibrary = never
+    us: Callable[[Node], float] = nothing
+
+    def calls_us(self, nodes: Iterable[Node]) -> float:
+        """Time of the calls that a kernel could hold instead; the others are in every plan. Units: microseconds."""
+        return sum(self.us(n) for n in nodes if n.category == "library" and self.fusible(n))
+
+
+NO_PRODUCTS = Products()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +64,7 @@ class Candidates:
     """
 
     def __init__(self, units: Units, pricer: Pricer, options: Options, max_new: int, until: float,
-                 fusible_library: FusibleLibrary = never) -> None:
+                 products: Products = NO_PRODUCTS) -> None:
         self.units = units
         self.found: dict[tuple[int, ...], Candidate] = {}
         self.rejected: dict[tuple[int, ...], tuple[str, Rejected]] = {}
@@ -54,8 +74,9 @@ class Candidates:
         self._pricer = pricer
         self._options = options
         self._until = until
-        self._fusible = {n: not u.is_library or all(fusible_library(units.graph.node_by_name[v]) for v in u.core)
-                         for n, u in units.units.items()}
+        node_by_name = units.graph.node_by_name
+        self._fusible = {n: not u.is_library or all(products.fusible(node_by_name[v]) for v in u.core) for n, u in units.units.items()}
+        self._calls_us = {n: products.calls_us(node_by_name[v] for v in u.core) for n, u in units.units.items() if u.is_library}
         for number, unit in units.units.items():
             if not unit.is_library:
                 priced = pricer.price(units.pattern(unit))
@@ -79,8 +100,8 @@ class Candidates:
         return self._fusible[unit]
 
     def alone_us(self, members: Iterable[int]) -> float:
-        """Time of the units as one kernel each; library calls count nothing. Units: microseconds."""
-        return sum(self.alone[m].cost.us for m in members if m in self.alone)
+        """Time of the units as one kernel or call each. Units: microseconds."""
+        return sum(self.alone[m].cost.us if m in self.alone else self._calls_us.get(m, 0.0) for m in members)
 
     def offer(self, members: Iterable[int], generator: str, packed: bool = False) -> Candidate | Rejected:
         """The candidate of these units, or why there is none; a set that was offered before keeps its first answer.

@@ -20,9 +20,10 @@ from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
+from tilefuse.plan.candidates import NO_PRODUCTS, Products
 from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
 from tilefuse.plan.found import Found
-from tilefuse.plan.global_plan import plan_globally
+from tilefuse.plan.global_plan import plan_globally, total_us
 from tilefuse.plan.light import flops_per_element, light_nodes
 from tilefuse.plan.pack_kernels import pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, View, is_library
@@ -38,10 +39,12 @@ MAX_RECOMPUTED_FLOPS = 64
 
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
-               cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None) -> Plan:
+               cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
+               products: Products = NO_PRODUCTS) -> Plan:
     """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
 
     input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
+    products: library operators that the planner ilp may put into kernels.
     Cost: about linear in the nodes; each pattern structure is scheduled once.
     Raises: InternalError where the scheduler refuses a single node.
     """
@@ -65,10 +68,10 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
             def resume(light: frozenset[str], kernels: Sequence[tuple[str, tuple[int, ...], Priced]], recompute: bool) -> Found:
                 return Planner(graph, views, pricer, options, set(light)).resume(kernels, recompute)
 
-            best, search = plan_globally(graph, views, pricer, options, device, found, resume, packable)
+            best, search = plan_globally(graph, views, pricer, options, device, found, resume, packable, products)
             search = replace(search, greedy_us=packed.objective_us)
             best = best if options.peak_memory_mb else _packed(graph, views, best, pricer)
-            if options.peak_memory_mb or best.objective_us < packed.objective_us:
+            if options.peak_memory_mb or total_us(graph, best, products) < total_us(graph, packed, products):
                 packed = best
             else:
                 search = replace(search, planner="greedy")

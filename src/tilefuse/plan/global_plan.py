@@ -18,7 +18,7 @@ from tilefuse.base.candidate import Reason, Rejected, group_by_reason
 from tilefuse.base.errors import InfeasibleError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.candidates import Candidate, Candidates, FusibleLibrary, never
+from tilefuse.plan.candidates import NO_PRODUCTS, Candidate, Candidates, Products
 from tilefuse.plan.components import select
 from tilefuse.plan.exploratory import exploratory
 from tilefuse.plan.found import Found
@@ -49,13 +49,13 @@ Resume = Callable[[frozenset[str], Sequence[tuple[str, tuple[int, ...], Priced]]
 
 
 def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, greedy: Found, resume: Resume,
-                  can_pack: CanPack = anything, fusible_library: FusibleLibrary = never) -> tuple[Found, Search]:
+                  can_pack: CanPack = anything, products: Products = NO_PRODUCTS) -> tuple[Found, Search]:
     """A plan that saves most of what any choice of candidates can save, and how it was found.
 
     Never slower than `greedy`, as priced; with a ceiling on peak memory it may be, for greedy connecting does not know of it.
     Raises: InfeasibleError where no choice keeps the ceiling; ToolchainError where the solver fails.
     """
-    return _Decision(graph, views, pricer, options, device, greedy, resume, can_pack, fusible_library).run()
+    return _Decision(graph, views, pricer, options, device, greedy, resume, can_pack, products).run()
 
 
 @dataclass
@@ -70,7 +70,7 @@ class _Decision:
     greedy: Found
     resume: Resume
     can_pack: CanPack
-    fusible_library: FusibleLibrary
+    products: Products
 
     def run(self) -> tuple[Found, Search]:
         """Candidates, program, recomputation, packing, program."""
@@ -103,14 +103,14 @@ class _Decision:
         search = self._search("ilp", candidates, taken)
         trace.current().event("planned globally", "plan", candidates=len(candidates.found), rejected=len(candidates.rejected),
                               rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
-        if not self.ceiling_bytes and self.greedy.objective_us <= found.objective_us:
+        if not self.ceiling_bytes and total_us(self.graph, self.greedy, self.products) <= total_us(self.graph, found, self.products):
             return self.greedy, replace(search, planner="greedy")
         refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
         return replace(found, rejected=self.greedy.rejected, num_rejected=refused), search
 
     def _candidates(self, light: frozenset[str]) -> Candidates:
         return Candidates(Units(self.graph, set(light), self.views), self.pricer, self.options, NEW_STRUCTURES,
-                          self.began + self.options.plan_seconds * GENERATOR_SHARE, self.fusible_library)
+                          self.began + self.options.plan_seconds * GENERATOR_SHARE, self.products)
 
     def _selected(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> list[Candidate]:
         """The candidates that save most together. They are listed by their units, so that it does not matter who found them first."""
@@ -183,6 +183,11 @@ class _Decision:
         return Search(planner, last.objective_us, last.bound_us, rounds, cuts, time.perf_counter() - self.began, last.proven,
                       self.greedy.objective_us, live.num_bytes, candidates.counts(),
                       tuple((reason.value, len(items)) for reason, items in reasons.items()))
+
+
+def total_us(graph: Graph, found: Found, products: Products) -> float:
+    """Time of a plan's kernels and of those calls that a kernel could have held. Units: microseconds."""
+    return found.objective_us + products.calls_us(graph.node_by_name[n] for c in found.chosen if c.priced is None for n in c.pattern.nodes)
 
 
 def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]]:

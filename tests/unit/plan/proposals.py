@@ -6,7 +6,7 @@ import math
 from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.candidates import Candidates, FusibleLibrary, never
+from tilefuse.plan.candidates import NO_PRODUCTS, Candidates, Products
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.price import Pricer, Scheduler
 from tilefuse.plan.units import Units
@@ -14,10 +14,10 @@ from tilefuse.target.device import H200
 
 
 def candidates_of(graph: Graph, scheduler: Scheduler = schedule_by_rows, packer: Scheduler | None = None, max_new: int = 1000,
-                  fusible_library: FusibleLibrary = never, until: float = math.inf) -> Candidates:
+                  products: Products = NO_PRODUCTS, until: float = math.inf) -> Candidates:
     """No candidate yet; every node is a unit of its own, none is light."""
     pricer = Pricer(graph, {}, H200, Options(), scheduler, AnalyticCost(H200), packer)
-    return Candidates(Units(graph, set(), {}), pricer, Options(), max_new, until, fusible_library)
+    return Candidates(Units(graph, set(), {}), pricer, Options(), max_new, until, products)
 
 
 def found_by(candidates: Candidates, generator: str) -> set[frozenset[str]]:

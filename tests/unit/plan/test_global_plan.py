@@ -14,8 +14,10 @@ from tests.unit.plan.test_connect import random_graph
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InfeasibleError
 from tilefuse.base.options import Options
+from tilefuse.ir.build import read_at
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
+from tilefuse.plan.candidates import Products
 from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pattern import Plan, verify_plan
 from tilefuse.schedule.tile import Layouts, TileProgram
@@ -170,3 +172,18 @@ def test_no_kernel_waits_for_itself() -> None:
     made = candidates_of(layers(2))
     refused = made.offer((1, 4), "test")
     assert isinstance(refused, Rejected) and refused.reason is Reason.NOT_CONVEX
+
+
+@pytest.mark.parametrize(("fusible", "kernels"), [(True, [("t0", "a0", "p0", "x1")]), (False, [("t0", "a0"), ("x1",)])])
+def test_a_product_that_a_kernel_may_hold_joins_one(fusible: bool, kernels: list[tuple[str, ...]]) -> None:
+    """The stand-in prices a product in a kernel like a map, so that one kernel is faster than the call between two."""
+    def schedule(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+        as_maps = replace(graph, nodes=tuple(replace(n, kind="map", axes=("i", "j"), operands=(), attributes=(),
+                                                     body=read_at(n.operands[0], ("i", "j"))) if n.category == "library" else n
+                                             for n in graph.nodes))
+        return schedule_by_rows(as_maps, nodes, layouts, device)
+
+    products = Products(lambda node: fusible, lambda node: 5.0)
+    plan = plan_graph(layers(1), {}, H200, Options(planner="ilp"), scheduler=schedule, products=products)
+    assert [k.pattern.nodes for k in plan.kernels] == kernels and len(plan.library_calls) == (0 if fusible else 1)
+    assert verify_plan(plan) == []

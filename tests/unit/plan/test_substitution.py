@@ -5,6 +5,7 @@ from tests.unit.plan.graphs import layers
 from tests.unit.plan.proposals import candidates_of, found_by, names
 from tests.unit.plan.test_connect import random_graph
 from tilefuse.ir.text import parse_graph
+from tilefuse.plan.candidates import Products
 from tilefuse.plan.substitution import STEPS, segments, substitution
 
 MIXED = """graph @mixed(%x: f32[64, 64], const %w: f32[64, 64]) -> (f32[64, 64], f32[64], f32[]) {
@@ -35,7 +36,7 @@ def test_segments_grow_shorter_with_every_step() -> None:
 
 
 def test_products_that_a_kernel_may_hold_join_the_partition_in_the_second_step() -> None:
-    sets = offered(MIXED, fusible_library=lambda node: node.detail == "matmul")
+    sets = offered(MIXED, products=Products(lambda node: node.detail == "matmul"))
     assert frozenset("apbrcsdt") in sets and frozenset("brcsdt") in sets
 
 
