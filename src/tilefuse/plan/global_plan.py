@@ -18,15 +18,16 @@ from tilefuse.base.candidate import Reason, Rejected, group_by_reason
 from tilefuse.base.errors import InfeasibleError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.candidates import NO_PRODUCTS, Candidate, Candidates, Products
+from tilefuse.plan.candidates import Candidate, Candidates
 from tilefuse.plan.components import select
 from tilefuse.plan.exploratory import exploratory
 from tilefuse.plan.found import Found
-from tilefuse.plan.ilp import Column, Selection
+from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, Selection
 from tilefuse.plan.memory import PeakMemory, peak, stored_values
 from tilefuse.plan.packing import CanPack, Group, anything, packing
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.substitution import substitution
 from tilefuse.plan.units import Units
 from tilefuse.target.device import DeviceSpec
@@ -87,6 +88,7 @@ class _Decision:
             else:
                 return self.greedy, self._search("greedy", candidates, [])
         start = _offer_greedy(candidates, self.greedy)
+        begun_us = sum(candidates.found[m].score_us for m in start if m in candidates.found)
         substitution(candidates)
         candidates.allow(NEW_STRUCTURES)
         exploratory(candidates, self.device)
@@ -103,7 +105,8 @@ class _Decision:
         search = self._search("ilp", candidates, taken)
         trace.current().event("planned globally", "plan", candidates=len(candidates.found), rejected=len(candidates.rejected),
                               rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
-        if not self.ceiling_bytes and total_us(self.graph, self.greedy, self.products) <= total_us(self.graph, found, self.products):
+        saved_more_us = sum(c.score_us for c in taken) - begun_us
+        if not self.ceiling_bytes and found.light == self.greedy.light and saved_more_us <= SCORE_TOLERANCE_US:
             return self.greedy, replace(search, planner="greedy")
         refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
         return replace(found, rejected=self.greedy.rejected, num_rejected=refused), search
