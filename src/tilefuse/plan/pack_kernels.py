@@ -25,6 +25,9 @@ from tilefuse.schedule.packed import MAX_GROUPS, MAX_OPERANDS
 # Kernels that move fewer bytes are bound by their launch. Source: H200, 4 MB take about as long as one launch inside a graph.
 SMALL_BYTES = 4 << 20
 
+# Depths at which one kernel is tried with others, so that kernels that nobody wants cost a few trials and not one at every depth.
+MAX_TRIES = 4
+
 # What packing may add to the program's peak of live intermediate values, beside this share of it. Units: bytes.
 MORE_LIVE_BYTES = 16 << 20
 MORE_LIVE_SHARE = 0.02
@@ -53,7 +56,6 @@ class _Draft:
     """A cover while kernels are being packed. Items are numbered as they stand in `chosen`; packed ones get new numbers behind.
 
     may_wait: a kernel may stand deeper than what it reads asks for, which keeps its operands alive for longer.
-    ancestors: the items that each item needs, through others too, as bits.
     """
 
     graph: Graph
@@ -63,7 +65,6 @@ class _Draft:
     may_wait: bool
     before: list[list[int]] = field(default_factory=list)
     after: list[list[int]] = field(default_factory=list)
-    ancestors: list[int] = field(default_factory=list)
     earliest: list[int] = field(default_factory=list)
     latest: list[int] = field(default_factory=list)
     packed: list[tuple[list[int], Pattern, Priced]] = field(default_factory=list)
@@ -79,10 +80,6 @@ class _Draft:
                 self.after[p].append(n)
         for n in range(len(self.chosen)):
             self.earliest.append(max((self.earliest[p] + 1 for p in self.before[n]), default=0))
-            needed = 0
-            for p in self.before[n]:
-                needed |= self.ancestors[p] | 1 << p
-            self.ancestors.append(needed)
         deepest = max(self.earliest, default=0)
         self.latest = [deepest] * len(self.chosen)
         for n in reversed(range(len(self.chosen))):
@@ -111,6 +108,7 @@ class _Draft:
         coming = sorted(members, key=lambda n: (-self.earliest[n], -n))
         left = dict.fromkeys(members)
         begun: dict[int, None] = {}
+        tries: dict[int, int] = {}
         while waiting:
             depth, n = heappop(waiting)
             if n not in left:
@@ -120,22 +118,13 @@ class _Draft:
                 continue
             while coming and self.earliest[coming[-1]] <= depth:
                 begun[coming.pop()] = None
-            together = self._independent([n, *(m for m in begun if m != n and self.earliest[m] <= depth <= self._latest(m))])
-            for m in (n, *self._pack(together, depth)):
+            together = [n, *(m for m in begun if m != n and self.earliest[m] <= depth <= self._latest(m))]
+            done = self._pack(together, depth)
+            for m in together:
+                tries[m] = tries.get(m, 0) + 1
+            for m in (n, *done, *(m for m in together if tries[m] == MAX_TRIES)):
                 left.pop(m, None)
                 begun.pop(m, None)
-
-    def _independent(self, members: list[int]) -> list[int]:
-        """The first member, and of the others those that lead neither to one taken before nor from one. Ranges alone do not tell: a kernel
-        and the one that reads it may both have time until long after."""
-        found: list[int] = []
-        taken = needed = 0
-        for m in members:
-            if not (self.ancestors[m] & taken or needed >> m & 1):
-                found.append(m)
-                taken |= 1 << m
-                needed |= self.ancestors[m]
-        return found
 
     def _latest(self, n: int) -> int:
         return self.latest[n] if self.may_wait or not self.before[n] else self.earliest[n]

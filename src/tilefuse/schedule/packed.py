@@ -31,6 +31,9 @@ MAX_OPERANDS = 32764 // 8
 # Different bodies in one kernel: beyond it compile time and instruction cache cost more than launches.
 MAX_GROUPS = 24
 
+# Tensors of a part whose nodes have nothing but inputs in common: one walk over more would need many registers.
+MAX_SIBLING_OPERANDS = 16
+
 # Parts that move at least this much are slowed down by a neighbour that leaves few threads resident.
 STREAMING_BYTES = 4 << 20
 
@@ -122,20 +125,26 @@ def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
     maps only."""
     known: dict[Hashable, TileProgram | Rejected] = {}
     found: list[_Scheduled] = []
-    todo = [(part, True) for part in reversed(connected_parts(pattern))]
+    # First what reads the same inputs together, then what depends on each other, then what only shares maps.
+    todo = [(part, 0) for part in reversed(connected_parts(pattern, siblings=True))]
     while todo:
-        part, divisible = todo.pop()
+        part, step = todo.pop()
         if all(0 in n.type.shape for n in part.nodes):
             continue
         structure = structure_of(part, layouts)
+        if step == 0 and len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS:
+            todo.extend((p, 1) for p in reversed(connected_parts(part)))
+            continue
         if structure not in known:
             known[structure] = schedule_one(part, layouts, device, None)
         program = known[structure]
         if isinstance(program, Rejected):
-            smaller = connected_parts(part, recompute=True) if divisible else []
+            smaller = [part] if step == 2 else connected_parts(part, recompute=step == 1)
+            if len(smaller) < 2 and step == 0:
+                smaller, step = connected_parts(part, recompute=True), 1
             if len(smaller) < 2:
                 return program
-            todo.extend((p, False) for p in reversed(smaller))
+            todo.extend((p, step + 1) for p in reversed(smaller))
             continue
         found.append(_Scheduled(part, structure, program))
     return found

@@ -12,16 +12,19 @@ from tilefuse.ir.scalar import rename_reads
 from tilefuse.schedule.tile import Layouts
 
 
-def connected_parts(pattern: Graph, recompute: bool = False) -> list[Graph]:
+def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = False) -> list[Graph]:
     """The parts of a pattern given as a graph of its own, in the order of their first nodes.
 
     recompute: internal maps do not connect what reads them; every part has its own copy.
+    siblings: an input of more than one element connects what reads it, so that it can be read once.
     Cost: about linear in the reads of the pattern.
     """
     inside = pattern.node_by_name
     results = set(pattern.results)
     loose = {n.name for n in pattern.nodes if n.kind == "map" and n.name not in results} if recompute else set()
     home: dict[str, str] = {n.name: n.name for n in pattern.nodes if n.name not in loose}
+    if siblings:
+        home |= {i.name: i.name for i in pattern.inputs if i.type.num_elements > 1}
 
     def root(name: str) -> str:
         while home[name] != name:
@@ -31,7 +34,7 @@ def connected_parts(pattern: Graph, recompute: bool = False) -> list[Graph]:
 
     for node in pattern.nodes:
         if node.name in home:
-            for value in _anchors(node, inside, loose):
+            for value in _anchors(node, inside, loose, home):
                 home[root(value)] = root(node.name)
     members: dict[str, dict[str, None]] = {}
     for node in pattern.nodes:
@@ -54,10 +57,10 @@ def _loose_reads(node: Node, inside: Mapping[str, Node], loose: set[str]) -> lis
     return list(found)
 
 
-def _anchors(node: Node, inside: Mapping[str, Node], loose: set[str]) -> list[str]:
-    """Nodes of the pattern, none of them loose, that `node` reads directly or through loose ones."""
+def _anchors(node: Node, inside: Mapping[str, Node], loose: set[str], home: Mapping[str, str]) -> list[str]:
+    """Values that connect (the keys of `home`) among those that `node` reads directly or through loose nodes."""
     through = [node, *(inside[v] for v in _loose_reads(node, inside, loose))]
-    return [v for n in through for v in n.reads() if v in inside and v not in loose]
+    return [v for n in through for v in n.reads() if v in home]
 
 
 def part_graph(pattern: Graph, names: Iterable[str]) -> Graph:

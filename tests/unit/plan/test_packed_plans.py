@@ -20,9 +20,6 @@ from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, verify_plan
 from tilefuse.schedule.packed import MAX_OPERANDS, Packed
 from tilefuse.target.device import H200
 
-MATMUL = "{transpose_a = false, transpose_b = false}"
-PLAIN = (("transpose_a", False), ("transpose_b", False))
-
 
 def read_at(value: str, *axes: str) -> Read:
     """value[axes]."""
@@ -66,12 +63,11 @@ def test_more_tensors_than_a_launch_takes_are_several_kernels() -> None:
 
 def test_a_kernel_waits_for_one_that_comes_later() -> None:
     """The sum of a could run at once; it runs with the sum behind the library call."""
-    plan = planned(parse_graph(f"""graph @g(%a: f32[64, 32], %b: f32[32, 32]) -> (f32[64], f32[64]) {{
-      %p: f32[64, 32] = library.matmul (%a, %b) {MATMUL}
-      %s: f32[64] = reduce.sum [i] over [k < 32] {{ %a[i, k] }}
-      %t: f32[64] = reduce.sum [i] over [k < 32] {{ %p[i, k] }}
-      return %s, %t
-    }}"""))
+    wide, narrow = Type(F32, (64, 32)), Type(F32, (64,))
+    nodes = (Node("p", wide, "library.softmax", operands=("a",)),
+             Node("s", narrow, "reduce.sum", ("i",), (("k", 32),), body=read_at("a", "i", "k")),
+             Node("t", narrow, "reduce.sum", ("i",), (("k", 32),), body=read_at("p", "i", "k")))
+    plan = planned(Graph("g", (Input("a", wide),), nodes, ("s", "t")))
     assert [set(k.pattern.written) for k in plan.kernels] == [{"s", "t"}]
     assert not isinstance(plan.steps[0], PlannedKernel)
 
@@ -86,7 +82,7 @@ def test_random_graphs_keep_their_order(seed: int) -> None:
     for n in range(60):
         a, b = draw.choice(values[-12:]), draw.choice(values)
         if draw.random() < 0.4:
-            values.append(builder.add(Node(f"l{n}", t, "library.matmul", operands=(a, b), attributes=PLAIN)))
+            values.append(builder.add(Node(f"l{n}", t, "library.softmax", operands=(a,))))
         elif draw.random() < 0.2:
             values.append(builder.add(Node(f"r{n}", t, "map", ("i", "j"), body=call("exp", read_at(a, "j", "i")))))
         else:
@@ -104,10 +100,9 @@ def test_what_waits_must_not_hold_much_memory() -> None:
     builder = GraphBuilder("g")
     large, small = Type(F32, (rows, columns)), Type(F32, (columns,))
     x = builder.input("x", F32, large.shape)
-    w = builder.input("w", F32, (rows, rows))
     sums = []
     for n in range(8):
-        x = builder.add(Node(f"y{n}", large, "library.matmul", operands=(w, x), attributes=PLAIN))
+        x = builder.add(Node(f"y{n}", large, "library.softmax", operands=(x,)))
         sums.append(builder.add(Node(f"s{n}", small, "reduce.sum", ("j",), (("k", rows),), body=read_at(x, "k", "j"))))
     plan = planned(Graph("g", tuple(builder.inputs), tuple(builder.nodes), tuple(sums)))
     assert len(plan.kernels) == 8
@@ -132,7 +127,7 @@ def test_ten_thousand_nodes_are_packed_in_seconds() -> None:
     x = builder.input("x", F32, t.shape)
     results = []
     for n in range(2500):
-        x = builder.add(Node(f"p{n}", t, "library.matmul", operands=(x, x), attributes=PLAIN))
+        x = builder.add(Node(f"p{n}", t, "library.softmax", operands=(x,)))
         for k in range(3):
             body = call("mul", call("tanh", read_at(x, "i", "j")), const(float(k + 1), F32))
             results.append(builder.add(Node(f"m{n}_{k}", t, "map", ("i", "j"), body=body)))

@@ -179,3 +179,15 @@ def test_a_packed_program_accounts_for_all_its_parts() -> None:
     assert {(e.producer, e.user) for e in whole.levels} == {("n_0", "q_0"), ("n_2", "q_2")}
     assert isinstance(whole.choice, Packed)
     assert whole.launch.num_blocks == sum(g.num_blocks for g in whole.choice.groups)
+
+
+def test_readers_of_one_input_stay_one_part() -> None:
+    """Two results of one tensor in one walk read it once; a part beside them does not change that."""
+    graph = parse_graph("""graph @siblings(%a: f32[64], %b: f32[9]) -> (f32[64], f32[64], f32[9]) {
+      %x: f32[64] = map [i] { tanh(%a[i]) }
+      %y: f32[64] = map [i] { exp(%a[i]) }
+      %z: f32[9] = map [i] { exp(%b[i]) }
+      return %x, %y, %z
+    }""")
+    found = packed(graph)
+    assert sorted(p.nodes for g in found.groups for p in g.parts) == [("x", "y"), ("z",)]
