@@ -6,7 +6,7 @@ Which nodes share a kernel and what it writes is the text's; tiles, costs and na
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -68,7 +68,7 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     kernels = [s for s in outline.steps if isinstance(s, KernelOutline)]
     _check_names(outline, kernels, setting)
     _check_views(outline, setting)
-    calls = _library_units(setting.graph)
+    calls = _library_units(setting.graph, {n for k in kernels for n in k.pattern.nodes})
     _check_cover(kernels, calls, setting)
     ordered = _ordered([*(k.pattern for k in kernels), *calls], [*(k.name for k in kernels), *(c.nodes[0] for c in calls)], setting)
     outline_of = {id(k.pattern): k for k in kernels}
@@ -123,8 +123,6 @@ def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Se
         for name in (*kernel.pattern.nodes, *kernel.pattern.written):
             if name not in nodes:
                 raise _unknown(name, f"kernel {kernel.name}", nodes)
-            if is_library(nodes[name]):
-                raise UserError(f"kernel {kernel.name} holds %{name}, a call of {nodes[name].detail} that stays a library call")
         for name in kernel.pattern.written:
             if name not in kernel.pattern.nodes:
                 raise UserError(f"kernel {kernel.name} writes %{name}, which it does not compute", hint="add it to the kernel's nodes")
@@ -144,10 +142,11 @@ def _check_views(outline: Outline, setting: Setting) -> None:
             raise UserError(f"%{value} does not have strides {list(strides)} here", hint="leave layout lines as they were printed")
 
 
-def _library_units(graph: Graph) -> list[Pattern]:
+def _library_units(graph: Graph, held: Set[str]) -> list[Pattern]:
+    """The library calls that no kernel holds."""
     calls: dict[object, list[str]] = {}
     for node in graph.nodes:
-        if is_library(node):
+        if is_library(node) and node.name not in held:
             calls.setdefault(library_call_key(node), []).append(node.name)
     return [Pattern(tuple(names), tuple(names)) for names in calls.values()]
 
@@ -165,8 +164,8 @@ def _check_cover(kernels: Sequence[KernelOutline], calls: Sequence[Pattern], set
     def need(values: Iterable[str], reader: str) -> None:
         for value in values:
             base = setting.views[value].base if value in setting.views else value
-            if base in nodes and not is_library(nodes[base]) and base not in writer:
-                holder = next((k.name for k in kernels if base in k.pattern.nodes), None)
+            holder = next((k.name for k in kernels if base in k.pattern.nodes), None)
+            if base in nodes and base not in writer and (holder is not None or not is_library(nodes[base])):
                 hint = f"write it from {holder}: -> {{..., %{base}}}" if holder else "add it to a kernel, or give it one of its own"
                 raise UserError(f"no kernel writes %{base}, which {reader} reads", hint=hint)
 

@@ -13,6 +13,7 @@ from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.pattern import Plan, verify_plan
 from tilefuse.plan.text import parse_plan, print_plan
 from tilefuse.schedule.notation import parse_template
+from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
 DIAMOND = parse_graph("""graph @g(%x: f32[64, 32]) -> (f32[64, 32]) {
@@ -21,6 +22,7 @@ DIAMOND = parse_graph("""graph @g(%x: f32[64, 32]) -> (f32[64, 32]) {
   %c: f32[64, 32] = map [i, j] { add(%a[i, j], %b[i, j]) }
   return %c
 }""")
+UNSTITCHED = Options().with_overrides(stitch=False)
 HEAD = "plan @g for h200 objective 1.0us unfused 2.0us {\n"
 
 
@@ -96,28 +98,33 @@ def test_what_cannot_be_one_kernel_says_the_schedulers_reason() -> None:
 
 def test_library_calls_stay_what_they_are() -> None:
     graph = layers(1)
-    with pytest.raises(UserError, match="a call of matmul that stays a library call"):
-        followed(graph, HEAD + kernel("k0", "%t0, %a0, %p0, %x1", "%x1") + "}")
+    host = host_device()
+    with pytest.raises(UserError, match="kernel k0 cannot be one kernel: library-call"):
+        plan_of_outline(parse_plan(HEAD.replace("h200", "host") + kernel("k0", "%t0, %a0, %p0, %x1", "%x1") + "}"),
+                        setting_of(graph, {}, {}, {}, host, Options()))
     with pytest.raises(NameLookupError, match="library call matmul names %p7"):
         followed(graph, HEAD + "library matmul {%a0, %w0} -> {0: %p7}\n}")
 
 
+TWO_KERNELS = HEAD + """
+  kernel k0 = {%a} -> {%a} by me cost 1.0us from x as k0
+  kernel k1 = {%b, %c} -> {%c} by me cost 1.0us from x as k1
+  edge %b -> %c in k1 register
+}"""
+
+
 def test_a_template_changes_one_kernel_of_a_plan() -> None:
-    graph = layers(2)
-    ours = plan_graph(graph, {}, H200, Options())
-    setting = setting_of(graph, {}, {}, {}, H200, Options())
-    made = with_template(ours, parse_template("a1 [GRID,GRID-CTA_256];"), setting, Options())
-    changed = [k for k in made.kernels if k.generator == "text"]
-    assert [k.pattern.nodes for k in changed] == [k.pattern.nodes for k in ours.kernels if "a1" in k.pattern.nodes]
-    assert changed[0].program.launch.num_threads == 256 and changed[0].program.name.endswith("_by_hand")
-    assert dict(changed[0].binding)["a1"] == "a1" and verify_plan(made) == []
+    ours = followed(DIAMOND, TWO_KERNELS)
+    made = with_template(ours, parse_template("c [GRID,GRID-CTA_256];"), setting_of(DIAMOND, {}, {}, {}, H200, Options()), Options())
+    (changed,) = [k for k in made.kernels if k.program.name.endswith("_by_hand")]
+    assert changed.pattern.nodes == ("b", "c") and changed.program.launch.num_threads == 256
+    assert dict(changed.binding)["c"] == "c" and made.kernels[0] == ours.kernels[0] and verify_plan(made) == []
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("zz [GRID];", "no kernel computes %zz"), ("a0 [GRID,GRID-CTA_256]; x2 [GRID,GRID-CTA_256];", "is computed by kernel"),
-    ("pack { 2 x { a0 [GRID]; } };", "cannot be given by hand")])
+    ("zz [GRID];", "no kernel computes %zz"), ("a [GRID,GRID-CTA_256]; c [GRID,GRID-CTA_256];", "is computed by kernel"),
+    ("pack { 2 x { a [GRID]; } };", "cannot be given by hand")])
 def test_a_template_is_for_one_kernel(text: str, message: str) -> None:
-    graph = layers(2)
-    setting = setting_of(graph, {}, {}, {}, H200, Options())
+    setting = setting_of(DIAMOND, {}, {}, {}, H200, Options())
     with pytest.raises(CompilerError, match=message):
-        with_template(plan_graph(graph, {}, H200, Options()), parse_template(text), setting, Options())
+        with_template(followed(DIAMOND, TWO_KERNELS), parse_template(text), setting, Options())

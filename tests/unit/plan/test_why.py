@@ -11,13 +11,14 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.edit import setting_of_plan
 from tilefuse.plan.why import Answer, why
-from tilefuse.target.device import H200
+from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200, DeviceSpec
 
 
-def asked(graph: Graph, first: str, second: str, **options: object) -> Answer:
-    chosen = Options().with_overrides(**options)
-    plan = plan_graph(graph, {}, H200, chosen)
-    return why(plan, setting_of_plan(plan, H200, chosen), first, second)
+def asked(graph: Graph, first: str, second: str, device: DeviceSpec = H200, **options: object) -> Answer:
+    chosen = Options().with_overrides(**{"stitch": False} | options)
+    plan = plan_graph(graph, {}, device, chosen)
+    return why(plan, setting_of_plan(plan, device, chosen), first, second)
 
 
 def test_one_kernel_is_compared_with_two() -> None:
@@ -36,7 +37,7 @@ def test_two_kernels_are_compared_with_one() -> None:
 
 
 def test_a_path_through_a_library_call_is_named() -> None:
-    found = asked(layers(2), "a0", "x1")
+    found = asked(layers(2), "a0", "x1", host_device())
     assert not found.together and found.decided_by == "not-convex" and "matmul" in found.detail and found.other_us is None
 
 
@@ -52,7 +53,7 @@ def test_the_schedulers_reason_is_given() -> None:
 
 @pytest.mark.parametrize(("first", "second", "decided_by"), [("x0", "a0", "input"), ("p0", "a0", "library-call")])
 def test_what_is_in_no_kernel_says_so(first: str, second: str, decided_by: str) -> None:
-    assert asked(layers(2), first, second).decided_by == decided_by
+    assert asked(layers(2), first, second, host_device()).decided_by == decided_by
 
 
 def test_a_value_with_itself_cannot_be_cut() -> None:

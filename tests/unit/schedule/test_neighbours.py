@@ -53,21 +53,15 @@ ATTENTION = parse_graph("""graph @attention(%q: f32[2, 24, 16], %k: f32[2, 24, 1
 }""")
 
 
-@pytest.mark.parametrize("device", [H200, HOST], ids=lambda d: d.name)
-def test_stitched_kernels_vary_their_tiles(device) -> None:  # type: ignore[no-untyped-def]
-    """Every tile is a kernel with a template of its own; on the host all give the same results."""
-    program = schedule_stitched(ATTENTION, {}, device)
+def test_stitched_kernels_vary_their_tiles() -> None:
+    """Every tile is a kernel with a template of its own."""
+    program = schedule_stitched(ATTENTION, {}, H200)
     assert isinstance(program, TileProgram)
-    assert program_by_hand(program, parse_template(program.notation), device) == program
-    made = [m for c in neighbours(program, device) if isinstance(m := program_with(program, c, device), TileProgram)]
+    assert program_by_hand(program, parse_template(program.notation), H200) == program
+    made = [m for c in neighbours(program, H200) if isinstance(m := program_with(program, c, H200), TileProgram)]
     assert made[0] == program and len(made) > 4
     for other in made[1:]:
-        assert program_by_hand(program, parse_template(other.notation), device).choice == other.choice
-    if device is HOST:
-        measurer = KernelMeasurer(HOST, "host", Options())
-        some = made[::3]
-        measurer.prepare(some)
-        assert all(isinstance(measurer.measure(p), Timing) for p in some)
+        assert program_by_hand(program, parse_template(other.notation), H200).choice == other.choice
 
 
 @pytest.mark.parametrize(("text", "message"), [
