@@ -33,6 +33,7 @@ class Options:
     check: bool = option(False, "host executor: find out-of-bounds accesses, unwritten reads and races (slow)", affects_code=True)
     # What is decided
     fuse: bool = option(True, "let operators share kernels; off: one kernel a node", affects_code=True)
+    stitch: bool = option(True, "let kernels hold small matrix products instead of calling the library for them", affects_code=True)
     channels_last: str = option(
         "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
         choices=("auto", "always", "never"))
