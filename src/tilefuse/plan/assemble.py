@@ -26,7 +26,8 @@ class Chosen:
 
 
 def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str, View], chosen: Sequence[Chosen], objective_us: float,
-             unfused: Sequence[Chosen], rejected: tuple[RejectedMerge, ...], num_rejected: int, search: Search | None = None) -> Plan:
+             unfused_us: float, unfused: Sequence[Chosen], rejected: tuple[RejectedMerge, ...], num_rejected: int,
+             search: Search | None = None) -> Plan:
     """The plan. Kernels with one price share one program, named after the first of them."""
     named: dict[int, TileProgram] = {}
     taken: set[str] = set()
@@ -45,7 +46,7 @@ def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str
         num_kernels += 1
     alone = [c.priced for c in unfused if c.priced is not None]
     return Plan(graph, device.name, tuple(steps), tuple(views.values()), dict(layouts), objective_us,
-                unfused_us=sum(p.cost.us for p in alone), unfused_kernels=len(alone),
+                unfused_us=unfused_us, unfused_kernels=len(alone),
                 unfused_bytes=sum(p.program.bytes_read + p.program.bytes_written for p in alone),
                 rejected=rejected, num_rejected=num_rejected, search=search)
 

@@ -6,44 +6,16 @@ equal up to names. What cannot be a kernel is kept as a reason. Which candidates
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
-from tilefuse.ir.graph import Node
 from tilefuse.plan.order import MAX_VISITED
 from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.units import Unit, Units
-
-# Which library operators (products) a kernel may hold instead of a call.
-FusibleLibrary = Callable[[Node], bool]
-
-
-def never(_node: Node) -> bool:
-    """No library operator: every one is a call."""
-    return False
-
-
-def nothing(_node: Node) -> float:
-    """Calls cost nothing: they are the same in every plan."""
-    return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Products:
-    """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds."""
-
-    fusible: FusibleLibrary = never
-    us: Callable[[Node], float] = nothing
-
-    def calls_us(self, nodes: Iterable[Node]) -> float:
-        """Time of the calls that a kernel could hold instead; the others are in every plan. Units: microseconds."""
-        return sum(self.us(n) for n in nodes if n.category == "library" and self.fusible(n))
-
-
-NO_PRODUCTS = Products()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
-from tilefuse.plan.candidates import NO_PRODUCTS, Products
 from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
 from tilefuse.plan.found import Found
 from tilefuse.plan.global_plan import plan_globally, total_us
@@ -28,6 +27,7 @@ from tilefuse.plan.light import flops_per_element, light_nodes
 from tilefuse.plan.pack_kernels import pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, View, is_library
 from tilefuse.plan.price import Priced, Pricer, Scheduler
+from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.units import Unit, Units, values_in_memory
 from tilefuse.plan.views import find_views
 from tilefuse.schedule.common_threads import packable
@@ -40,11 +40,11 @@ MAX_RECOMPUTED_FLOPS = 64
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
                cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
-               products: Products = NO_PRODUCTS) -> Plan:
+               products: Products | None = None) -> Plan:
     """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
 
     input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
-    products: library operators that the planner ilp may put into kernels.
+    products: library operators that kernels may hold; by default small matrix products (`options.stitch`).
     Cost: about linear in the nodes; each pattern structure is scheduled once.
     Raises: InternalError where the scheduler refuses a single node.
     """
@@ -53,14 +53,16 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     views = find_views(graph, decided, result_layouts or {}, frozen)
     schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
     packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
-    pricer = Pricer(graph, decided, device, options, schedule_pattern, cost_model or AnalyticCost(device), packer)
+    if products is None:
+        products = matrix_products(graph, device) if options.stitch and options.fuse and scheduler is None else NO_PRODUCTS
+    pricer = Pricer(graph, decided, device, options, schedule_pattern, cost_model or AnalyticCost(device), packer, products)
     unfused = _alone(graph, views, pricer)
     found = Planner(graph, views, pricer, options).run() if options.fuse else None
-    unfused_us = sum(c.priced.cost.us for c in unfused if c.priced)
-    if found is None or found.objective_us > unfused_us:
+    unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + products.calls_us(graph.nodes)
+    if found is None or total_us(graph, found, products) > unfused_us:
         # Recomputed light nodes can cost more than they save only where nothing else was gained.
         found = Planner(graph, views, pricer, options, light=set()).run(merge=options.fuse)
-    assert found.objective_us <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
+    assert total_us(graph, found, products) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
     search = None
     if options.fuse:
         packed = _packed(graph, views, found, pricer)
@@ -77,8 +79,8 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                 search = replace(search, planner="greedy")
         found = packed
     trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
-    return assemble(graph, device, decided, views, found.chosen, found.objective_us, unfused, found.kept_rejected(), found.num_rejected,
-                    search)
+    return assemble(graph, device, decided, views, found.chosen, total_us(graph, found, products), unfused_us, unfused,
+                    found.kept_rejected(), found.num_rejected, search)
 
 
 def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer) -> Found:
@@ -188,7 +190,7 @@ class Planner:
 
     def _push(self, a: int, b: int) -> None:
         first, second = self._units.units[a], self._units.units[b]
-        if a == b or first.is_library or second.is_library:
+        if a == b or not (self._can_join(first) and self._can_join(second)) or first.is_library and second.is_library:
             return
         size = len(first.core) + len(second.core)
         if size > self._options.max_kernel_nodes:
@@ -196,6 +198,13 @@ class Planner:
         if self._units.contracted.position[a] > self._units.contracted.position[b]:
             a, b = b, a
         heapq.heappush(self._queue, (size.bit_length(), -self._shared_bytes(first, second), a, b))
+
+    def _can_join(self, unit: Unit) -> bool:
+        return not unit.is_library or self._pricer.library_us(unit.core) > 0
+
+    def _us(self, number: int) -> float:
+        """What a unit costs as it is. Units: microseconds."""
+        return self._priced[number].cost.us if number in self._priced else self._pricer.library_us(self._units.units[number].core)
 
     def _shared_bytes(self, first: Unit, second: Unit) -> int:
         """Bytes of values that both touch: what a common kernel would read once or not at all."""
@@ -228,13 +237,14 @@ class Planner:
         if isinstance(priced, Rejected):
             self._note(first.core[-1], second.core[-1], priced)
             return
-        apart_us = self._priced[a].cost.us + self._priced[b].cost.us
+        apart_us = self._us(a) + self._us(b)
         if priced.cost.us >= apart_us:
             why = Rejected(Reason.WORSE_THAN_INCUMBENT, f"one kernel {priced.cost.us:.3f} us, two kernels {apart_us:.3f} us")
             self._note(first.core[-1], second.core[-1], why)
             return
         number = self._units.merge(a, b, joined, between)
-        del self._priced[a], self._priced[b]
+        self._priced.pop(a, None)
+        self._priced.pop(b, None)
         self._priced[number] = priced
         self._generator[number] = "connect"
         self._steps.append(joined.core)

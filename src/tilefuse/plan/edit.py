@@ -84,7 +84,7 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
         chosen.append(Chosen("text", pattern, priced))
     alone = [Chosen("single", p, one) for p in _single(setting) if not isinstance(one := setting.pricer.price(p), Rejected)]
     plan = assemble(setting.graph, setting.device, setting.layouts, dict(setting.views), chosen,
-                    sum(c.priced.cost.us for c in chosen if c.priced), alone, (), 0)
+                    sum(c.priced.cost.us for c in chosen if c.priced), sum(c.priced.cost.us for c in alone if c.priced), alone, (), 0)
     _check_levels(plan, {k.pattern.nodes: k for k in kernels})
     found = verify_plan(plan)
     if found:

@@ -18,7 +18,7 @@ from tilefuse.base.candidate import Reason, Rejected, group_by_reason
 from tilefuse.base.errors import InfeasibleError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.candidates import NO_PRODUCTS, Candidate, Candidates, Products
+from tilefuse.plan.candidates import Candidate, Candidates
 from tilefuse.plan.components import select
 from tilefuse.plan.exploratory import exploratory
 from tilefuse.plan.found import Found
@@ -27,6 +27,7 @@ from tilefuse.plan.memory import PeakMemory, peak, stored_values
 from tilefuse.plan.packing import CanPack, Group, anything, packing
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.substitution import substitution
 from tilefuse.plan.units import Units
 from tilefuse.target.device import DeviceSpec

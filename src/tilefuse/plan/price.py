@@ -12,6 +12,7 @@ from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.cost import CostModel
 from tilefuse.plan.pattern import Cost, Pattern
+from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.structure import Structures, boundary
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.device import DeviceSpec
@@ -33,8 +34,9 @@ class Pricer:
     """Schedules and prices patterns of one graph for one device; patterns equal up to names get the same object."""
 
     def __init__(self, graph: Graph, layouts: Layouts, device: DeviceSpec, options: Options, scheduler: Scheduler,
-                 model: CostModel, packer: Scheduler | None = None) -> None:
-        """packer: schedules patterns of independent parts as packed kernels; None: there are none."""
+                 model: CostModel, packer: Scheduler | None = None, products: Products = NO_PRODUCTS) -> None:
+        """packer: schedules patterns of independent parts as packed kernels; None: there are none. products: library operators that a
+        kernel may hold."""
         self._graph = graph
         self._layouts = layouts
         self._device = device
@@ -42,10 +44,24 @@ class Pricer:
         self._scheduler = scheduler
         self._packer = packer
         self._model = model
+        self._products = products
         self._structures = Structures(graph, layouts)
         self._known: dict[tuple[int, ...], Priced | Rejected] = {}
         self._packed: dict[tuple[int, ...], Priced | Rejected] = {}
+        self._library_us: dict[str, float] = {}
         self.num_scheduled = 0
+
+    def library_us(self, nodes: Sequence[str]) -> float:
+        """What the library takes for a call that a kernel could hold instead; 0 for every other call, which is in every plan alike.
+
+        Units: microseconds.
+        """
+        if len(nodes) != 1:
+            return 0.0
+        found = self._library_us.get(nodes[0])
+        if found is None:
+            found = self._library_us[nodes[0]] = self._products.calls_us((self._graph.node_by_name[nodes[0]],))
+        return found
 
     def form(self, pattern: Pattern) -> tuple[int, ...]:
         """Equal for patterns that are equal up to names."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefuse.ir.graph import Graph, library_call_key
@@ -78,7 +78,17 @@ class Units:
         """The unit's nodes, and those of its values that somebody outside needs."""
         core = set(unit.core)
         written = tuple(n for n in unit.core if n in self.escaping or not core.issuperset(self.users[n]))
-        return Pattern(tuple(self._sorted((*unit.core, *unit.extra))), written)
+        return Pattern(tuple(self._sorted(dict.fromkeys((*unit.core, *unit.extra, *self._views_inside(unit))))), written)
+
+    def _views_inside(self, unit: Unit) -> Iterator[str]:
+        """Views that products of a kernel read: the kernel reads what they are views of, or computes it."""
+        if unit.is_library:
+            return
+        stack = [v for n in unit.core if self.graph.node_by_name[n].category == "library" for v in self._reads[n] if v in self.views]
+        while stack:
+            value = stack.pop()
+            yield value
+            stack.extend(v for v in self._reads[value] if v in self.views)
 
     def joined(self, first: Unit, second: Unit) -> Unit:
         """Both units as one. A node that one recomputed and the other is responsible for is computed once."""

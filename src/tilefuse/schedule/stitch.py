@@ -18,7 +18,7 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
-from tilefuse.schedule.contraction import Contraction, Tiling, contraction_of, mma_fits, tile_fma, tile_mma
+from tilefuse.schedule.contraction import INNER, Contraction, Tiling, contraction_of, mma_fits, tile_fma, tile_mma
 from tilefuse.schedule.regions import Region, Span, joined, local_strides, num_elements, region_of, stored_elements
 
 # Operations an element from which on a map read in several places is computed once and kept.
@@ -119,6 +119,7 @@ class Stitcher:
         self.anchor = max(graph.results, key=lambda r: graph.type_of(r).num_elements)
         self._touches: dict[str, list[tuple[str, tuple[Affine, ...], int]]] = {}
         self._class: dict[tuple[str, int], tuple[str, int]] = {}
+        self._values: dict[tuple[str, int], frozenset[str]] = {}
 
     def analyse(self) -> Rejected | None:
         """What does not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
@@ -127,7 +128,7 @@ class Stitcher:
                 found = contraction_of(node, self.graph)
                 if found is None:
                     return Rejected(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
-                self.contractions[node.name] = found
+                self.contractions[node.name] = self._behind_views(found)
             elif node.category not in ("map", "gather", "reduce"):
                 return Rejected(Reason.UNSUPPORTED_OP, f"%{node.name} is a {node.category}: no stage computes it")
             if not node.type.num_elements or any(e == 0 for _, e in node.over):
@@ -139,6 +140,24 @@ class Stitcher:
             self._link(node)
         return None
 
+    def _behind_views(self, found: Contraction) -> Contraction:
+        """The contraction on what its operands are views of, where they are plain views of something."""
+        left, left_index = self._behind(found.left, found.left_index)
+        right, right_index = self._behind(found.right, found.right_index)
+        return replace(found, left=left, left_index=left_index, right=right, right_index=right_index,
+                       inner_last_left=left_index[-1].coefficient(INNER) == 1, inner_last_right=right_index[-1].coefficient(INNER) == 1)
+
+    def _behind(self, value: str, index: tuple[Affine, ...]) -> tuple[str, tuple[Affine, ...]]:
+        while value in self.inside:
+            node = self.graph.node_by_name[value]
+            if node.kind != "map" or not isinstance(node.body, Read) or value in self.graph.results:
+                break
+            inner = tuple(substitute(e, dict(zip(node.axes, index, strict=True))) for e in node.body.index)
+            if not inner or not all(e.is_linear for e in inner):
+                break
+            value, index = node.body.value, inner
+        return value, index
+
     # -- what is kept on chip ------------------------------------------------------------------------------------------
 
     def _kept(self) -> frozenset[str]:
@@ -149,7 +168,8 @@ class Stitcher:
             if node.category in ("library", "reduce"):
                 kept.add(node.name)
             if node.category == "library":
-                kept.update(v for v in node.operands if v in self.inside)
+                found = self.contractions[node.name]
+                kept.update(v for v in (found.left, found.right) if v in self.inside)
         for node in self.graph.nodes:
             if node.body is None or node.name in kept:
                 continue
@@ -231,7 +251,15 @@ class Stitcher:
                 if len(e.terms) == 1 and e.const == 0 and e.terms[0][1] == 1 and e.terms[0][0] in axes:
                     position = axes.index(e.terms[0][0])
                     if shape[position] == full[d]:
-                        self._class[self._root((node.name, position))] = self._root((value, d))
+                        self._join((node.name, position), (value, d))
+
+    def _join(self, a: tuple[str, int], b: tuple[str, int]) -> None:
+        """Lets two dimensions run together, unless two of one value would (rows and columns of x x')."""
+        a, b = self._root(a), self._root(b)
+        mine, other = (self._values.get(r, frozenset([r[0]])) for r in (a, b))
+        if a != b and not mine & other:
+            self._class[a] = b
+            self._values[b] = mine | other
 
     # -- cutting ----------------------------------------------------------------------------------------------------------
 
@@ -244,10 +272,7 @@ class Stitcher:
             if tile < extent:
                 name = f"tile{d}"
                 grid.append((name, -(-extent // tile)))
-                root = self._root((self.anchor, d))
-                if root in span_of:
-                    return Rejected(Reason.DOMAIN_MISMATCH, f"two dimensions of %{self.anchor} run together")
-                span_of[root] = Span(axis(name) * tile, tile)
+                span_of[self._root((self.anchor, d))] = Span(axis(name) * tile, tile)
         extents = dict(grid)
         requests: dict[str, list[Region]] = {}
         for result in self.graph.results:

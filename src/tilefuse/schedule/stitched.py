@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.choose_stitch import choose_stitch
@@ -20,6 +20,8 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
 
     Units: bytes_read counts every boundary value once, however many blocks read it (the second-level cache serves the others).
     """
+    if device.kind != "cuda" and wanted is None:
+        return Rejected(Reason.LIBRARY_CALL, "the host's library multiplies matrices faster")
     found = choose_stitch(graph, device, wanted)
     if isinstance(found, Rejected):
         return found

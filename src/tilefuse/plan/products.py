@@ -1,0 +1,84 @@
+"""Matrix products that a kernel may hold: which they are, and what the library would take for them.
+
+A product stays a library call unless a pattern that holds it is cheaper than the call and the kernels around it together.
+Source: FusionStitching 4.2 (large products partition the graph, small and batched ones may fuse).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.plan.cost import transfer_us
+from tilefuse.schedule.choose_stitch import MAX_INNER
+from tilefuse.schedule.contraction import contraction_of
+from tilefuse.target.device import DeviceSpec
+
+# Which library operators (products) a kernel may hold instead of a call.
+FusibleLibrary = Callable[[Node], bool]
+
+
+def never(_node: Node) -> bool:
+    """No library operator: every one is a call."""
+    return False
+
+
+def nothing(_node: Node) -> float:
+    """Calls cost nothing: they are the same in every plan."""
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds."""
+
+    fusible: FusibleLibrary = never
+    us: Callable[[Node], float] = nothing
+
+    def calls_us(self, nodes: Iterable[Node]) -> float:
+        """Time of the calls that a kernel could hold instead; the others are in every plan. Units: microseconds."""
+        return sum(self.us(n) for n in nodes if n.category == "library" and self.fusible(n))
+
+
+NO_PRODUCTS = Products()
+
+# Beyond the first size of the right operand its tiles never lie on chip long enough to pay; with few rows, which read it once, beyond
+# the second.
+LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES, FEW_ROWS = 1 << 18, 1 << 21, 64
+# Part of the measured rate of a large product that a library reaches on the shapes that are left.
+LIBRARY_EFFICIENCY = 0.7
+# What a library product takes at least beside its launch, and for every element of the inner axis: its loop has few blocks to hide
+# latency behind. Units: microseconds. Source: one H200, products of 32 x 256 by 256 x 256 to 1024 in f32, replayed as a graph.
+LEAST_US, INNER_US = 1.5, 0.006
+
+
+def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
+    """Whether a kernel may hold the node: a product that is not plainly the library's."""
+    if device.kind != "cuda" or node.kind != "library.matmul":
+        return False
+    found = contraction_of(node, graph)
+    if found is None or found.inner > MAX_INNER:
+        return False
+    right = graph.type_of(found.right)
+    limit_bytes = LARGE_FOR_FEW_ROWS_BYTES if node.type.shape[-2] <= FEW_ROWS else LARGE_OPERAND_BYTES
+    return prod(right.shape[-2:]) * right.dtype.itemsize <= limit_bytes
+
+
+def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
+    """What the library takes for a product, launch included. Units: microseconds. Source: roofline with the constants of this file."""
+    found = contraction_of(node, graph)
+    assert found is not None, "asked of products only"
+    left, right = graph.type_of(found.left), graph.type_of(found.right)
+    rates = dict(device.matrix_flops_per_s)
+    name = "tf32" if node.attribute("precision") == "tf32" else left.dtype.name
+    rate = rates.get(name, device.flops_per_s if name != "f64" else device.flops_per_s / 2)
+    operations = 2 * node.type.num_elements * found.inner
+    moved_us = transfer_us(left.num_bytes + right.num_bytes + node.type.num_bytes, device)
+    work_us = operations / (rate * LIBRARY_EFFICIENCY) * 1e6
+    return device.graph_launch_us + max(LEAST_US + INNER_US * found.inner, moved_us, work_us)
+
+
+def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
+    """The matrix products of a graph that kernels may hold on a device."""
+    return Products(lambda n: fusible_product(n, graph, device), lambda n: library_product_us(n, graph, device))
