@@ -88,17 +88,22 @@ class StitchWriter(Statements):
     def simplified(self, e: Affine) -> Affine:
         return substitute(e, {}, self.extents)
 
-    def tile_of(self, value: str, index: Point) -> Piece | None:
-        """The tile in shared memory that holds an element, or None: the value is boundary or not kept."""
+    def tile_of(self, value: str, index: Point, operand: bool = True) -> Piece | None:
+        """The tile in shared memory that holds an element, or None: the value is boundary or not kept.
+
+        operand: the element is read as a product's operand. Tiles of boundary values hold what products read of them; elements that a
+        map reads beside them may lie elsewhere.
+        """
         found = self.readable.get(value, [])
-        if len(found) == 1:
+        surely = operand or value in self.nodes
+        if len(found) == 1 and surely:
             return found[0]
         extents = self.extents
         for piece in found:
             local = [(e - self.index(s.offset), s.extent) for e, s in zip(index, piece.region, strict=True)]
             if all(within(e, type(s)(number(0), n), extents) for (e, n), s in zip(local, piece.region, strict=True)):
                 return piece
-        if found:
+        if found and surely:
             raise InternalError(f"no tile of %{value} provably holds {', '.join(map(str, index))}; please report")
         return None
 
@@ -116,9 +121,9 @@ class StitchWriter(Statements):
         """From here on (in this frame) the element is in a register."""
         self.frame.loads[value, index] = held
 
-    def place(self, value: str, index: Point) -> tuple[str, Affine, DType] | None:
-        """(buffer, offset, dtype) of an element that lies in memory, or None: it must be evaluated."""
-        piece = self.tile_of(value, index)
+    def place(self, value: str, index: Point, operand: bool = True) -> tuple[str, Affine, DType] | None:
+        """(buffer, offset, dtype) of an element that lies in memory, or None: it must be evaluated. `operand`: see `tile_of`."""
+        piece = self.tile_of(value, index, operand)
         if piece is not None:
             return self.shared[piece.key].name, self.tile_offset(piece, index), piece.dtype
         if value in self.nodes:
@@ -131,7 +136,7 @@ class StitchWriter(Statements):
         held = self.known(value, index)
         if held is not None:
             return held
-        place = self.place(value, index)
+        place = self.place(value, index, False)
         made = Load(place[0], place[2], place[1]) if place is not None else self.body(self.nodes[value], index, guarded)
         if guarded or isinstance(made, (Reg, Const)):
             return made
@@ -383,7 +388,7 @@ class StitchWriter(Statements):
                 if p.kind == "copy":
                     place: tuple[str, Affine, DType] | None = (self.buffers[value].name, self.global_offset(value, index), p.dtype)
                 else:
-                    place = self.place(value, index)
+                    place = self.place(value, index, False)
                 if place is not None and is_vector(place[1], lane, width):
                     array = self.fresh(f"{value}_v")
                     self.emit(Declare(array, place[2], width),

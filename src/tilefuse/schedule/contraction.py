@@ -35,8 +35,8 @@ class Contraction:
 
 
 def contraction_of(node: Node, graph: Graph) -> Contraction | None:
-    """The contraction that a node is, or None: not a product, or of vectors, or without elements."""
-    if node.kind != "library.matmul" or len(node.type.shape) < 2:
+    """The contraction that a node is, or None: not a product, or with a bias, or of vectors, or without elements."""
+    if node.kind != "library.matmul" or len(node.operands) != 2 or len(node.type.shape) < 2:
         return None
     left, right = node.operands
     shapes = graph.type_of(left).shape, graph.type_of(right).shape

@@ -1,0 +1,138 @@
+"""Patterns with products as graphs: what stitched kernels are tried on. Sizes are small, and most of them divide nothing.
+
+`exact` patterns hold small integers, so that every order of summation gives equal bits; the others have a bound on their error.
+"""
+from __future__ import annotations
+
+from tilefuse.ir.dtype import F32, I64, DType
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.passes import DEFAULT_PIPELINE
+from tilefuse.passes.manager import PassContext, Pipeline
+
+
+def normal(build: TensorBuilder, results: list[str]) -> Graph:
+    """The graph after the default passes, as schedules get it."""
+    return Pipeline.parse(DEFAULT_PIPELINE).run(build.finish(results), PassContext())
+
+
+def attention(batch: int, length: int, width: int, dtype: DType = F32, *, causal: bool = False, probabilities: bool = False,
+              keys: int | None = None) -> Graph:
+    """softmax(q k' / 4) v; `probabilities`: the softmax is a result too. Keys after the query are masked where `causal`."""
+    b = TensorBuilder("attention")
+    keys = keys or length
+    q, k, v = b.input("q", dtype, (batch, length, width)), b.input("k", dtype, (batch, keys, width)), b.input("v", dtype, (batch, keys, width))
+    scores = b.elementwise("mul", b.matmul(q, k, transpose_b=True), b.full((1, 1, 1), 0.25, dtype))
+    if causal:
+        shape = (1, length, keys)
+        later = b.elementwise("gt", b.iota(shape, 2, I64), b.iota(shape, 1, I64))
+        scores = b.where(later, b.full((1, 1, 1), float("-inf"), dtype), scores)
+    p = b.softmax(scores, -1)
+    o = b.matmul(p, v)
+    return normal(b, [o, p] if probabilities else [o])
+
+
+def clamped_layers(rows: int, widths: tuple[int, ...], dtype: DType, turned: bool = True) -> Graph:
+    """Layers x -> min(max(x w' + b, 0), 3): whole numbers stay small whole numbers, exact in every float."""
+    b = TensorBuilder("layers")
+    x = b.input("x", dtype, (rows, widths[0]))
+    for n, (wide, out) in enumerate(zip(widths, widths[1:], strict=False)):
+        w = b.input(f"w{n}", dtype, (out, wide) if turned else (wide, out))
+        bias = b.input(f"b{n}", dtype, (out,))
+        x = b.elementwise("add", b.matmul(x, w, transpose_b=turned), bias)
+        x = b.clamp(x, b.full((1, 1), 0.0, dtype), b.full((1, 1), 3.0, dtype))
+    return normal(b, [x])
+
+
+def normed_chain(rows: int, width: int, steps: int = 2) -> Graph:
+    """x -> x + tanh(layer_norm(x w)), `steps` times."""
+    b = TensorBuilder("chain")
+    x = b.input("x", F32, (rows, width))
+    for n in range(steps):
+        y, _, _ = b.layer_norm(b.matmul(x, b.input(f"w{n}", F32, (width, width))), (1,))
+        x = b.elementwise("add", b.elementwise("tanh", y), x)
+    return normal(b, [x])
+
+
+def lstm_cell(rows: int, width: int) -> Graph:
+    """One step of a long short-term memory: four column slices of one product are its gates; two results."""
+    b = TensorBuilder("lstm")
+    h, c = b.input("h", F32, (rows, width)), b.input("c", F32, (rows, width))
+    given, w = b.input("g", F32, (rows, 4 * width)), b.input("w", F32, (4 * width, width))
+    sums = b.elementwise("add", b.matmul(h, w, transpose_b=True), given)
+    part = [b.slice(sums, [0, n * width], [rows, (n + 1) * width], [1, 1]) for n in range(4)]
+    i, f, o = (b.elementwise("sigmoid", part[n]) for n in (0, 1, 3))
+    cell = b.elementwise("add", b.elementwise("mul", f, c), b.elementwise("mul", i, b.elementwise("tanh", part[2])))
+    return normal(b, [b.elementwise("mul", o, b.elementwise("tanh", cell)), cell])
+
+
+def two_results(rows: int, inner: int, columns: int, dtype: DType = F32) -> Graph:
+    """A product written, and what a map makes of it."""
+    b = TensorBuilder("two")
+    y = b.matmul(b.input("x", dtype, (rows, inner)), b.input("w", dtype, (inner, columns)))
+    return normal(b, [y, b.elementwise("maximum", y, b.full((1, 1), 0.0, dtype))])
+
+
+def turned_product(rows: int, inner: int, columns: int, turned: tuple[bool, bool], dtype: DType = F32) -> Graph:
+    """A product with either operand transposed, times two."""
+    b = TensorBuilder("turned")
+    x = b.input("x", dtype, (inner, rows) if turned[0] else (rows, inner))
+    w = b.input("w", dtype, (columns, inner) if turned[1] else (inner, columns))
+    y = b.matmul(x, w, transpose_a=turned[0], transpose_b=turned[1])
+    return normal(b, [b.elementwise("add", y, y)])
+
+
+def batched(left: tuple[int, ...], right: tuple[int, ...]) -> Graph:
+    """A product whose operands' lead dimensions are broadcast, plus one."""
+    b = TensorBuilder("batched")
+    y = b.matmul(b.input("x", F32, left), b.input("w", F32, right))
+    return normal(b, [b.elementwise("add", y, b.full((1,) * len(left), 1.0, F32))])
+
+
+def many_reductions(rows: int, inner: int, columns: int) -> Graph:
+    """Of one product: maxima of rows with their dimension kept, sums of columns, the sum of all; each is subtracted again."""
+    b = TensorBuilder("reductions")
+    y = b.matmul(b.input("x", F32, (rows, inner)), b.input("w", F32, (inner, columns)))
+    high = b.reduce(y, "max", (1,), keepdims=True)
+    total = b.reduce(y, "sum", (0,), keepdims=True)
+    everything = b.reduce(y, "sum", None, keepdims=True)
+    y = b.elementwise("sub", b.elementwise("sub", b.elementwise("sub", y, high), total), everything)
+    return normal(b, [y])
+
+
+def product_softmax(rows: int, inner: int, columns: int, dtype: DType = F32) -> Graph:
+    """The softmax of a product's rows."""
+    b = TensorBuilder("soft")
+    return normal(b, [b.softmax(b.matmul(b.input("x", dtype, (rows, inner)), b.input("w", dtype, (inner, columns))), -1)])
+
+
+def masked_sum(rows: int, inner: int, columns: int) -> Graph:
+    """Sums of the rows of a product's lower triangle, times the product's own first column."""
+    b = TensorBuilder("masked")
+    y = b.matmul(b.input("x", F32, (rows, inner)), b.input("w", F32, (inner, columns)))
+    s = b.reduce(b.tril(y), "sum", (1,), keepdims=True)
+    return normal(b, [b.elementwise("mul", s, b.slice(y, [0, 0], [rows, 1], [1, 1]))])
+
+
+def siblings(rows: int, inner: int, columns: int) -> Graph:
+    """Two products of one left operand, one gating the other."""
+    b = TensorBuilder("siblings")
+    x = b.input("x", F32, (rows, inner))
+    u, v = (b.matmul(x, b.input(n, F32, (inner, columns))) for n in ("w", "u"))
+    return normal(b, [b.elementwise("mul", u, b.elementwise("maximum", v, b.full((1, 1), 0.0, F32)))])
+
+
+def gram(rows: int, width: int, dtype: DType = F32) -> Graph:
+    """x x' of x clamped, and x clamped: both results' rows run with the blocks, the columns of the first must not."""
+    b = TensorBuilder("gram")
+    x = b.clamp(b.input("x", dtype, (rows, width)), b.full((1, 1), -1.0, dtype), b.full((1, 1), 1.0, dtype))
+    y = b.matmul(x, x, transpose_b=True)
+    return normal(b, [b.elementwise("add", y, y), x])
+
+
+def beside_itself(size: int) -> Graph:
+    """x w + x' - x: the map reads elements of the product's operand that its tile does not hold."""
+    b = TensorBuilder("beside")
+    x, w = (b.input(n, F32, (size, size)) for n in ("x", "w"))
+    y = b.elementwise("add", b.matmul(x, w), b.transpose(x, 0, 1))
+    return normal(b, [b.elementwise("sub", y, x)])
