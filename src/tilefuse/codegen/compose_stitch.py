@@ -293,6 +293,13 @@ class StitchWriter(Statements):
     def at_point(self, pieces: list[Piece], local: Point, width: int) -> None:
         """Computes `width` neighbouring elements of every piece and stores them where they belong."""
         region = pieces[0].region
+        if width > 1 and self._straddles(pieces[0], width):
+            made = self.before_lane
+            for v in range(width):
+                self.before_lane = None if made is None else lambda u, v=v: made(u + v)  # type: ignore[misc]
+                self.at_point(pieces, (*local[:-1], local[-1] + v), 1)
+            self.before_lane = made
+            return
         start = tuple(self.index(s.offset) + x for s, x in zip(region, local, strict=True))
         facts = inside(region, start, self.graph.type_of(pieces[0].value).shape, dict(self.plan.grid))
         needed = tuple(b for b in facts if not self.always(b))
@@ -308,6 +315,13 @@ class StitchWriter(Statements):
                         at = tuple(x + (v if n == len(local) - 1 else 0) for n, x in enumerate(start))
                         self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), const(0, p.dtype)))
         self.emit(If(needed, tuple(inner.statements), tuple(other.statements)))
+
+    def _straddles(self, p: Piece, width: int) -> bool:
+        """Whether some of `width` neighbouring elements may lie beyond the end of the last dimension and others not."""
+        span, full = p.region[-1], self.graph.type_of(p.value).shape[-1]
+        if not inside((span,), (axis("x"),), (full,), dict(self.plan.grid)):
+            return False
+        return bool(full % width or span.offset.const % width or any(c % width for _, c in span.offset.terms))
 
     def _compute(self, pieces: list[Piece], local: Point, width: int) -> None:
         arrays: dict[int, str] = {}
@@ -428,7 +442,9 @@ class StitchWriter(Statements):
             local = self.point(pieces[0], row, 1, pieces[0].region[-1].extent if pieces[0].region else 1)
             at = self.start(pieces[0].region, local, number(0))
             parts = [self.identities(n) for n in nodes]
-            with self.when(self.active), self.loop("c", -(-length // lanes)) as c:
+            needed = tuple(b for b in inside(pieces[0].region, at, nodes[0].type.shape, dict(self.plan.grid)) if not self.always(b))
+            # What a row beyond the value's end would read may lie beyond the end of its operands.
+            with self.when((*self.active, *needed)), self.loop("c", -(-length // lanes)) as c:
                 position = self.let("k", self.simplified(c * lanes + lane), -(-length // lanes) * lanes) if lanes > 1 else c
                 with self.when([Bound(position, 0, length)]):
                     self.narrow_to(position, length)
@@ -446,7 +462,6 @@ class StitchWriter(Statements):
                 amount //= 2
             first = (*self.active, Bound(lane, 0, 1)) if lanes > 1 else self.active
             with self.when(first):
-                needed = tuple(b for b in inside(pieces[0].region, at, nodes[0].type.shape, dict(self.plan.grid)) if not self.always(b))
                 with self.nested() as inner:
                     for p, node, part in zip(pieces, nodes, parts, strict=True):
                         made = KERNEL_MONOIDS[node.detail].finish(tuple(part), self.body_dtype(node))

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
-from tilefuse.schedule.regions import num_elements
+from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
 from tilefuse.schedule.storage import Request, plan_shared
 from tilefuse.schedule.template import Stitched
@@ -188,7 +189,9 @@ def _direct(plan: StitchPlan) -> None:
             users = [s for s in plan.stages for p in s.products if piece.key in plan.sources[p]]
             right = all(plan.contractions[plan.pieces[p].value].right == piece.value for s in users for p in s.products
                         if piece.key in plan.sources[p])
-            if right and piece.num_bytes > DIRECT_BYTES and all(s.tiling and s.tiling.unit == "fma" for s in users):
+            # A tile that reaches beyond the value is copied with zeros there; what is read where it lies must all be there.
+            within = not inside(piece.region, (number(0),) * len(piece.region), plan.graph.type_of(piece.value).shape, dict(plan.grid))
+            if right and within and piece.num_bytes > DIRECT_BYTES and all(s.tiling and s.tiling.unit == "fma" for s in users):
                 plan.pieces[piece.key] = replace(piece, stored=False, pad=0)
                 continue
         kept.append(stage)

@@ -19,6 +19,7 @@ from tests.unit.codegen.stitched_graphs import (
     masked_sum,
     normed_chain,
     product_softmax,
+    row_sums_and_product,
     siblings,
     turned_product,
     two_results,
@@ -150,6 +151,13 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("gram matrix of f16", gram(32, 16, F16), tiles(16, 32)),
     StitchedCase("operand beside its product", beside_itself(9), tiles(4, 9)),
     StitchedCase("operand beside its product in squares", beside_itself(10), tiles(3, 4)),
+    # Tiles that reach beyond the last row and column: neighbours in one thread of which some are elements, reductions of what is
+    # outside, operands long enough to be read where they lie.
+    StitchedCase("columns cut anywhere", turned_product(16, 5, 16, (False, False)), tiles(10, 9)),
+    StitchedCase("columns of the matrix unit cut anywhere", turned_product(20, 16, 13, (False, False), F16), tiles(16, 8)),
+    StitchedCase("sums of rows beyond the end", row_sums_and_product(7, 5, 3), tiles(6, 3)),
+    StitchedCase("long operand", turned_product(3, 1000, 20, (False, False)), tiles(2, 20, threads=32)),
+    StitchedCase("long operand cut anywhere", turned_product(3, 1000, 20, (False, False)), tiles(2, 13, threads=32)),
     # As schedules choose them.
     StitchedCase("chosen attention", attention(2, 20, 8), None, 64, smooth),
     StitchedCase("chosen layers", clamped_layers(70, (16, 16, 16), F16)),

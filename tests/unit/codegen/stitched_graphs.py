@@ -21,7 +21,8 @@ def attention(batch: int, length: int, width: int, dtype: DType = F32, *, causal
     """softmax(q k' / 4) v; `probabilities`: the softmax is a result too. Keys after the query are masked where `causal`."""
     b = TensorBuilder("attention")
     keys = keys or length
-    q, k, v = b.input("q", dtype, (batch, length, width)), b.input("k", dtype, (batch, keys, width)), b.input("v", dtype, (batch, keys, width))
+    q = b.input("q", dtype, (batch, length, width))
+    k, v = (b.input(n, dtype, (batch, keys, width)) for n in "kv")
     scores = b.elementwise("mul", b.matmul(q, k, transpose_b=True), b.full((1, 1, 1), 0.25, dtype))
     if causal:
         shape = (1, length, keys)
@@ -136,3 +137,13 @@ def beside_itself(size: int) -> Graph:
     x, w = (b.input(n, F32, (size, size)) for n in ("x", "w"))
     y = b.elementwise("add", b.matmul(x, w), b.transpose(x, 0, 1))
     return normal(b, [b.elementwise("sub", y, x)])
+
+
+def row_sums_and_product(rows: int, inner: int, columns: int) -> Graph:
+    """x w minus the sums and the maxima of the rows of x: reductions of a boundary value beside a product."""
+    b = TensorBuilder("sums")
+    x = b.input("x", F32, (rows, inner))
+    y = b.matmul(x, b.input("w", F32, (inner, columns)))
+    for monoid in ("sum", "max"):
+        y = b.elementwise("sub", y, b.reduce(x, monoid, (1,), keepdims=True))
+    return normal(b, [y])
