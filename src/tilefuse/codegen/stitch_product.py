@@ -215,9 +215,22 @@ def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict
             at = tuple(w.simplified(w.index(s.offset) + x + (v if n == len(local) - 1 else 0))
                        for n, (s, x) in enumerate(zip(p.region, local, strict=True)))
             reg = Reg(sums[p.key].name, sums[p.key].dtype, element(v))
-            w.remember(p.value, at, reg if reg.dtype == p.dtype else w.register(Call(p.dtype.name, (reg,)), p.dtype, p.value))  # type: ignore[arg-type]
+            value = _with_bias(w, w.plan.contractions[p.value], reg, at)
+            value = value if reg.dtype == p.dtype else Call(p.dtype.name, (value,))  # type: ignore[arg-type]
+            w.remember(p.value, at, w.register(value, p.dtype, p.value))
 
     w.before_lane = sums_at
     w.at_point(pieces, local, width)
     w.before_lane = None
 
+
+
+def _with_bias(w: StitchWriter, contraction: Contraction, total: Reg, at: Point) -> KExpr:
+    """The sum of products with the bias of its element, if there is one, before it is rounded."""
+    if not contraction.bias:
+        return total
+    by_axis = dict(zip(contraction.axes, at, strict=True))
+    bias = w.element(contraction.bias, tuple(substitute(e, by_axis) for e in contraction.bias_index))
+    dtype = w.graph.type_of(contraction.bias).dtype
+    widened = bias if dtype == total.dtype else Call(total.dtype.name, (bias,))  # type: ignore[arg-type]
+    return Call("add", (total, widened))  # type: ignore[arg-type]

@@ -48,9 +48,10 @@ NO_PRODUCTS = Products()
 LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES, FEW_ROWS = 1 << 18, 1 << 21, 64
 # Part of the measured rate of a large product that a library reaches on the shapes that are left.
 LIBRARY_EFFICIENCY = 0.7
-# What a library product takes at least beside its launch, and for every element of the inner axis: its loop has few blocks to hide
-# latency behind. Units: microseconds. Source: one H200, products of 32 x 256 by 256 x 256 to 1024 in f32, replayed as a graph.
-LEAST_US, INNER_US = 1.5, 0.006
+# What a library product takes at least beside its launch, and for every element of the inner axis (with the matrix unit, without): its
+# loop has few blocks to hide latency behind. Units: microseconds. Source: one H200, 32 x 256 by 256 x 256 in f32 takes 9 us a call, BERT's
+# products for one sentence in f16 3 to 5 us, replayed as graphs.
+LEAST_US, INNER_MATRIX_US, INNER_THREADS_US = 1.5, 0.004, 0.03
 
 
 def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
@@ -76,7 +77,8 @@ def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
     operations = 2 * node.type.num_elements * found.inner
     moved_us = transfer_us(left.num_bytes + right.num_bytes + node.type.num_bytes, device)
     work_us = operations / (rate * LIBRARY_EFFICIENCY) * 1e6
-    return device.graph_launch_us + max(LEAST_US + INNER_US * found.inner, moved_us, work_us)
+    inner_us = INNER_THREADS_US if name in ("f32", "f64") else INNER_MATRIX_US
+    return device.graph_launch_us + max(LEAST_US + inner_us * found.inner, moved_us, work_us)
 
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:

@@ -19,9 +19,10 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """result[lead.., row, column] = sum over inner of left * right.
+    """result[lead.., row, column] = sum over inner of left * right (+ bias, added before the result is rounded).
 
     axes: result axes in order; *_index: subscripts of the operands over these axes and `INNER`; inner: extent of the contracted axis.
+    bias: "" where there is none.
     """
 
     axes: tuple[str, ...]
@@ -32,13 +33,15 @@ class Contraction:
     inner: int
     inner_last_left: bool
     inner_last_right: bool
+    bias: str = ""
+    bias_index: tuple[Affine, ...] = ()
 
 
 def contraction_of(node: Node, graph: Graph) -> Contraction | None:
-    """The contraction that a node is, or None: not a product, or with a bias, or of vectors, or without elements."""
-    if node.kind != "library.matmul" or len(node.operands) != 2 or len(node.type.shape) < 2:
+    """The contraction that a node is, or None: not a product, or of vectors, or without elements."""
+    if node.kind != "library.matmul" or len(node.type.shape) < 2:
         return None
-    left, right = node.operands
+    left, right, *more = node.operands
     shapes = graph.type_of(left).shape, graph.type_of(right).shape
     if any(len(s) < 2 or prod(s) == 0 for s in shapes) or not node.type.num_elements:
         return None
@@ -50,8 +53,12 @@ def contraction_of(node: Node, graph: Graph) -> Contraction | None:
         names = (*lead[len(lead) - (len(shape) - 2):], *last)
         return tuple(number(0) if e == 1 and n not in (ROW, COLUMN, INNER) else axis(n) for e, n in zip(shape, names, strict=True))
 
-    return Contraction((*lead, ROW, COLUMN), left, right, index(shapes[0], (INNER, ROW) if turned_left else (ROW, INNER)),
-                       index(shapes[1], (COLUMN, INNER) if turned_right else (INNER, COLUMN)), inner, not turned_left, turned_right)
+    axes = (*lead, ROW, COLUMN)
+    bias_shape = graph.type_of(more[0]).shape if more else ()
+    bias_index = tuple(number(0) if e == 1 else axis(n) for e, n in zip(bias_shape, axes[len(axes) - len(bias_shape):], strict=True))
+    return Contraction(axes, left, right, index(shapes[0], (INNER, ROW) if turned_left else (ROW, INNER)),
+                       index(shapes[1], (COLUMN, INNER) if turned_right else (INNER, COLUMN)), inner, not turned_left, turned_right,
+                       more[0] if more else "", bias_index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ class Stitcher:
                 kept.add(node.name)
             if node.category == "library":
                 found = self.contractions[node.name]
-                kept.update(v for v in (found.left, found.right) if v in self.inside)
+                kept.update(v for v in (found.left, found.right, found.bias) if v in self.inside)
         for node in self.graph.nodes:
             if node.body is None or node.name in kept:
                 continue
@@ -203,6 +203,8 @@ class Stitcher:
             contraction = self.contractions.get(name)
             if contraction is not None:
                 found = [(contraction.left, contraction.left_index, 0), (contraction.right, contraction.right_index, 0)]
+                if contraction.bias:
+                    found.append((contraction.bias, contraction.bias_index, 1))
             else:
                 found = list(self._walk(self.graph.node_by_name[name], {}))
             self._touches[name] = found
