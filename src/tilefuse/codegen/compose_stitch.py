@@ -296,7 +296,7 @@ class StitchWriter(Statements):
         if width > 1 and self._straddles(pieces[0], width):
             made = self.before_lane
             for v in range(width):
-                self.before_lane = None if made is None else lambda u, v=v: made(u + v)  # type: ignore[misc]
+                self.before_lane = None if made is None else lambda u, v=v: made(u + v)
                 self.at_point(pieces, (*local[:-1], local[-1] + v), 1)
             self.before_lane = made
             return

@@ -142,6 +142,7 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("inner of one", turned_product(5, 1, 6, (True, False)), tiles(2, 3)),
     StitchedCase("f64", turned_product(6, 5, 7, (False, False), F64), tiles(4, 7)),
     StitchedCase("reductions of several shapes", many_reductions(6, 5, 16), tiles(6, 16)),
+    StitchedCase("sums over other blocks' rows", many_reductions(6, 5, 16), tiles(4, 16)),
     StitchedCase("masked sums", masked_sum(9, 3, 9), tiles(4, 1)),
     StitchedCase("two products", siblings(7, 6, 10), tiles(3, 5)),
     StitchedCase("softmax of a product", product_softmax(5, 6, 40), tiles(2, 40), 64, smooth),

@@ -11,6 +11,7 @@ from tilefuse.ir.affine import Affine, axis, evaluate, number
 from tilefuse.schedule.regions import Region, Span, inside, joined, local_strides, num_elements, region_of, stored_elements, whole, within
 
 AXES = ("i", "j", "k")
+Tiling = tuple[dict[str, Span], dict[str, int], dict[str, int]]
 
 
 @st.composite
@@ -26,7 +27,7 @@ def subscripts(draw: st.DrawFn) -> Affine:
 
 
 @st.composite
-def tilings(draw: st.DrawFn) -> tuple[dict[str, Span], dict[str, int], dict[str, int]]:
+def tilings(draw: st.DrawFn) -> Tiling:
     """(span of every axis, extents of the grid, extents of the axes)."""
     spans, grid, full = {}, {}, {}
     for name in AXES:
@@ -53,13 +54,13 @@ def starts_at(region: Region, block: dict[str, int]) -> list[int]:
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(subscripts(), min_size=1, max_size=3), tilings(), st.lists(st.integers(1, 12), min_size=3, max_size=3))
-def test_a_region_holds_every_element_that_is_read(index: list[Affine], tiling: tuple[dict[str, Span], dict[str, int], dict[str, int]],
+def test_a_region_holds_every_element_that_is_read(index: list[Affine], tiling: Tiling,
                                                    extents: list[int]) -> None:
     """Elements outside the value do not count: their reads stand under guards."""
     spans, grid, full = tiling
     shape = tuple(extents[:len(index)])
     region = region_of(tuple(index), spans, shape, grid)
-    assert all(1 <= s.extent for s in region)
+    assert all(s.extent >= 1 for s in region)
     for block in points(grid):
         first = starts_at(region, block)
         local = {a: s.extent for a, s in spans.items()}
@@ -74,7 +75,7 @@ def test_a_region_holds_every_element_that_is_read(index: list[Affine], tiling: 
 
 @settings(max_examples=60, deadline=None)
 @given(tilings(), st.lists(st.integers(0, 3), min_size=3, max_size=3))
-def test_plain_subscripts_have_regions_of_the_tile(tiling: tuple[dict[str, Span], dict[str, int], dict[str, int]], shift: list[int]) -> None:
+def test_plain_subscripts_have_regions_of_the_tile(tiling: Tiling, shift: list[int]) -> None:
     """Exact, not merely sufficient: as long as the tile, moved by the constant."""
     spans, grid, full = tiling
     shape = tuple(full[a] + s + 1 for a, s in zip(AXES, shift, strict=True))
