@@ -13,7 +13,7 @@ from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, const
-from tilefuse.schedule.contraction import INNER, WARP, Contraction, Tiling
+from tilefuse.schedule.contraction import COLUMN, INNER, ROW, WARP, Contraction, Tiling
 from tilefuse.schedule.stitch import Piece, Stage
 
 if TYPE_CHECKING:
@@ -71,9 +71,12 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             item, part = group, w.lane
         active = w.active
         lead, rest = _lead_last(w, first, item, tall * wide)
-        row = w.let("tile_row", rest // wide, tall) if tall > 1 else number(0)
-        column = w.let("tile_column", rest % wide, wide) if wide > 1 else number(0)
-        row, column = row * t.rows, column * t.columns
+        row, column = _patch(w, t, rest, tall, wide)
+        # A thread's rows lie `tall` apart, so that those of neighbouring lanes lie in different banks. So do its columns where the right
+        # operand is read along the inner axis.
+        down = tall if t.strip else 1
+        across = wide if t.strip and contraction.inner_last_right else 1
+        row, column = row if down > 1 else row * t.rows, column if across > 1 else column * t.columns
         sums: dict[int, Reg] = {}
         for p in products:
             dtype = _accumulators(p.dtype)
@@ -86,7 +89,7 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
         with w.when(active), w.loop("c", steps) as c:
             inner = w.let("chunk", c * t.split + part, steps * t.split) * t.step
             for p in products:
-                _multiply(w, p, t, lead, row, column, inner, sums[p.key])
+                _multiply(w, p, t, lead, lambda n: row + n * down, lambda n: column + n * across, inner, sums[p.key])
         amount = t.split // 2
         while amount:
             for reg in sums.values():
@@ -99,10 +102,24 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             amount //= 2
         here = (*active, Bound(part, 0, 1)) if t.split > 1 else active
         with w.when(here), w.loop("i", t.rows, unroll=w.unroll) as i:
-            def element(v: Affine, i: Affine = i) -> Affine:
-                return i * t.columns + v
+            if across == 1:
+                _finish(w, stage, products, sums, lead, row + i * down, column, t.columns, lambda v: i * t.columns + v)
+            else:
+                with w.loop("j", t.columns, unroll=w.unroll) as j:
+                    _finish(w, stage, products, sums, lead, row + i * down, column + j * across, 1, lambda v: i * t.columns + j)
 
-            _finish(w, stage, products, sums, lead, row + i, column, t.columns, element)
+
+def _patch(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tuple[Affine, Affine]:
+    """(row tile, column tile) of a thread. Pairs of lanes share the columns, pairs of pairs the rows: shared memory serves both at once."""
+    if not t.strip:
+        return (w.let("tile_row", item // wide, tall) if tall > 1 else number(0),
+                w.let("tile_column", item % wide, wide) if wide > 1 else number(0))
+    pair = 2 if tall % 2 == 0 else 1
+    each = tall * t.strip
+    here = w.let("in_strip", item % each, each) if t.strip < wide else item
+    row = here % pair + pair * (here // (pair * t.strip)) if pair > 1 else here // t.strip
+    column = here // pair % t.strip + (item // each * t.strip if t.strip < wide else 0)
+    return w.let("tile_row", row, tall) if tall > 1 else number(0), w.let("tile_column", column, wide) if wide > 1 else number(0)
 
 
 def _lead_last(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[list[Affine], Affine]:
@@ -113,11 +130,13 @@ def _lead_last(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[
     return lead, item % each
 
 
-def _multiply(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Affine, column: Affine, inner: Affine, total: Reg) -> None:
+def _multiply(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Callable[[Affine], Affine],
+              column: Callable[[Affine], Affine], inner: Affine, total: Reg) -> None:
     """`step` elements of the inner axis for the tile of one thread."""
     contraction = w.plan.contractions[p.value]
-    left = _fetched(w, contraction, p, lead, "left", t.rows, t.step, lambda n, k: (row + n, column, inner + k), contraction.inner_last_left)
-    right = _fetched(w, contraction, p, lead, "right", t.columns, t.step, lambda n, k: (row, column + n, inner + k),
+    left = _fetched(w, contraction, p, lead, "left", t.rows, t.step, lambda n, k: (row(n), column(number(0)), inner + k),
+                    contraction.inner_last_left)
+    right = _fetched(w, contraction, p, lead, "right", t.columns, t.step, lambda n, k: (row(number(0)), column(n), inner + k),
                      contraction.inner_last_right)
     for k in range(t.step):
         with w.loop("i", t.rows, unroll=w.unroll) as i, w.loop("j", t.columns, unroll=w.unroll) as j:
@@ -191,11 +210,14 @@ def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Af
     with w.loop("n", 4 * t.rows * t.columns, unroll=w.unroll) as n:
         w.emit(Assign(Reg(total, F32, n), const(0, F32)))
     places = []
-    for value, which in ((contraction.left, "left"), (contraction.right, "right")):
+    for value, which, subscripts, along in (
+            (contraction.left, "left", contraction.left_index, ROW if contraction.inner_last_left else INNER),
+            (contraction.right, "right", contraction.right_index, COLUMN if contraction.inner_last_right else INNER)):
         index = _operand(w, contraction, p, lead, which, row, column, number(0))
         piece = w.tile_of(value, index)
         assert piece is not None, f"the operand %{value} lies in shared memory"
-        places.append((w.shared[piece.key].name, w.tile_offset(piece, index), piece.strides[-2]))
+        stride = sum(e.coefficient(along) * s for e, s in zip(subscripts, piece.strides, strict=True))
+        places.append((w.shared[piece.key].name, w.tile_offset(piece, index), stride))
     (left, left_at, left_stride), (right, right_at, right_stride) = places
     w.emit(MatrixProduct(total, left, left_at, left_stride, not contraction.inner_last_left, right, right_at, right_stride,
                          contraction.inner_last_right, t.rows, t.columns, contraction.inner))

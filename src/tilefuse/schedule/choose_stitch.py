@@ -168,13 +168,13 @@ def _in_place(plan: StitchPlan, ranges: dict[int, tuple[int, int]]) -> dict[int,
 
 
 def _pad(plan: StitchPlan) -> None:
-    """Rows of product operands are lengthened by 16 bytes, so that the rows that lanes read start in different banks."""
+    """Rows of product operands are made an odd number of 16-byte units, so that the rows that lanes read start in different banks."""
     for stage in plan.stages:
         for product in stage.products:
             for key in plan.sources[product]:
                 piece = plan.pieces[key]
                 unit = 16 // piece.dtype.itemsize
-                if piece.stored and piece.region[-1].extent % unit == 0:
+                if piece.stored and piece.region[-1].extent % (2 * unit) == 0:
                     plan.pieces[key] = replace(piece, pad=unit)
 
 

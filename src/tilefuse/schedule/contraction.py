@@ -69,6 +69,8 @@ class Tiling:
              "mma": a warp computes `rows` x `columns` matrix instructions
     side     fma with `split` > 1: lanes next to each other along the columns (1 where the right operand lies along the inner axis)
     step     inner elements a turn of the loop
+    strip    fma: column tiles that neighbouring threads share out before they go on to the next row tile, so that a warp covers a patch
+             of few columns and few rows and many of its lanes read the same elements; 0: all of a row first
     """
 
     unit: str
@@ -77,6 +79,7 @@ class Tiling:
     split: int = 1
     side: int = 1
     step: int = 1
+    strip: int = 0
 
 
 def mma_fits(rows: int, columns: int, inner: int, left: DType, right: DType) -> bool:
@@ -116,11 +119,20 @@ def tile_fma(rows: int, columns: int, inner: int, threads: int, inner_last_right
                 split = 1
             turns = -(-tiles * split // threads)
             # Multiplications, reads (one each `step` of a row or column) and, where lanes split, the shuffles.
-            work = turns * (inner / split * (m * n + 1.2 * (m + n)) + (0 if split == 1 else 3.0 * m * n * split.bit_length()))
+            reads = 1.2 * (m + n) if split > 1 else 0.6 * _wavefronts(m, n, columns // n)[0]
+            work = turns * (inner / split * (m * n + reads) + (0 if split == 1 else 3.0 * m * n * split.bit_length()))
             found.append((work, m, n, split))
     _, m, n, split = min(found, key=lambda f: (f[0], -f[1] * f[2]))
     side = 1
     if split > 1 and not inner_last_right:
         while side * 2 * split <= WARP and (columns // n) % (side * 2) == 0:
             side *= 2
-    return Tiling("fma", m, n, split, side, step)
+    return Tiling("fma", m, n, split, side, step, _wavefronts(m, n, columns // n)[1] if split == 1 else 0)
+
+
+def _wavefronts(m: int, n: int, wide: int) -> tuple[float, int]:
+    """(what shared memory takes to serve a warp one inner element of all its tiles, column tiles of its patch); `wide` tiles in a row.
+
+    Eight different vectors of 16 bytes are one pass through shared memory's 32 banks. Units: passes, times the elements of a vector.
+    """
+    return min((m * max(WARP / strip / 8, 1.0) + n * max(strip / 8, 1.0), strip) for strip in range(1, wide + 1) if wide % strip == 0)
