@@ -38,7 +38,7 @@ class Options:
         "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
         choices=("auto", "always", "never"))
     planner: str = option(
-        "greedy", "how kernels are chosen: greedy (merge while cheaper), ilp (integer program over candidates)", affects_code=True,
+        "ilp", "how kernels are chosen: greedy (merge while cheaper), ilp (integer program over candidates)", affects_code=True,
         choices=("greedy", "ilp"))
     plan_seconds: int = option(20, "seconds that the planner ilp may take; then the best plan so far is used", affects_code=True)
     peak_memory_mb: int = option(
