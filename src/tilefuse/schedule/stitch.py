@@ -18,7 +18,7 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
-from tilefuse.schedule.contraction import INNER, Contraction, Tiling, contraction_of, mma_fits, tile_fma, tile_mma
+from tilefuse.schedule.contraction import COLUMN, INNER, ROW, Contraction, Tiling, contraction_of, mma_fits, tile_fma, tile_mma
 from tilefuse.schedule.regions import Region, Span, joined, local_strides, num_elements, region_of, stored_elements
 
 # Operations an element from which on a map read in several places is computed once and kept.
@@ -421,12 +421,34 @@ class Stitcher:
         first = pieces[products[0]]
         contraction = self.contractions[first.value]
         rows, columns = first.region[-2].extent, first.region[-1].extent
-        left, right = (self.graph.type_of(v).dtype for v in (contraction.left, contraction.right))
-        if matrix_unit and mma_fits(rows, columns, contraction.inner, left, right):
+        found = [self.contractions[pieces[k].value] for k in products]
+        types = [(self.graph.type_of(c.left).dtype, self.graph.type_of(c.right).dtype) for c in found]
+        if matrix_unit and all(mma_fits(rows, columns, contraction.inner, *t) for t in types) and all(
+                self._whole_vectors(plan, k) for k in products):
             return tile_mma(rows, columns, threads // 32)
-        if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
-            return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
+        for left, right in types:
+            if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
+                return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
         return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right)
+
+    def _whole_vectors(self, plan: StitchPlan, product: int) -> bool:
+        """Whether the rows of both operands' tiles are runs of whole 16-byte vectors: the matrix unit's loads take nothing else."""
+        p = plan.pieces[product]
+        found = self.contractions[p.value]
+        starts = {a: s.offset for a, s in zip(found.axes, p.region, strict=True)} | {INNER: number(0)}
+        for value, index, last in ((found.left, found.left_index, INNER if found.inner_last_left else ROW),
+                                   (found.right, found.right_index, INNER if found.inner_last_right else COLUMN)):
+            unit = 16 // self.graph.type_of(value).dtype.itemsize
+            run = index[-1]
+            if not all(e.is_linear for e in index) or run.coefficient(last) != 1 or any(c % unit for a, c in run.terms if a != last):
+                return False
+            if any(e.coefficient(last) for e in index[:-1]):
+                return False
+            for tile in (plan.pieces[k] for k in plan.sources[product] if plan.pieces[k].value == value):
+                start = substitute(run, starts) - tile.region[-1].offset
+                if tile.region[-1].extent % unit or start.const % unit or any(c % unit for _, c in start.terms):
+                    return False
+        return True
 
     # Rows: maps and reductions that a warp composes
 

@@ -14,6 +14,7 @@ from tests.unit.codegen.stitched_graphs import (
     beside_itself,
     clamped_layers,
     gram,
+    heads,
     lstm_cell,
     many_reductions,
     masked_sum,
@@ -21,6 +22,7 @@ from tests.unit.codegen.stitched_graphs import (
     product_softmax,
     row_sums_and_product,
     siblings,
+    slice_of_a_tile,
     turned_product,
     two_results,
 )
@@ -159,6 +161,9 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("sums of rows beyond the end", row_sums_and_product(7, 5, 3), tiles(6, 3)),
     StitchedCase("long operand", turned_product(3, 1000, 20, (False, False)), tiles(2, 20, threads=32)),
     StitchedCase("long operand cut anywhere", turned_product(3, 1000, 20, (False, False)), tiles(2, 13, threads=32)),
+    # Operands of the matrix unit whose rows lie apart, and parts of tiles that are no whole vectors.
+    StitchedCase("heads between rows and columns", heads(16, 2, 16), tiles(1, 2, 16, 16)),
+    StitchedCase("a part of a tile", slice_of_a_tile(16, 3, 16), tiles(16, 35)),
     # As schedules choose them.
     StitchedCase("chosen attention", attention(2, 20, 8), None, 64, smooth),
     StitchedCase("chosen layers", clamped_layers(70, (16, 16, 16), F16)),

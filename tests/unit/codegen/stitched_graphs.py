@@ -4,7 +4,7 @@
 """
 from __future__ import annotations
 
-from tilefuse.ir.dtype import F32, I64, DType
+from tilefuse.ir.dtype import F16, F32, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.passes import DEFAULT_PIPELINE
@@ -147,3 +147,20 @@ def row_sums_and_product(rows: int, inner: int, columns: int) -> Graph:
     for monoid in ("sum", "max"):
         y = b.elementwise("sub", y, b.reduce(x, monoid, (1,), keepdims=True))
     return normal(b, [y])
+
+
+def heads(rows: int, count: int, width: int, dtype: DType = F16) -> Graph:
+    """q k' of each head, where heads lie between rows and columns of the operands."""
+    b = TensorBuilder("heads")
+    q, k = (b.permute(b.input(n, dtype, (1, rows, count, width)), (0, 2, 1, 3)) for n in "qk")
+    y = b.matmul(q, k, transpose_b=True)
+    return normal(b, [b.elementwise("add", y, y)])
+
+
+def slice_of_a_tile(rows: int, start: int, width: int, dtype: DType = F16) -> Graph:
+    """Columns of a computed value times w, plus the sum of all its columns: the operand is a part of a tile, at any place in its rows."""
+    b = TensorBuilder("part")
+    x = b.clamp(b.input("x", dtype, (rows, 35)), b.full((1, 1), -1.0, dtype), b.full((1, 1), 1.0, dtype))
+    part = b.slice(x, [0, start], [rows, start + width], [1, 1])
+    y = b.matmul(part, b.input("w", dtype, (width, 16)))
+    return normal(b, [b.elementwise("add", y, b.reduce(x, "max", (1,), keepdims=True)), x])

@@ -10,11 +10,13 @@ from tests.unit.codegen.stitched_graphs import (
     attention,
     clamped_layers,
     gram,
+    heads,
     lstm_cell,
     many_reductions,
     normed_chain,
     product_softmax,
     siblings,
+    slice_of_a_tile,
     turned_product,
 )
 from tilefuse.base.candidate import Reason, Rejected
@@ -81,6 +83,15 @@ def test_the_matrix_unit_needs_whole_instructions_and_a_device() -> None:
     for graph, choice in ((clamped_layers(30, (16, 16), F16), tiles(10, 16)), (clamped_layers(32, (16, 16), F32), tiles(16, 16))):
         _, plan = made(graph, choice)
         assert all(s.tiling is not None and s.tiling.unit == "fma" for s in plan.stages if s.products)
+
+
+@pytest.mark.parametrize("start", [0, 3, 8])
+def test_the_matrix_unit_reads_whole_vectors(start: int) -> None:
+    """Rows of 35 elements of 2 bytes start at no multiple of 16 bytes, wherever the operand starts in them."""
+    _, plan = made(slice_of_a_tile(16, start, 16), tiles(16, 35))
+    assert [s.tiling.unit for s in plan.stages if s.tiling is not None] == ["fma"]
+    _, plan = made(heads(16, 2, 16), tiles(1, 2, 16, 16))
+    assert [s.tiling.unit for s in plan.stages if s.tiling is not None] == ["mma"]
 
 
 def test_norms_of_a_chain_are_rows() -> None:

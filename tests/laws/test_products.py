@@ -1,0 +1,53 @@
+"""Random graphs with products: every stitched kernel, with tiles chosen or drawn, computes its graph bit for bit, without findings."""
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.laws.random_products import product_inputs, random_products, random_tiles
+from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
+from tests.unit.codegen.test_compose import buffer_of
+from tilefuse.codegen.compose import compose
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.text import print_graph
+from tilefuse.schedule.pattern import schedule_pattern
+from tilefuse.schedule.stitched import schedule_stitched
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import H200
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+TOGETHER = 14
+# What is drawn must mostly be accepted, or the law says nothing.
+LEAST_ACCEPTED = TOGETHER // 2
+
+
+def programs(graph: Graph, seed: int) -> list[TileProgram]:
+    """The stitched programs of a graph: as chosen, and with tiles drawn by lot."""
+    shape = max((graph.type_of(r).shape for r in graph.results), key=prod)
+    found = (schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200),
+             schedule_stitched(graph, {}, H200, random_tiles(Random(seed), shape)))
+    return [p for p in found if isinstance(p, TileProgram)]
+
+
+@pytest.mark.parametrize("first", range(0, 4 * TOGETHER, TOGETHER))
+def test_stitched_kernels_agree_bit_for_bit(first: int, tmp_path: Path) -> None:
+    made = []
+    for seed in range(first, first + TOGETHER):
+        graph = random_products(Random(seed))
+        made += [(seed, p, compose(p, H200)) for p in programs(graph, seed)]
+    assert len(made) >= LEAST_ACCEPTED
+    library = build_together([(k, True) for _, _, k in made], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    for number, (seed, program, kernel) in enumerate(made):
+        inputs = product_inputs(program.graph, seed)
+        buffers = {b.name: inputs[b.origin].ravel() for b in kernel.parameters if b.origin in inputs}
+        memory, status, report = call(getattr(library, f"{kernel.name}_{number}"), kernel, buffers)
+        what = f"seed {seed}, {program.choice}\n{print_graph(program.graph)}"
+        assert status == 0, f"{report}\n{what}"
+        for result, value in zip(program.graph.results, interpret(program.graph, inputs), strict=True):
+            found = memory[buffer_of(kernel, result).name].reshape(value.shape)
+            np.testing.assert_array_equal(found.astype(np.float64), value.astype(np.float64), err_msg=what)
