@@ -12,6 +12,7 @@ from tests.unit.codegen.pattern_graphs import (
     embedding,
     embedding_sum,
     full_sum,
+    integers,
     layer_norm,
     max_pool,
     norm_backward,
@@ -23,9 +24,11 @@ from tests.unit.codegen.pattern_graphs import (
     softmax_down,
     transpose,
 )
+from tests.unit.codegen.stitched_graphs import clamped_layers, lstm_cell
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
+from tilefuse.ir.dtype import F16
 from tilefuse.schedule.pattern import schedule_graph, schedule_pattern
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
@@ -53,8 +56,12 @@ WORKLOADS: dict[str, Pattern] = {
     "scatter-add": scatter_add(30522, 768, 8192),
     "packed-updates": side_by_side([update(1024, 1024), update(4096), update(4096, 1024), update(1003)] * 3, shared=("rate",)),
     "packed-kinds": side_by_side([row_sum(64, 2048), update(3000), column_sum(512, 256), transpose(256, 256), total(5000), update(512)]),
+    "stitched-gates": Pattern(lstm_cell(32, 256), integers),
+    "stitched-layers": Pattern(clamped_layers(65536, (64, 64, 64, 64), F16), integers),
 }
 
+# Workloads with matrix products, whose stages are stitched through shared memory.
+STITCHED = ("stitched-gates", "stitched-layers")
 # Workloads of independent parts that become one packed kernel.
 PACKED = ("packed-updates", "packed-kinds")
 
@@ -64,6 +71,8 @@ def tile_program(name: str, device: DeviceSpec) -> TileProgram | Rejected:
     graph = WORKLOADS[name].graph
     if name in PACKED:
         return schedule_pattern(graph, [n.name for n in graph.nodes], {}, device, packing=True)
+    if name in STITCHED:
+        return schedule_pattern(graph, [n.name for n in graph.nodes], {}, device)
     return schedule_graph(graph, {}, device)
 
 

@@ -1,0 +1,45 @@
+"""Stitched kernels compile for each architecture without spills, products of 16-bit operands as matrix instructions. No GPU is needed."""
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tests.unit.codegen.stitched_cases import StitchedCase, tiles
+from tests.unit.codegen.stitched_graphs import attention, clamped_layers, lstm_cell, many_reductions, normed_chain, turned_product
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.ir.dtype import BF16, F16, F64
+from tilefuse.target.catalog import A100
+from tilefuse.target.device import H200
+
+DEVICES = {"sm_80": A100, "sm_90a": H200}
+CASES = {c.name: c for c in (
+    StitchedCase("attention", attention(64, 300, 16), tiles(1, 25, 16, threads=256)),
+    StitchedCase("attention of f16", attention(8, 128, 64, F16), tiles(1, 32, 64, threads=128)),
+    StitchedCase("layers", clamped_layers(4096, (64, 64, 64), F16), tiles(64, 64, threads=128)),
+    StitchedCase("layers of bf16", clamped_layers(256, (64, 64, 64), BF16, turned=False), tiles(64, 64, threads=128)),
+    StitchedCase("layers walked", clamped_layers(4096, (64, 64), F16), tiles(64, 64, threads=128, groups=16)),
+    StitchedCase("chain", normed_chain(32, 256)),
+    StitchedCase("gates", lstm_cell(32, 256)),
+    StitchedCase("reductions", many_reductions(6, 5, 16), tiles(4, 16)),
+    StitchedCase("f64", turned_product(60, 50, 70, (False, True), F64)),
+    StitchedCase("columns cut anywhere", turned_product(20, 16, 13, (True, False), F16), tiles(16, 8)),
+)}
+MATRIX_UNIT = {"layers", "attention of f16", "layers of bf16", "layers walked", "columns cut anywhere"}
+
+
+@pytest.mark.parametrize("arch", sorted(DEVICES))
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_stitched_kernel_compiles_without_spills(name: str, arch: str) -> None:
+    core = pytest.importorskip("cuda.core")
+    case, device = CASES[name], DEVICES[arch]
+    kernel = StitchedCase(name, case.graph, case.choice, device=device).kernel()
+    source = print_cuda(kernel, device)
+    log = io.StringIO()
+    made = core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"])).compile("cubin", logs=log)
+    assert made.code
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log.getvalue(), log.getvalue()[-600:]
+    assert kernel.launch.shared_bytes <= device.shared_bytes_per_block
+    kernel_text = source[source.index('extern "C" __global__'):]
+    assert (name in MATRIX_UNIT) == ("tf_matrix_product<" in kernel_text)
+    assert ("mma.sync.aligned.m16n8k16" in source and "ldmatrix.sync.aligned" in source) == (name in MATRIX_UNIT)
