@@ -162,11 +162,14 @@ def share_by_dominance(requests: Sequence[Request], operands: Mapping[str, Seque
 
 def _dominators(operands: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     """For every node those through which all paths from it to the kernel's end lead: what all its users have in common."""
-    users: dict[str, list[str]] = {name: [] for name in operands}
+    # A value that overwrites another stands for both, so some read it before its turn: those reads are of the other, and live ranges
+    # keep the place free until they are done.
+    users: dict[str, list[str]] = {}
     for name, reads in operands.items():
         for r in reads:
             if r in users:
                 users[r].append(name)
+        users[name] = []
     above: dict[str, set[str]] = {}
     for name in reversed(list(operands)):
         above[name] = set.intersection(*({u, *above[u]} for u in users[name])) if users[name] else set()

@@ -89,6 +89,14 @@ def test_random_flows_never_overlap_and_the_smaller_plan_is_taken(seed: int) -> 
     assert all(at % 16 == 0 for at in found.offset_by_name.values())
 
 
+def test_a_value_that_overwrites_another_is_read_before_its_turn() -> None:
+    """`m` and `s` read the row that `y` overwrites; with `y` for both, they read `y` before it stands in the flow."""
+    operands = {"q": (), "m": ("y",), "s": ("y", "m"), "y": ("m", "s"), "v": (), "o": ("y", "v")}
+    requests = [Request("q", 64, 0, 1), Request("y", 32, 1, 4), Request("v", 48, 3, 4), Request("m", 96, 2, 3), Request("s", 32, 3, 3)]
+    assert overlaps(requests, share_by_dominance(requests, operands)[1]) == []
+    assert overlaps(requests, dict(planned(requests, operands).offset_by_name)) == []
+
+
 def test_what_does_not_fit_is_a_rejected_candidate_with_its_numbers() -> None:
     found = plan_shared([Request("a", 200_000, 0, 1), Request("b", 100_000, 1, 2)], CHAIN, limit_bytes=232448)
     assert isinstance(found, Rejected) and found.reason is Reason.SHARED_MEMORY
