@@ -218,11 +218,11 @@ class CheckedPrinter(HostPrinter):
 
     # -- hooks ---------------------------------------------------------------------------------------------------------------
 
-    def _who(self) -> str:
-        return f"rank * {self.threads} + thread" if self.cluster > 1 else "0" if self.direct else "thread"
+    def _who(self, name: str) -> str:
+        return f"rank * {self.threads} + {self.thread_of(name)}" if self.cluster > 1 else "0" if self.direct else self.thread_of(name)
 
     def _at(self, name: str, index: Affine | None) -> str:
-        who = self._who() if name in self.spread else "0"
+        who = self._who(name) if name in self.spread else "0"
         return f"{who}, {'0' if index is None else self.scope.text(index)}"
 
     def _register_name(self, name: str) -> str:

@@ -57,6 +57,7 @@ class StitchWriter(Statements):
         self.unroll = device.kind == "cuda"
         self.nodes = self.graph.node_by_name
         self.shared: dict[int, Buffer] = {}
+        self.held: dict[int, str] = {}  # register arrays of pieces that later products take from there
         self.readable: dict[str, list[Piece]] = {}  # tiles in shared memory that the current stage reads
         for value in self.graph.inputs:
             self._add(value.name, value.type.dtype, "in")
@@ -314,7 +315,13 @@ class StitchWriter(Statements):
                     for v in range(width):
                         at = tuple(x + (v if n == len(local) - 1 else 0) for n, x in enumerate(start))
                         self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), const(0, p.dtype)))
+                self.keep(p, [const(0, p.dtype)] * width)
         self.emit(If(needed, tuple(inner.statements), tuple(other.statements)))
+
+    def keep(self, p: Piece, values: list[KExpr]) -> None:
+        """Neighbouring elements of a piece into its register array, if it stays in one."""
+        for v, value in enumerate(values if p.key in self.held and self.keep_at is not None else ()):
+            self.emit(Assign(Reg(self.held[p.key], p.dtype, self.keep_at(number(v))), value))  # type: ignore[misc]
 
     def _straddles(self, p: Piece, width: int) -> bool:
         """Whether some of `width` neighbouring elements may lie beyond the end of the last dimension and others not."""
@@ -350,6 +357,7 @@ class StitchWriter(Statements):
         if width > 1:
             for p in pieces:
                 self.store_vector(p, self.start(region, local, number(0)), arrays[p.key], number(0), width)
+                self.keep(p, [Reg(arrays[p.key], p.dtype, number(v)) for v in range(width)])
 
     def start(self, region: tuple[object, ...], local: Point, v: Affine) -> Point:
         last = len(local) - 1
@@ -499,6 +507,7 @@ class StitchWriter(Statements):
     active: tuple[Bound, ...] = ()
     lane: Affine = number(0)
     before_lane: Callable[[Affine], None] | None = None  # makes the sums of a product known at one lane
+    keep_at: Callable[[Affine], Affine] | None = None  # where in the arrays `held` an element of the current point goes
 
     @property
     def narrow(self) -> bool:

@@ -194,10 +194,17 @@ class _CudaPrinter:
                 address = self.expressions.address(index, dynamic)
                 return f"tf_atomic_{op}(&{identifier(buffer)}[{address}], {self.expressions.text(value)});"
             case MatrixProduct():
-                turned = [str(t).lower() for t in (s.left_turned, s.right_turned)]
-                return (f"tf_matrix_product<{s.tiles_m}, {s.tiles_n}, {turned[0]}, {turned[1]}, {s.inner}>({identifier(s.accumulator)}, "
-                        f"{self._element(s.left, s.left_index)}, {s.left_stride}, {self._element(s.right, s.right_index)}, {s.right_stride});")
+                return self._product(s)
         return self._synchronisation(s)
+
+    def _product(self, s: MatrixProduct) -> str:
+        left_turned, right_turned = (str(t).lower() for t in (s.left_turned, s.right_turned))
+        right = f"{self._element(s.right, s.right_index)}, {s.right_stride}"
+        if s.left_registers:
+            called = f"tf_held_product<{s.tiles_m}, {s.tiles_n}, {right_turned}, {s.inner}>"
+            return f"{called}({identifier(s.accumulator)}, {identifier(s.left)}, {right});"
+        called = f"tf_matrix_product<{s.tiles_m}, {s.tiles_n}, {left_turned}, {right_turned}, {s.inner}>"
+        return f"{called}({identifier(s.accumulator)}, {self._element(s.left, s.left_index)}, {s.left_stride}, {right});"
 
     def _synchronisation(self, s: Stmt) -> str:
         text = self.scope.text

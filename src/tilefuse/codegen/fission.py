@@ -29,6 +29,7 @@ from tilefuse.codegen.kernel import (
     KExpr,
     LastBlock,
     Let,
+    MatrixProduct,
     Reg,
     Shuffle,
     Stmt,
@@ -303,6 +304,9 @@ class HostPrinter(ThreadPrinter):
                         recurse(inner)
             case Shuffle():
                 self._shuffle(s)
+            case MatrixProduct():
+                with self._every_thread((s,)):
+                    self.product(s)
             case LastBlock(target, counter, index, count):
                 with self.out.block(""):
                     self.out.line(f"const bool last = {self.last_block(counter, index, count)};")

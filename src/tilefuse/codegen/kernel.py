@@ -327,7 +327,8 @@ class MatrixProduct:
     (f32) is row 16*a + lane // 4 + 8*(q // 2), column 8*b + 2*(lane % 4) + q % 2, lane = thread % 32 (the layout of m16n8k16).
     left element (row, k): left_index + row * left_stride + k, or + k * left_stride + row where `left_turned`; right element
     (k, column): right_index + k * right_stride + column, or + column * right_stride + k where `right_turned`. Units: elements.
-    Rows of both operands are 16-byte aligned. Source: PTX ISA, mma.m16n8k16 and ldmatrix.
+    Rows of both operands are 16-byte aligned. `left_registers`: `left` is a register array of the warp's lanes instead, which holds row
+    tiles x `inner` / 8 tiles as an accumulator does; its index, stride and turn mean nothing. Source: PTX ISA, mma.m16n8k16 and ldmatrix.
     """
 
     accumulator: str
@@ -342,6 +343,7 @@ class MatrixProduct:
     tiles_m: int
     tiles_n: int
     inner: int
+    left_registers: bool = False
 
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,

@@ -184,6 +184,9 @@ def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
     turns = -(-count // warps)
     warp = w.let("warp", axis("thread") // WARP, warps)
     lane = w.let("lane_of_warp", axis("thread") % WARP, WARP)
+    for p in (w.plan.pieces[k] for k in stage.pieces if k in w.plan.held):
+        w.held[p.key] = w.fresh(f"{p.value}_held")
+        w.emit(Declare(w.held[p.key], p.dtype, 4 * t.rows * t.columns))
     with w.loop("turn", turns, unroll=w.unroll and turns <= 2) as turn:
         item = w.let("warp_tile", turn * warps + warp, turns * warps)
         with w.when(() if turns * warps == count else [Bound(item, 0, count)]):
@@ -209,10 +212,14 @@ def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Af
     w.emit(Comment(f"%{p.value}: the warp's tile on the matrix unit"), Declare(total, F32, 4 * t.rows * t.columns))
     with w.loop("n", 4 * t.rows * t.columns, unroll=w.unroll) as n:
         w.emit(Assign(Reg(total, F32, n), const(0, F32)))
+    held = next((w.held[k] for k in w.plan.sources[p.key] if k in w.held and w.plan.pieces[k].value == contraction.left), "")
     places = []
     for value, which, subscripts, along in (
             (contraction.left, "left", contraction.left_index, ROW if contraction.inner_last_left else INNER),
             (contraction.right, "right", contraction.right_index, COLUMN if contraction.inner_last_right else INNER)):
+        if held and which == "left":
+            places.append((held, number(0), 0))
+            continue
         index = _operand(w, contraction, p, lead, which, row, column, number(0))
         piece = w.tile_of(value, index)
         assert piece is not None, f"the operand %{value} lies in shared memory"
@@ -220,7 +227,7 @@ def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Af
         places.append((w.shared[piece.key].name, w.tile_offset(piece, index), stride))
     (left, left_at, left_stride), (right, right_at, right_stride) = places
     w.emit(MatrixProduct(total, left, left_at, left_stride, not contraction.inner_last_left, right, right_at, right_stride,
-                         contraction.inner_last_right, t.rows, t.columns, contraction.inner))
+                         contraction.inner_last_right, t.rows, t.columns, contraction.inner, bool(held)))
     return Reg(total, F32)
 
 
@@ -241,9 +248,9 @@ def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict
             value = value if reg.dtype == p.dtype else Call(p.dtype.name, (value,))  # type: ignore[arg-type]
             w.remember(p.value, at, w.register(value, p.dtype, p.value))
 
-    w.before_lane = sums_at
+    w.before_lane, w.keep_at = sums_at, element
     w.at_point(pieces, local, width)
-    w.before_lane = None
+    w.before_lane = w.keep_at = None
 
 
 

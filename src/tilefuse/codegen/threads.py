@@ -43,7 +43,6 @@ from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.ir.scalar import Call
 
-
 # Loop variables of a product printed as loops; composers give no name that starts with tf_.
 PRODUCT_LOOPS = ("tf_a", "tf_b", "tf_q", "tf_k")
 
@@ -74,6 +73,7 @@ class ThreadPrinter:
         self.spread: dict[str, Spread] = {}
         self.lets: dict[str, Let] = {}
         self.scratch_bytes = -(-kernel.launch.shared_bytes * self.cluster // 128) * 128
+        self.lane_of: dict[str, Affine] = {}  # registers that are read of other threads, and of which
         self.expressions = ExpressionPrinter(self.scope, "host", self.load, self.register)
 
     @contextlib.contextmanager
@@ -119,9 +119,16 @@ class ThreadPrinter:
                 with out.block(f"if ({self.expressions.text(condition)})"):
                     self.body(inner)
             case MatrixProduct():
-                self.body(product_loops(s, self.buffers[s.left].dtype))
+                self.product(s)
             case _:
                 self._access(s)
+
+    def product(self, s: MatrixProduct) -> None:
+        """One thread's elements of a product on the matrix unit."""
+        if s.left_registers:
+            self.lane_of = {s.left: _holder()}
+        self.body(product_loops(s, self.buffers[s.right].dtype))
+        self.lane_of = {}
 
     def _access(self, s: Stmt) -> None:
         out = self.out
@@ -185,11 +192,15 @@ class ThreadPrinter:
         spread = self.spread.get(name)
         if spread is None:
             return identifier(name) if index is None else f"{identifier(name)}[{self.scope.text(index)}]"
-        who = f"(rank * {self.threads} + thread)" if self.cluster > 1 else "thread"
+        who = f"(rank * {self.threads} + {self.thread_of(name)})" if self.cluster > 1 else self.thread_of(name)
         if spread.size is None:
             return f"{identifier(name)}_of[{who.strip('()')}]"
         within = "" if index is None or self.scope.text(index) == "0" else f" + {self.scope.text(index)}"
         return f"{identifier(name)}_of[{who} * {spread.size}{within}]"
+
+    def thread_of(self, name: str) -> str:
+        """The thread whose register is meant: this one, but for operands that lie in other lanes."""
+        return self.scope.operand(self.lane_of[name]) if name in self.lane_of else "thread"
 
     def register(self, r: Reg) -> str:
         """The value of a register."""
@@ -270,6 +281,12 @@ class ThreadPrinter:
         """At the start of each thread's turn in a stretch."""
 
 
+def _holder() -> Affine:
+    """The thread that holds a left element in its registers: that of the row and of the inner element's pair."""
+    lane, k = axis("thread") % 32, axis(PRODUCT_LOOPS[3])
+    return axis("thread") // 32 * 32 + 4 * (lane // 4) + k % 8 // 2
+
+
 def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
     """What one thread computes of a product on the matrix unit, as plain loops over its own elements."""
     lane = axis("thread") % 32
@@ -279,7 +296,9 @@ def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
     left = s.left_index + (k * s.left_stride + row if s.left_turned else row * s.left_stride + k)
     right = s.right_index + (column * s.right_stride + k if s.right_turned else k * s.right_stride + column)
     own = Reg(s.accumulator, F32, 4 * s.tiles_n * a + 4 * b + q)
-    term = Call("mul", tuple(Call("f32", (Load(n, dtype, e),)) for n, e in ((s.left, left), (s.right, right))))  # type: ignore[arg-type]
+    held = Reg(s.left, dtype, s.inner // 2 * a + 4 * (k // 8) + 2 * (q // 2) + k % 2)
+    operands = held if s.left_registers else Load(s.left, dtype, left), Load(s.right, dtype, right)
+    term = Call("mul", tuple(Call("f32", (e,)) for e in operands))  # type: ignore[arg-type]
     body: tuple[Stmt, ...] = (Assign(own, Call("add", (own, term))),)  # type: ignore[arg-type]
     for name, extent in reversed(list(zip(PRODUCT_LOOPS, (s.tiles_m, s.tiles_n, 4, s.inner), strict=True))):
         body = (For(name, number(0), number(extent), 1, body),)

@@ -79,6 +79,8 @@ def register_names(x: object) -> frozenset[str]:
             case (Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name)
                   | MatrixProduct(accumulator=name)):
                 found.add(name)
+        if isinstance(part, MatrixProduct) and part.left_registers:
+            found.add(part.left)
     return frozenset(found)
 
 
@@ -133,6 +135,8 @@ def meeting(s: Stmt, cluster: int) -> int:
             return CLUSTER if scope == "cluster" and cluster > 1 else BLOCK
         case Shuffle() | LastBlock() | BulkCopy() | BulkWait():
             return BLOCK
+        case MatrixProduct():
+            return BLOCK if s.left_registers else NOWHERE
         case For() | If() | IfValue():
             return max((meeting(inner, cluster) for body in bodies(s) for inner in body), default=NOWHERE)
     return NOWHERE

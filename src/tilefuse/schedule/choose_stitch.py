@@ -11,6 +11,7 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
+from tilefuse.schedule.chained import keep_chains
 from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
 from tilefuse.schedule.storage import Request, plan_shared
@@ -69,7 +70,7 @@ def _estimated(stitcher: Stitcher, choice: Stitched, device: DeviceSpec, free: b
     plan = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
     if isinstance(plan, Rejected):
         return plan
-    placed = place(plan, device, choice.groups > 0)
+    placed = place(plan, device, choice.threads, choice.groups > 0)
     if isinstance(placed, Rejected):
         return placed
     found = Estimate(choice, placed, _microseconds(stitcher, placed, choice, device))
@@ -78,7 +79,7 @@ def _estimated(stitcher: Stitcher, choice: Stitched, device: DeviceSpec, free: b
         return found
     again = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
     assert not isinstance(again, Rejected)
-    walking = place(again, device, True)
+    walking = place(again, device, choice.threads, True)
     if isinstance(walking, Rejected):
         return found
     groups = min(tiles, device.num_multiprocessors * _resident(walking, choice.threads, device))
@@ -112,8 +113,9 @@ def _row_tiles(extent: int) -> list[int]:
 
 # -- shared memory -------------------------------------------------------------------------------------------------------------
 
-def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False) -> StitchPlan | Rejected:
+def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool = False) -> StitchPlan | Rejected:
     """The plan with barriers, and offsets for what lies in shared memory; memory is used again once nobody reads it any more."""
+    keep_chains(plan, threads)
     _pad(plan)
     _direct(plan)
     ranges: dict[int, tuple[int, int]] = {}
@@ -278,7 +280,7 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
                 cycles += multiplications / FMA_PER_CYCLE * (1.0 + 1.6 * (m + n) / (m * n)) / busy
                 latency += contraction.inner / stage.tiling.split * 4
             for source in plan.sources[key]:
-                if not plan.pieces[source].stored:
+                if not plan.pieces[source].stored and source not in plan.held:
                     cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / cache_rate
                     latency += GLOBAL_LATENCY
     for key in stage.pieces:

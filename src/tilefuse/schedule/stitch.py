@@ -98,6 +98,7 @@ class StitchPlan:
     global_bytes: int = 0
     sources: dict[int, list[int]] = field(default_factory=dict)
     in_place: dict[int, int] = field(default_factory=dict)  # pieces that a later one, computed from them row by row, overwrites
+    held: set[int] = field(default_factory=set)  # pieces that stay in a warp's registers for the products after them (`chained.py`)
 
     def is_once(self, stage: Stage) -> bool:
         """Whether a stage brings the same data on chip for every tile."""

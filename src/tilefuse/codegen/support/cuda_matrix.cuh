@@ -32,12 +32,52 @@ TF_INLINE void tf_mma(float* sum, const unsigned int (&a)[4], const unsigned int
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+//@ tf_right_fragments
+// Fragments of right[16, 8 * N] of one step: k 0-7 and 8-15 of one instruction's columns, then the next's.
+template <int N, bool TURNED, class T> TF_INLINE void tf_right_fragments(unsigned int (&b)[N][2], const T* right, int stride) {
+  const int lane = threadIdx.x & 31, low = lane & 7, second = (lane >> 3) & 1, third = lane >> 4;
+#pragma unroll
+  for (int n = 0; n + 1 < N; n += 2) {
+    unsigned int both[4];
+    if (TURNED)
+      tf_ldmatrix<false>(both, right + (8 * n + low + 8 * third) * stride + 8 * second);
+    else
+      tf_ldmatrix<true>(both, right + (low + 8 * second) * stride + 8 * n + 8 * third);
+    b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
+  }
+  if (N & 1) {
+    if (TURNED)
+      tf_ldmatrix_pair<false>(b[N - 1][0], b[N - 1][1], right + (8 * (N - 1) + low) * stride + 8 * second);
+    else
+      tf_ldmatrix_pair<true>(b[N - 1][0], b[N - 1][1], right + (low + 8 * second) * stride + 8 * (N - 1));
+  }
+}
+
+//@ tf_held_product
+// One warp: sum[M * N tiles] += left * right, left[16 * M, INNER] in its lanes' registers as sums lie there, right in shared memory.
+template <int M, int N, bool RIGHT_TURNED, int INNER, class T>
+TF_INLINE void tf_held_product(float* sum, const T* left, const T* right, int right_stride) {
+#pragma unroll
+  for (int k = 0; k < INNER; k += 16) {
+    unsigned int b[N][2];
+    tf_right_fragments<N, RIGHT_TURNED>(b, RIGHT_TURNED ? right + k : right + k * right_stride, right_stride);
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      unsigned int a[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) a[n] = *reinterpret_cast<const unsigned int*>(left + m * (INNER / 2) + k / 2 + 2 * n);
+#pragma unroll
+      for (int n = 0; n < N; ++n) tf_mma(sum + (m * N + n) * 4, a, b[n], T());
+    }
+  }
+}
+
 //@ tf_matrix_product
 // One warp: sum[M * N tiles] += left[16 * M, INNER] * right[INNER, 8 * N], both in shared memory with rows `stride` elements apart.
 template <int M, int N, bool LEFT_TURNED, bool RIGHT_TURNED, int INNER, class T>
 TF_INLINE void tf_matrix_product(float* sum, const T* left, int left_stride, const T* right, int right_stride) {
   const int lane = threadIdx.x & 31;
-  // Tiles of the left fragment: rows 0-7 and 8-15 of k 0-7, then both of k 8-15. Those of the right: k 0-7 and 8-15 of one instruction's columns, then the next's.
+  // Tiles of the left fragment: rows 0-7 and 8-15 of k 0-7, then both of k 8-15.
   const int low = lane & 7, second = (lane >> 3) & 1, third = lane >> 4;
 #pragma unroll
   for (int k = 0; k < INNER; k += 16) {
@@ -49,21 +89,7 @@ TF_INLINE void tf_matrix_product(float* sum, const T* left, int left_stride, con
       else
         tf_ldmatrix<false>(a[m], left + (16 * m + low + 8 * second) * left_stride + k + 8 * third);
     }
-#pragma unroll
-    for (int n = 0; n + 1 < N; n += 2) {
-      unsigned int both[4];
-      if (RIGHT_TURNED)
-        tf_ldmatrix<false>(both, right + (8 * n + low + 8 * third) * right_stride + k + 8 * second);
-      else
-        tf_ldmatrix<true>(both, right + (k + low + 8 * second) * right_stride + 8 * n + 8 * third);
-      b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
-    }
-    if (N & 1) {
-      if (RIGHT_TURNED)
-        tf_ldmatrix_pair<false>(b[N - 1][0], b[N - 1][1], right + (8 * (N - 1) + low) * right_stride + k + 8 * second);
-      else
-        tf_ldmatrix_pair<true>(b[N - 1][0], b[N - 1][1], right + (k + low + 8 * second) * right_stride + 8 * (N - 1));
-    }
+    tf_right_fragments<N, RIGHT_TURNED>(b, RIGHT_TURNED ? right + k : right + k * right_stride, right_stride);
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
