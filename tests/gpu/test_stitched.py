@@ -33,4 +33,5 @@ def test_stitched_kernel_computes_its_graph(case: StitchedCase, seed: int = 3) -
     for _ in range(2):
         for result, found in zip(program.spec.results, program(*given), strict=True):
             value, bound = wanted[result]
-            assert_within(found.double().cpu().numpy(), value.astype(np.float64), bound, f"{case.name} %{result}, seed {seed}, {case.program().notation}")
+            what = f"{case.name} %{result}, seed {seed}"
+            assert_within(found.double().cpu().numpy(), value.astype(np.float64), bound, what)
