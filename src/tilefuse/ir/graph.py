@@ -117,6 +117,16 @@ class Graph:
         return {n.name: n for n in self.nodes}
 
     @cached_property
+    def position_by_name(self) -> Mapping[str, int]:
+        """Where every node stands in graph order."""
+        return {n.name: p for p, n in enumerate(self.nodes)}
+
+    @cached_property
+    def position_by_result(self) -> Mapping[str, int]:
+        """Where every result stands in the list of results."""
+        return {name: p for p, name in enumerate(self.results)}
+
+    @cached_property
     def type_by_name(self) -> Mapping[str, Type]:
         return {i.name: i.type for i in self.inputs} | {n.name: n.type for n in self.nodes}
 
@@ -133,6 +143,13 @@ class Graph:
     def escaping(self) -> frozenset[str]:
         """Values that must exist after a run: results and update values."""
         return frozenset(self.results) | frozenset(v for _, v in self.updates)
+
+    def in_order(self, names: Iterable[str]) -> tuple[Node, ...]:
+        """The nodes of these names in graph order. Cost: about linear in the names where they are few."""
+        wanted = set(names)
+        if len(wanted) * 8 > len(self.nodes):
+            return tuple(n for n in self.nodes if n.name in wanted)
+        return tuple(sorted((self.node_by_name[n] for n in wanted), key=lambda n: self.position_by_name[n.name]))
 
     def type_of(self, name: str) -> Type:
         """Type of an input or node. Raises: KeyError for an unknown name."""

@@ -193,7 +193,7 @@ class _Draft:
         yield portion
 
     def _joined(self, members: Iterable[int]) -> Pattern:
-        place = _position(self.graph)
+        place = self.graph.position_by_name
         patterns = [self.chosen[n].pattern for n in members]
         nodes = sorted({n for p in patterns for n in p.nodes}, key=place.__getitem__)
         return Pattern(tuple(nodes), tuple(sorted((v for p in patterns for v in p.written), key=place.__getitem__)))
@@ -254,13 +254,6 @@ def _likeness(item: Chosen) -> object:
         return id(item.priced)
     graph = program.graph
     return tuple((n.kind, n.type.dtype.name) for n in graph.nodes), tuple(i.type.dtype.name for i in graph.inputs), len(graph.results)
-
-
-def _position(graph: Graph) -> dict[str, int]:
-    found = graph.__dict__.get("_place_in_order")
-    if found is None:
-        found = graph.__dict__["_place_in_order"] = {n.name: p for p, n in enumerate(graph.nodes)}
-    return found
 
 
 def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> dict[str, None]:

@@ -39,7 +39,6 @@ class Units:
         self.graph = graph
         self.light = light
         self.views = views
-        self.index = {n.name: i for i, n in enumerate(graph.nodes)}
         self._reads = {n.name: n.reads() for n in graph.nodes}
         self.escaping = frozenset(self.memory(v) for v in graph.escaping)
         needed = values_in_memory(graph, views)
@@ -151,7 +150,7 @@ class Units:
         return number
 
     def _sorted(self, names: Iterable[str]) -> list[str]:
-        return sorted(names, key=self.index.__getitem__)
+        return sorted(names, key=self.graph.position_by_name.__getitem__)
 
     def _users(self) -> dict[str, dict[str, None]]:
         """For every value in memory the core nodes that read it, directly or by recomputing light nodes."""

@@ -65,26 +65,10 @@ def _anchors(node: Node, inside: Mapping[str, Node], loose: set[str], home: Mapp
 
 def part_graph(pattern: Graph, names: Iterable[str]) -> Graph:
     """Some nodes of a pattern as a graph of its own; results are those of its values that the pattern writes."""
-    wanted = set(names)
-    nodes = tuple(n for n in pattern.nodes if n.name in wanted) if len(wanted) * 8 > len(pattern.nodes) else tuple(
-        sorted((pattern.node_by_name[n] for n in wanted), key=lambda n: _position(pattern)[n.name]))
+    nodes = pattern.in_order(names)
     inputs = tuple(Input(v, pattern.type_of(v)) for v in node_inputs(nodes))
-    results = _result_position(pattern)
+    results = pattern.position_by_result
     return Graph(nodes[0].name, inputs, nodes, tuple(sorted((n.name for n in nodes if n.name in results), key=results.__getitem__)))
-
-
-def _position(graph: Graph) -> dict[str, int]:
-    found = graph.__dict__.get("_place_of_node")
-    if found is None:
-        found = graph.__dict__["_place_of_node"] = {n.name: p for p, n in enumerate(graph.nodes)}
-    return found
-
-
-def _result_position(graph: Graph) -> dict[str, int]:
-    found = graph.__dict__.get("_place_of_result")
-    if found is None:
-        found = graph.__dict__["_place_of_result"] = {r: p for p, r in enumerate(graph.results)}
-    return found
 
 
 def structure_of(part: Graph, layouts: Layouts) -> Hashable:

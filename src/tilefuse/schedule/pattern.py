@@ -27,20 +27,10 @@ from tilefuse.target.launch import Launch
 def pattern_graph(graph: Graph, nodes: Sequence[str]) -> Graph:
     """The pattern as a graph of its own: inputs are the values it reads from outside, results those read outside or escaping."""
     wanted = set(nodes)
-    inside = tuple(n for n in graph.nodes if n.name in wanted) if len(wanted) * 8 > len(graph.nodes) else tuple(
-        sorted((graph.node_by_name[n] for n in wanted), key=lambda n: position_of(graph)[n.name]))
+    inside = graph.in_order(wanted)
     inputs = tuple(Input(v, graph.type_of(v)) for v in node_inputs(inside))
     results = tuple(n.name for n in inside if n.name in graph.escaping or any(u not in wanted for u in graph.users_by_name[n.name]))
     return Graph(nodes[0] if nodes else "empty", inputs, inside, results)
-
-
-def position_of(graph: Graph) -> dict[str, int]:
-    """Position of every node in graph order (kept on the graph, which is immutable)."""
-    found = graph.__dict__.get("_position")
-    if found is None:
-        found = {n.name: p for p, n in enumerate(graph.nodes)}
-        graph.__dict__["_position"] = found
-    return found
 
 
 def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec,
