@@ -14,7 +14,6 @@ from tilefuse.base.options import Options
 from tilefuse.plan.order import MAX_VISITED
 from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price import Priced, Pricer
-from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.units import Unit, Units
 
 
@@ -35,8 +34,7 @@ class Candidates:
     a time, so that plans do not depend on the machine's speed; `until` (of time.perf_counter, seconds) is the emergency brake.
     """
 
-    def __init__(self, units: Units, pricer: Pricer, options: Options, max_new: int, until: float,
-                 products: Products = NO_PRODUCTS) -> None:
+    def __init__(self, units: Units, pricer: Pricer, options: Options, max_new: int, until: float) -> None:
         self.units = units
         self.found: dict[tuple[int, ...], Candidate] = {}
         self.rejected: dict[tuple[int, ...], tuple[str, Rejected]] = {}
@@ -46,9 +44,8 @@ class Candidates:
         self._pricer = pricer
         self._options = options
         self._until = until
-        node_by_name = units.graph.node_by_name
-        self._fusible = {n: not u.is_library or all(products.fusible(node_by_name[v]) for v in u.core) for n, u in units.units.items()}
-        self._calls_us = {n: products.calls_us(node_by_name[v] for v in u.core) for n, u in units.units.items() if u.is_library}
+        fusible, node_by_name = pricer.products.fusible, units.graph.node_by_name
+        self._fusible = {n: not u.is_library or all(fusible(node_by_name[v]) for v in u.core) for n, u in units.units.items()}
         for number, unit in units.units.items():
             if not unit.is_library:
                 priced = pricer.price(units.pattern(unit))
@@ -73,7 +70,7 @@ class Candidates:
 
     def alone_us(self, members: Iterable[int]) -> float:
         """Time of the units as one kernel or call each. Units: microseconds."""
-        return sum(self.alone[m].cost.us if m in self.alone else self._calls_us.get(m, 0.0) for m in members)
+        return sum(self.alone[m].cost.us if m in self.alone else self._pricer.calls_us(self.units.units[m].core) for m in members)
 
     def offer(self, members: Iterable[int], generator: str, packed: bool = False) -> Candidate | Rejected:
         """The candidate of these units, or why there is none; a set that was offered before keeps its first answer.

@@ -22,7 +22,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
 from tilefuse.plan.found import Found
-from tilefuse.plan.global_plan import plan_globally, total_us
+from tilefuse.plan.global_plan import plan_globally
 from tilefuse.plan.light import flops_per_element, light_nodes
 from tilefuse.plan.pack_kernels import pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, View, is_library
@@ -58,11 +58,11 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     pricer = Pricer(graph, decided, device, options, schedule_pattern, cost_model or AnalyticCost(device), packer, products)
     unfused = _alone(graph, views, pricer)
     found = Planner(graph, views, pricer, options).run() if options.fuse else None
-    unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + products.calls_us(graph.nodes)
-    if found is None or total_us(graph, found, products) > unfused_us:
+    unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + pricer.calls_us(n.name for n in graph.nodes)
+    if found is None or found.total_us(pricer) > unfused_us:
         # Recomputed light nodes can cost more than they save only where nothing else was gained.
         found = Planner(graph, views, pricer, options, light=set()).run(merge=options.fuse)
-    assert total_us(graph, found, products) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
+    assert found.total_us(pricer) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
     search = None
     if options.fuse:
         packed = _packed(graph, views, found, pricer)
@@ -70,16 +70,16 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
             def resume(light: frozenset[str], kernels: Sequence[tuple[str, tuple[int, ...], Priced]], recompute: bool) -> Found:
                 return Planner(graph, views, pricer, options, set(light)).resume(kernels, recompute)
 
-            best, search = plan_globally(graph, views, pricer, options, device, found, resume, packable, products)
+            best, search = plan_globally(graph, views, pricer, options, device, found, resume, packable)
             search = replace(search, greedy_us=packed.objective_us)
             best = best if options.peak_memory_mb else _packed(graph, views, best, pricer)
-            if options.peak_memory_mb or total_us(graph, best, products) < total_us(graph, packed, products):
+            if options.peak_memory_mb or best.total_us(pricer) < packed.total_us(pricer):
                 packed = best
             else:
                 search = replace(search, planner="greedy")
         found = packed
     trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
-    return assemble(graph, device, decided, views, found.chosen, total_us(graph, found, products), unfused_us, unfused,
+    return assemble(graph, device, decided, views, found.chosen, found.total_us(pricer), unfused_us, unfused,
                     found.kept_rejected(), found.num_rejected, search)
 
 
@@ -200,11 +200,11 @@ class Planner:
         heapq.heappush(self._queue, (size.bit_length(), -self._shared_bytes(first, second), a, b))
 
     def _can_join(self, unit: Unit) -> bool:
-        return not unit.is_library or self._pricer.library_us(unit.core) > 0
+        return not unit.is_library or len(unit.core) == 1 and self._pricer.calls_us(unit.core) > 0
 
     def _us(self, number: int) -> float:
         """What a unit costs as it is. Units: microseconds."""
-        return self._priced[number].cost.us if number in self._priced else self._pricer.library_us(self._units.units[number].core)
+        return self._priced[number].cost.us if number in self._priced else self._pricer.calls_us(self._units.units[number].core)
 
     def _shared_bytes(self, first: Unit, second: Unit) -> int:
         """Bytes of values that both touch: what a common kernel would read once or not at all."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tilefuse.base.candidate import Rejected
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.pattern import RejectedMerge
+from tilefuse.plan.price import Pricer
 
 MAX_REJECTED_KEPT = 2000
 
@@ -24,6 +25,10 @@ class Found:
     num_rejected: int = 0
     steps: tuple[tuple[str, ...], ...] = ()
     light: frozenset[str] = frozenset()
+
+    def total_us(self, pricer: Pricer) -> float:
+        """Time of the kernels and of those calls that a kernel could have held. Units: microseconds."""
+        return self.objective_us + pricer.calls_us(n for c in self.chosen if c.priced is None for n in c.pattern.nodes)
 
     def kept_rejected(self) -> tuple[RejectedMerge, ...]:
         """Refused merges whose two sides did not end up in one kernel after all, at most `MAX_REJECTED_KEPT`."""

@@ -27,7 +27,6 @@ from tilefuse.plan.memory import PeakMemory, peak, stored_values
 from tilefuse.plan.packing import CanPack, Group, anything, packing
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Priced, Pricer
-from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.substitution import substitution
 from tilefuse.plan.units import Units
 from tilefuse.target.device import DeviceSpec
@@ -50,13 +49,13 @@ Resume = Callable[[frozenset[str], Sequence[tuple[str, tuple[int, ...], Priced]]
 
 
 def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, greedy: Found, resume: Resume,
-                  can_pack: CanPack = anything, products: Products = NO_PRODUCTS) -> tuple[Found, Search]:
+                  can_pack: CanPack = anything) -> tuple[Found, Search]:
     """A plan that saves most of what any choice of candidates can save, and how it was found.
 
     Never slower than `greedy`, as priced; with a ceiling on peak memory it may be, for greedy connecting does not know of it.
     Raises: InfeasibleError where no choice keeps the ceiling; ToolchainError where the solver fails.
     """
-    return _Decision(graph, views, pricer, options, device, greedy, resume, can_pack, products).run()
+    return _Decision(graph, views, pricer, options, device, greedy, resume, can_pack).run()
 
 
 @dataclass
@@ -71,7 +70,6 @@ class _Decision:
     greedy: Found
     resume: Resume
     can_pack: CanPack
-    products: Products
 
     def run(self) -> tuple[Found, Search]:
         """Candidates, program, recomputation, packing, program."""
@@ -113,7 +111,7 @@ class _Decision:
 
     def _candidates(self, light: frozenset[str]) -> Candidates:
         return Candidates(Units(self.graph, set(light), self.views), self.pricer, self.options, NEW_STRUCTURES,
-                          self.began + self.options.plan_seconds * GENERATOR_SHARE, self.products)
+                          self.began + self.options.plan_seconds * GENERATOR_SHARE)
 
     def _selected(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> list[Candidate]:
         """The candidates that save most together. They are listed by their units, so that it does not matter who found them first."""
@@ -186,11 +184,6 @@ class _Decision:
         return Search(planner, last.objective_us, last.bound_us, rounds, cuts, time.perf_counter() - self.began, last.proven,
                       self.greedy.objective_us, live.num_bytes, candidates.counts(),
                       tuple((reason.value, len(items)) for reason, items in reasons.items()))
-
-
-def total_us(graph: Graph, found: Found, products: Products) -> float:
-    """Time of a plan's kernels and of those calls that a kernel could have held. Units: microseconds."""
-    return found.objective_us + products.calls_us(graph.node_by_name[n] for c in found.chosen if c.priced is None for n in c.pattern.nodes)
 
 
 def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]]:

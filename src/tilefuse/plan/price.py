@@ -4,7 +4,7 @@ The scheduler and the cost model are the only judges of a pattern; this file ask
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -44,24 +44,24 @@ class Pricer:
         self._scheduler = scheduler
         self._packer = packer
         self._model = model
-        self._products = products
+        self.products = products
         self._structures = Structures(graph, layouts)
         self._known: dict[tuple[int, ...], Priced | Rejected] = {}
         self._packed: dict[tuple[int, ...], Priced | Rejected] = {}
-        self._library_us: dict[str, float] = {}
+        self._call_us: dict[str, float] = {}
         self.num_scheduled = 0
 
-    def library_us(self, nodes: Sequence[str]) -> float:
-        """What the library takes for a call that a kernel could hold instead; 0 for every other call, which is in every plan alike.
+    def calls_us(self, nodes: Iterable[str]) -> float:
+        """What the library takes for those of the nodes that a kernel could hold instead; other calls are in every plan alike.
 
         Units: microseconds.
         """
-        if len(nodes) != 1:
-            return 0.0
-        found = self._library_us.get(nodes[0])
-        if found is None:
-            found = self._library_us[nodes[0]] = self._products.calls_us((self._graph.node_by_name[nodes[0]],))
-        return found
+        total = 0.0
+        for name in nodes:
+            if name not in self._call_us:
+                self._call_us[name] = self.products.call_us(self._graph.node_by_name[name])
+            total += self._call_us[name]
+        return total
 
     def form(self, pattern: Pattern) -> tuple[int, ...]:
         """Equal for patterns that are equal up to names."""

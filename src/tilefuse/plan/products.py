@@ -5,7 +5,7 @@ Source: FusionStitching 4.2 (large products partition the graph, small and batch
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -36,9 +36,9 @@ class Products:
     fusible: FusibleLibrary = never
     us: Callable[[Node], float] = nothing
 
-    def calls_us(self, nodes: Iterable[Node]) -> float:
-        """Time of the calls that a kernel could hold instead; the others are in every plan. Units: microseconds."""
-        return sum(self.us(n) for n in nodes if n.category == "library" and self.fusible(n))
+    def call_us(self, node: Node) -> float:
+        """Time of a call that a kernel could hold instead; 0 for every other node. Units: microseconds."""
+        return self.us(node) if node.category == "library" and self.fusible(node) else 0.0
 
 
 NO_PRODUCTS = Products()

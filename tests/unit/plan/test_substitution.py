@@ -5,7 +5,7 @@ from tests.unit.plan.graphs import layers
 from tests.unit.plan.proposals import candidates_of, found_by, names
 from tests.unit.plan.test_connect import random_graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.candidates import Products
+from tilefuse.plan.products import Products
 from tilefuse.plan.substitution import STEPS, segments, substitution
 
 MIXED = """graph @mixed(%x: f32[64, 64], const %w: f32[64, 64]) -> (f32[64, 64], f32[64], f32[]) {
