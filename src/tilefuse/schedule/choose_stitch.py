@@ -23,14 +23,17 @@ MAX_INNER = 1024
 ROW_TILES = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMN_TILES = (8, 16, 32, 64, 128)
 THREADS = (128, 256)
-# Registers a thread is taken to need, for the number of blocks that fit a multiprocessor.
-REGISTERS = 128
+# Registers a thread needs beside a product's sums and operands, and at least.
+BASE_REGISTERS, LEAST_REGISTERS = 24, 56
 # Cycles that a stage waits whatever its size: global memory, shared memory and barrier. Source: latencies of an H100, Luo et al. 2024,
 # arXiv:2402.13499.
-GLOBAL_LATENCY, STAGE_LATENCY = 700.0, 150.0
+GLOBAL_LATENCY, STAGE_LATENCY, CACHED_LATENCY = 700.0, 150.0, 200.0
 # Bytes a cycle that the second-level cache gives one multiprocessor when all ask, and when few do.
 CACHE_BYTES_PER_CYCLE, CACHE_PORT_BYTES = 24.0, 56.0
-FMA_PER_CYCLE, MMA_PER_CYCLE = 128.0, 1024.0
+FMA_PER_CYCLE, MMA_PER_CYCLE = 128.0, 1300.0
+# Of a tile's instructions, what a block of 256 threads cannot overlap with each other. Source: products with softmax, timed on an H200
+# with two to four blocks a multiprocessor.
+ALONE = 0.8
 # Tiles a multiprocessor from which on blocks that walk several of them are tried.
 MANY_TILES = 4
 
@@ -232,8 +235,23 @@ def _overlap(a: Piece, b: Piece) -> bool:
 
 def _resident(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
     """Blocks that fit a multiprocessor together."""
-    return max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // (threads * REGISTERS),
+    return max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // (threads * _registers(plan)),
                       device.shared_bytes_per_multiprocessor // (plan.shared_bytes + 1024)))
+
+
+def _registers(plan: StitchPlan) -> int:
+    """What the stage with the largest register tile is taken to need, for the number of blocks that fit a multiprocessor."""
+    most = LEAST_REGISTERS
+    for stage in plan.stages:
+        if stage.tiling is None:
+            continue
+        m, n = stage.tiling.rows, stage.tiling.columns
+        if stage.tiling.unit == "mma":
+            here = (4 * len(stage.products) + (2 if plan.held else 0)) * m * n + 4 * m + 2 * n + (40 if plan.held else 0)
+        else:
+            here = m * n * len(stage.products) + (m + n) * stage.tiling.step
+        most = max(most, BASE_REGISTERS + here)
+    return min(-(-most // 8) * 8, 255)
 
 
 def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> float:
@@ -251,12 +269,13 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
         issue += cycles
         latency += wait + (30.0 if stage.barrier else 0.0)
         flops += operations
-    resident = min(_resident(plan, choice.threads, device), -(-tiles // device.num_multiprocessors))
-    waves = -(-tiles // (device.num_multiprocessors * resident))
-    # Warps hide each other's latency: with few of them a stage's own instructions wait as well.
-    hidden = min(1.0, resident * choice.threads / 512)
+    blocks = choice.groups or tiles
+    resident = min(_resident(plan, choice.threads, device), -(-blocks // device.num_multiprocessors))
+    # A multiprocessor takes `issue` a tile however many blocks it holds; what one block alone waits, the others hide.
+    alone = latency + ALONE * issue * (256 / choice.threads) ** 0.5
+    rounds = -(-tiles // blocks) * -(-blocks // (device.num_multiprocessors * resident))
     plan.flops = flops * tiles
-    plan.work_cycles = once + waves * max(resident * issue / hidden, issue + latency)
+    plan.work_cycles = once + rounds * (resident * issue + alone)
     return plan.work_cycles / clock * 1e6
 
 
@@ -273,11 +292,13 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             operations += 2 * multiplications
             m, n = stage.tiling.rows, stage.tiling.columns
             if stage.tiling.unit == "mma":
-                cycles += multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * (2 * m + n) / (m * n))
+                left = 0 if any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key])) else 2 * m
+                cycles += multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * (left + n) / (m * n))
             else:
                 items = num_elements(piece.region) // (m * n) * stage.tiling.split
                 busy = items / (-(-items // threads) * threads)
-                cycles += multiplications / FMA_PER_CYCLE * (1.0 + 1.6 * (m + n) / (m * n)) / busy
+                reads = (0.6 if stage.tiling.strip else 1.6) * (m + n) / (m * n)
+                cycles += multiplications / FMA_PER_CYCLE * (1.0 + reads) / busy
                 latency += contraction.inner / stage.tiling.split * 4
             for source in plan.sources[key]:
                 if not plan.pieces[source].stored and source not in plan.held:
@@ -295,12 +316,12 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
         steps = elements * prod(e for _, e in stitcher.over(piece.value))
         flops = stitcher.flops(piece.value)
         operations += steps * flops
-        cycles += steps * (flops + (2 if stage.kind == "product" else 4)) / FMA_PER_CYCLE
-        outside = [v for v, _, _ in stitcher.touches(piece.value) if v not in stitcher.inside]
-        if outside:
-            itemsize = max(stitcher.graph.type_of(v).dtype.itemsize for v in outside)
-            cycles += steps * itemsize * len(outside) / cache_rate
-            latency = max(latency, GLOBAL_LATENCY)
+        cycles += steps * (flops + (0 if key in plan.held else 2 if stage.kind == "product" else 4)) / FMA_PER_CYCLE
+        outside = [stitcher.graph.type_of(v) for v, _, _ in stitcher.touches(piece.value) if v not in stitcher.inside]
+        for read in outside:
+            # What is smaller than the tile is read again from the first-level cache.
+            cycles += min(steps, read.num_elements) * read.dtype.itemsize / cache_rate
+            latency = max(latency, GLOBAL_LATENCY if read.num_elements >= steps else CACHED_LATENCY)
         if piece.kind == "reduce":
             latency += 30.0 * stage.lanes.bit_length() + 4.0 * steps / max(elements * stage.lanes, 1)
     return cycles, latency, operations

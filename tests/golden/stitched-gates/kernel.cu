@@ -1,8 +1,8 @@
-// k_add_1_mul_2: 256 blocks of 256 threads, 29248 bytes of shared memory, for sm_90a
+// k_add_1_mul_2: 128 blocks of 256 threads, 33536 bytes of shared memory, for sm_90a
 // nodes: %matmul, %add, %sigmoid, %sigmoid_1, %sigmoid_2, %mul, %tanh, %mul_1, %add_1, %tanh_1, %mul_2
-// schedule: h [GRID-CTA_4,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; add_1 [GRID-CTA_4,GRID-CTA_8,WARP]SG; w [GRID-CTA_8,CTA_256]S; mul_2 [GRID-CTA_4,GRID-CTA_8,WARP]; tile_0=4; tile_1=8; cta_num=256; cta_size=256;
+// schedule: h [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; add_1 [GRID-CTA_8,GRID-CTA_8,WARP]SG; w [GRID-CTA_8,CTA_256]S; mul_2 [GRID-CTA_8,GRID-CTA_8,WARP]; tile_0=8; tile_1=8; cta_num=128; cta_size=256;
 // reads 1245184 bytes, writes 65536 bytes
-// shared memory: 29248 bytes allocated, 37568 requested
+// shared memory: 33536 bytes allocated, 41856 requested
 extern "C" __global__ void __launch_bounds__(256)
 k_add_1_mul_2(
     const float* __restrict__ h,
@@ -14,31 +14,35 @@ k_add_1_mul_2(
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
   extern __shared__ __align__(128) unsigned char tf_shared[];
-  float* const add_1_tile = reinterpret_cast<float*>(tf_shared + 29120);  // %add_1
-  float* const h_tile = reinterpret_cast<float*>(tf_shared + 24960);  // %h
-  float* const w_tile = reinterpret_cast<float*>(tf_shared);  // %w
-  float* const w_tile_1 = reinterpret_cast<float*>(tf_shared);  // %w
-  float* const w_tile_2 = reinterpret_cast<float*>(tf_shared + 8320);  // %w
-  float* const w_tile_3 = reinterpret_cast<float*>(tf_shared + 16640);  // %w
+  float* const add_1_tile = reinterpret_cast<float*>(tf_shared + 33280);  // %add_1
+  float* const h_tile = reinterpret_cast<float*>(tf_shared);  // %h
+  float* const w_tile = reinterpret_cast<float*>(tf_shared + 8320);  // %w
+  float* const w_tile_1 = reinterpret_cast<float*>(tf_shared + 8320);  // %w
+  float* const w_tile_2 = reinterpret_cast<float*>(tf_shared + 16640);  // %w
+  float* const w_tile_3 = reinterpret_cast<float*>(tf_shared + 24960);  // %w
   const int tile1 = (block & 31);
   const int tile0 = (block >> 5);
   // %h: copy -> shared memory
-  const int x = (thread & 63);
-  const int i0 = (thread >> 6);
-  alignas(16) float h_out[4];
-  alignas(16) float h_v[4];
-  tf_vector_load<4>(h_v, h + 256 * i0 + 1024 * tile0 + 4 * x);
-  #pragma unroll
-  for (int v_1 = 0; v_1 < 4; ++v_1) {
-    h_out[v_1] = h_v[v_1];
-  }
-  tf_vector_store<4>(h_tile + 260 * i0 + 4 * x, h_out);
-  // %w: copy -> shared memory
   #pragma unroll
   for (int step = 0; step < 2; ++step) {
     const int item = 256 * step + thread;
-    const int x_1 = (item & 63);
-    const int i0_1 = (item >> 6);
+    const int x = (item & 63);
+    const int i0 = (item >> 6);
+    alignas(16) float h_out[4];
+    alignas(16) float h_v[4];
+    tf_vector_load<4>(h_v, h + 256 * i0 + 2048 * tile0 + 4 * x);
+    #pragma unroll
+    for (int v_1 = 0; v_1 < 4; ++v_1) {
+      h_out[v_1] = h_v[v_1];
+    }
+    tf_vector_store<4>(h_tile + 260 * i0 + 4 * x, h_out);
+  }
+  // %w: copy -> shared memory
+  #pragma unroll
+  for (int step_1 = 0; step_1 < 2; ++step_1) {
+    const int item_1 = 256 * step_1 + thread;
+    const int x_1 = (item_1 & 63);
+    const int i0_1 = (item_1 >> 6);
     alignas(16) float w_out[4];
     alignas(16) float w_v[4];
     tf_vector_load<4>(w_v, w + 256 * i0_1 + 2048 * tile1 + 4 * x_1 + 65536);
@@ -50,10 +54,10 @@ k_add_1_mul_2(
   }
   // %w: copy -> shared memory
   #pragma unroll
-  for (int step_1 = 0; step_1 < 2; ++step_1) {
-    const int item_1 = 256 * step_1 + thread;
-    const int x_2 = (item_1 & 63);
-    const int i0_2 = (item_1 >> 6);
+  for (int step_2 = 0; step_2 < 2; ++step_2) {
+    const int item_2 = 256 * step_2 + thread;
+    const int x_2 = (item_2 & 63);
+    const int i0_2 = (item_2 >> 6);
     alignas(16) float w_out_1[4];
     alignas(16) float w_v_1[4];
     tf_vector_load<4>(w_v_1, w + 256 * i0_2 + 2048 * tile1 + 4 * x_2);
@@ -65,10 +69,10 @@ k_add_1_mul_2(
   }
   // %w: copy -> shared memory
   #pragma unroll
-  for (int step_2 = 0; step_2 < 2; ++step_2) {
-    const int item_2 = 256 * step_2 + thread;
-    const int x_3 = (item_2 & 63);
-    const int i0_3 = (item_2 >> 6);
+  for (int step_3 = 0; step_3 < 2; ++step_3) {
+    const int item_3 = 256 * step_3 + thread;
+    const int x_3 = (item_3 & 63);
+    const int i0_3 = (item_3 >> 6);
     alignas(16) float w_out_2[4];
     alignas(16) float w_v_2[4];
     tf_vector_load<4>(w_v_2, w + 256 * i0_3 + 2048 * tile1 + 4 * x_3 + 131072);
@@ -83,198 +87,246 @@ k_add_1_mul_2(
   const int row = (thread >> 4);
   const int tile_row = (row >> 2);
   const int tile_column = (row & 3);
-  alignas(16) float matmul_sum[2];
+  alignas(16) float matmul_sum[4];
   #pragma unroll
-  for (int n = 0; n < 2; ++n) {
+  for (int n = 0; n < 4; ++n) {
     matmul_sum[n] = 0.0f;
   }
-  alignas(16) float matmul_sum_1[2];
+  alignas(16) float matmul_sum_1[4];
   #pragma unroll
-  for (int n_1 = 0; n_1 < 2; ++n_1) {
+  for (int n_1 = 0; n_1 < 4; ++n_1) {
     matmul_sum_1[n_1] = 0.0f;
   }
-  alignas(16) float matmul_sum_2[2];
+  alignas(16) float matmul_sum_2[4];
   #pragma unroll
-  for (int n_2 = 0; n_2 < 2; ++n_2) {
+  for (int n_2 = 0; n_2 < 4; ++n_2) {
     matmul_sum_2[n_2] = 0.0f;
   }
   for (int c_1 = 0; c_1 < 4; ++c_1) {
     const int chunk = 16 * c_1 + (thread & 15);
-    alignas(16) float h_left[4];
-    tf_vector_load<4>(h_left, h_tile + 4 * chunk + 260 * tile_row);
+    alignas(16) float h_left[8];
+    #pragma unroll
+    for (int n_3_1 = 0; n_3_1 < 2; ++n_3_1) {
+      tf_vector_load<4>(h_left + 4 * n_3_1, h_tile + 4 * chunk + 260 * n_3_1 + 520 * tile_row);
+    }
     alignas(16) float w_right[8];
     #pragma unroll
     for (int n_4_1 = 0; n_4_1 < 2; ++n_4_1) {
       tf_vector_load<4>(w_right + 4 * n_4_1, w_tile_1 + 4 * chunk + 260 * n_4_1 + 520 * tile_column);
     }
     #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      matmul_sum[j] = fmaf(h_left[0], w_right[4 * j], matmul_sum[j]);
+    for (int i = 0; i < 2; ++i) {
+      #pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        matmul_sum[2 * i + j] = fmaf(h_left[4 * i], w_right[4 * j], matmul_sum[2 * i + j]);
+      }
     }
     #pragma unroll
-    for (int j_1 = 0; j_1 < 2; ++j_1) {
-      matmul_sum[j_1] = fmaf(h_left[1], w_right[4 * j_1 + 1], matmul_sum[j_1]);
+    for (int i_1 = 0; i_1 < 2; ++i_1) {
+      #pragma unroll
+      for (int j_1 = 0; j_1 < 2; ++j_1) {
+        matmul_sum[2 * i_1 + j_1] = fmaf(h_left[4 * i_1 + 1], w_right[4 * j_1 + 1], matmul_sum[2 * i_1 + j_1]);
+      }
     }
     #pragma unroll
-    for (int j_2 = 0; j_2 < 2; ++j_2) {
-      matmul_sum[j_2] = fmaf(h_left[2], w_right[4 * j_2 + 2], matmul_sum[j_2]);
+    for (int i_2 = 0; i_2 < 2; ++i_2) {
+      #pragma unroll
+      for (int j_2 = 0; j_2 < 2; ++j_2) {
+        matmul_sum[2 * i_2 + j_2] = fmaf(h_left[4 * i_2 + 2], w_right[4 * j_2 + 2], matmul_sum[2 * i_2 + j_2]);
+      }
     }
     #pragma unroll
-    for (int j_3 = 0; j_3 < 2; ++j_3) {
-      matmul_sum[j_3] = fmaf(h_left[3], w_right[4 * j_3 + 3], matmul_sum[j_3]);
+    for (int i_3 = 0; i_3 < 2; ++i_3) {
+      #pragma unroll
+      for (int j_3 = 0; j_3 < 2; ++j_3) {
+        matmul_sum[2 * i_3 + j_3] = fmaf(h_left[4 * i_3 + 3], w_right[4 * j_3 + 3], matmul_sum[2 * i_3 + j_3]);
+      }
     }
-    alignas(16) float h_left_1[4];
-    tf_vector_load<4>(h_left_1, h_tile + 4 * chunk + 260 * tile_row);
+    alignas(16) float h_left_1[8];
+    #pragma unroll
+    for (int n_5_1 = 0; n_5_1 < 2; ++n_5_1) {
+      tf_vector_load<4>(h_left_1 + 4 * n_5_1, h_tile + 4 * chunk + 260 * n_5_1 + 520 * tile_row);
+    }
     alignas(16) float w_right_1[8];
     #pragma unroll
     for (int n_6_1 = 0; n_6_1 < 2; ++n_6_1) {
       tf_vector_load<4>(w_right_1 + 4 * n_6_1, w_tile_2 + 4 * chunk + 260 * n_6_1 + 520 * tile_column);
     }
     #pragma unroll
-    for (int j_4 = 0; j_4 < 2; ++j_4) {
-      matmul_sum_1[j_4] = fmaf(h_left_1[0], w_right_1[4 * j_4], matmul_sum_1[j_4]);
+    for (int i_4 = 0; i_4 < 2; ++i_4) {
+      #pragma unroll
+      for (int j_4 = 0; j_4 < 2; ++j_4) {
+        matmul_sum_1[2 * i_4 + j_4] = fmaf(h_left_1[4 * i_4], w_right_1[4 * j_4], matmul_sum_1[2 * i_4 + j_4]);
+      }
     }
     #pragma unroll
-    for (int j_5 = 0; j_5 < 2; ++j_5) {
-      matmul_sum_1[j_5] = fmaf(h_left_1[1], w_right_1[4 * j_5 + 1], matmul_sum_1[j_5]);
+    for (int i_5 = 0; i_5 < 2; ++i_5) {
+      #pragma unroll
+      for (int j_5 = 0; j_5 < 2; ++j_5) {
+        matmul_sum_1[2 * i_5 + j_5] = fmaf(h_left_1[4 * i_5 + 1], w_right_1[4 * j_5 + 1], matmul_sum_1[2 * i_5 + j_5]);
+      }
     }
     #pragma unroll
-    for (int j_6 = 0; j_6 < 2; ++j_6) {
-      matmul_sum_1[j_6] = fmaf(h_left_1[2], w_right_1[4 * j_6 + 2], matmul_sum_1[j_6]);
+    for (int i_6 = 0; i_6 < 2; ++i_6) {
+      #pragma unroll
+      for (int j_6 = 0; j_6 < 2; ++j_6) {
+        matmul_sum_1[2 * i_6 + j_6] = fmaf(h_left_1[4 * i_6 + 2], w_right_1[4 * j_6 + 2], matmul_sum_1[2 * i_6 + j_6]);
+      }
     }
     #pragma unroll
-    for (int j_7 = 0; j_7 < 2; ++j_7) {
-      matmul_sum_1[j_7] = fmaf(h_left_1[3], w_right_1[4 * j_7 + 3], matmul_sum_1[j_7]);
+    for (int i_7 = 0; i_7 < 2; ++i_7) {
+      #pragma unroll
+      for (int j_7 = 0; j_7 < 2; ++j_7) {
+        matmul_sum_1[2 * i_7 + j_7] = fmaf(h_left_1[4 * i_7 + 3], w_right_1[4 * j_7 + 3], matmul_sum_1[2 * i_7 + j_7]);
+      }
     }
-    alignas(16) float h_left_2[4];
-    tf_vector_load<4>(h_left_2, h_tile + 4 * chunk + 260 * tile_row);
+    alignas(16) float h_left_2[8];
+    #pragma unroll
+    for (int n_7_1 = 0; n_7_1 < 2; ++n_7_1) {
+      tf_vector_load<4>(h_left_2 + 4 * n_7_1, h_tile + 4 * chunk + 260 * n_7_1 + 520 * tile_row);
+    }
     alignas(16) float w_right_2[8];
     #pragma unroll
     for (int n_8_1 = 0; n_8_1 < 2; ++n_8_1) {
       tf_vector_load<4>(w_right_2 + 4 * n_8_1, w_tile_3 + 4 * chunk + 260 * n_8_1 + 520 * tile_column);
     }
     #pragma unroll
-    for (int j_8 = 0; j_8 < 2; ++j_8) {
-      matmul_sum_2[j_8] = fmaf(h_left_2[0], w_right_2[4 * j_8], matmul_sum_2[j_8]);
+    for (int i_8 = 0; i_8 < 2; ++i_8) {
+      #pragma unroll
+      for (int j_8 = 0; j_8 < 2; ++j_8) {
+        matmul_sum_2[2 * i_8 + j_8] = fmaf(h_left_2[4 * i_8], w_right_2[4 * j_8], matmul_sum_2[2 * i_8 + j_8]);
+      }
     }
     #pragma unroll
-    for (int j_9 = 0; j_9 < 2; ++j_9) {
-      matmul_sum_2[j_9] = fmaf(h_left_2[1], w_right_2[4 * j_9 + 1], matmul_sum_2[j_9]);
+    for (int i_9 = 0; i_9 < 2; ++i_9) {
+      #pragma unroll
+      for (int j_9 = 0; j_9 < 2; ++j_9) {
+        matmul_sum_2[2 * i_9 + j_9] = fmaf(h_left_2[4 * i_9 + 1], w_right_2[4 * j_9 + 1], matmul_sum_2[2 * i_9 + j_9]);
+      }
     }
     #pragma unroll
-    for (int j_10 = 0; j_10 < 2; ++j_10) {
-      matmul_sum_2[j_10] = fmaf(h_left_2[2], w_right_2[4 * j_10 + 2], matmul_sum_2[j_10]);
+    for (int i_10 = 0; i_10 < 2; ++i_10) {
+      #pragma unroll
+      for (int j_10 = 0; j_10 < 2; ++j_10) {
+        matmul_sum_2[2 * i_10 + j_10] = fmaf(h_left_2[4 * i_10 + 2], w_right_2[4 * j_10 + 2], matmul_sum_2[2 * i_10 + j_10]);
+      }
     }
     #pragma unroll
-    for (int j_11 = 0; j_11 < 2; ++j_11) {
-      matmul_sum_2[j_11] = fmaf(h_left_2[3], w_right_2[4 * j_11 + 3], matmul_sum_2[j_11]);
+    for (int i_11 = 0; i_11 < 2; ++i_11) {
+      #pragma unroll
+      for (int j_11 = 0; j_11 < 2; ++j_11) {
+        matmul_sum_2[2 * i_11 + j_11] = fmaf(h_left_2[4 * i_11 + 3], w_right_2[4 * j_11 + 3], matmul_sum_2[2 * i_11 + j_11]);
+      }
     }
   }
   float matmul_sum_other;
   #pragma unroll
-  for (int n_9 = 0; n_9 < 2; ++n_9) {
+  for (int n_9 = 0; n_9 < 4; ++n_9) {
     matmul_sum_other = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_9], 8, 32);
     matmul_sum[n_9] = (matmul_sum[n_9] + matmul_sum_other);
   }
   float matmul_sum_1_other;
   #pragma unroll
-  for (int n_10 = 0; n_10 < 2; ++n_10) {
+  for (int n_10 = 0; n_10 < 4; ++n_10) {
     matmul_sum_1_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_10], 8, 32);
     matmul_sum_1[n_10] = (matmul_sum_1[n_10] + matmul_sum_1_other);
   }
   float matmul_sum_2_other;
   #pragma unroll
-  for (int n_11 = 0; n_11 < 2; ++n_11) {
+  for (int n_11 = 0; n_11 < 4; ++n_11) {
     matmul_sum_2_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_11], 8, 32);
     matmul_sum_2[n_11] = (matmul_sum_2[n_11] + matmul_sum_2_other);
   }
   float matmul_sum_other_1;
   #pragma unroll
-  for (int n_12 = 0; n_12 < 2; ++n_12) {
+  for (int n_12 = 0; n_12 < 4; ++n_12) {
     matmul_sum_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_12], 4, 32);
     matmul_sum[n_12] = (matmul_sum[n_12] + matmul_sum_other_1);
   }
   float matmul_sum_1_other_1;
   #pragma unroll
-  for (int n_13 = 0; n_13 < 2; ++n_13) {
+  for (int n_13 = 0; n_13 < 4; ++n_13) {
     matmul_sum_1_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_13], 4, 32);
     matmul_sum_1[n_13] = (matmul_sum_1[n_13] + matmul_sum_1_other_1);
   }
   float matmul_sum_2_other_1;
   #pragma unroll
-  for (int n_14 = 0; n_14 < 2; ++n_14) {
+  for (int n_14 = 0; n_14 < 4; ++n_14) {
     matmul_sum_2_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_14], 4, 32);
     matmul_sum_2[n_14] = (matmul_sum_2[n_14] + matmul_sum_2_other_1);
   }
   float matmul_sum_other_2;
   #pragma unroll
-  for (int n_15 = 0; n_15 < 2; ++n_15) {
+  for (int n_15 = 0; n_15 < 4; ++n_15) {
     matmul_sum_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_15], 2, 32);
     matmul_sum[n_15] = (matmul_sum[n_15] + matmul_sum_other_2);
   }
   float matmul_sum_1_other_2;
   #pragma unroll
-  for (int n_16 = 0; n_16 < 2; ++n_16) {
+  for (int n_16 = 0; n_16 < 4; ++n_16) {
     matmul_sum_1_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_16], 2, 32);
     matmul_sum_1[n_16] = (matmul_sum_1[n_16] + matmul_sum_1_other_2);
   }
   float matmul_sum_2_other_2;
   #pragma unroll
-  for (int n_17 = 0; n_17 < 2; ++n_17) {
+  for (int n_17 = 0; n_17 < 4; ++n_17) {
     matmul_sum_2_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_17], 2, 32);
     matmul_sum_2[n_17] = (matmul_sum_2[n_17] + matmul_sum_2_other_2);
   }
   float matmul_sum_other_3;
   #pragma unroll
-  for (int n_18 = 0; n_18 < 2; ++n_18) {
+  for (int n_18 = 0; n_18 < 4; ++n_18) {
     matmul_sum_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_18], 1, 32);
     matmul_sum[n_18] = (matmul_sum[n_18] + matmul_sum_other_3);
   }
   float matmul_sum_1_other_3;
   #pragma unroll
-  for (int n_19 = 0; n_19 < 2; ++n_19) {
+  for (int n_19 = 0; n_19 < 4; ++n_19) {
     matmul_sum_1_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_19], 1, 32);
     matmul_sum_1[n_19] = (matmul_sum_1[n_19] + matmul_sum_1_other_3);
   }
   float matmul_sum_2_other_3;
   #pragma unroll
-  for (int n_20 = 0; n_20 < 2; ++n_20) {
+  for (int n_20 = 0; n_20 < 4; ++n_20) {
     matmul_sum_2_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_20], 1, 32);
     matmul_sum_2[n_20] = (matmul_sum_2[n_20] + matmul_sum_2_other_3);
   }
   if ((thread & 15) < 1) {
-    alignas(16) float add_1_out[2];
-    alignas(16) float g_v[2];
-    tf_vector_load<2>(g_v, g + 4096 * tile0 + 8 * tile1 + 2 * tile_column + 1024 * tile_row + 256);
-    alignas(16) float c_v[2];
-    tf_vector_load<2>(c_v, c + 1024 * tile0 + 8 * tile1 + 2 * tile_column + 256 * tile_row);
-    alignas(16) float g_v_1[2];
-    tf_vector_load<2>(g_v_1, g + 4096 * tile0 + 8 * tile1 + 2 * tile_column + 1024 * tile_row);
-    alignas(16) float g_v_2[2];
-    tf_vector_load<2>(g_v_2, g + 4096 * tile0 + 8 * tile1 + 2 * tile_column + 1024 * tile_row + 512);
     #pragma unroll
-    for (int v_19 = 0; v_19 < 2; ++v_19) {
-      float add = (matmul_sum[v_19] + g_v[v_19]);
-      float sigmoid_1 = tf_sigmoid(add);
-      float mul = (sigmoid_1 * c_v[v_19]);
-      float add_2 = (matmul_sum_1[v_19] + g_v_1[v_19]);
-      float sigmoid = tf_sigmoid(add_2);
-      float add_3 = (matmul_sum_2[v_19] + g_v_2[v_19]);
-      float tanh_ = tanhf(add_3);
-      float mul_1 = (sigmoid * tanh_);
-      float add_1_1 = (mul + mul_1);
-      add_1_out[v_19] = add_1_1;
+    for (int i_12 = 0; i_12 < 2; ++i_12) {
+      alignas(16) float add_1_out[2];
+      alignas(16) float g_v[2];
+      tf_vector_load<2>(g_v, g + 1024 * i_12 + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 256);
+      alignas(16) float c_v[2];
+      tf_vector_load<2>(c_v, c + 256 * i_12 + 2048 * tile0 + 8 * tile1 + 2 * tile_column + 512 * tile_row);
+      alignas(16) float g_v_1[2];
+      tf_vector_load<2>(g_v_1, g + 1024 * i_12 + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row);
+      alignas(16) float g_v_2[2];
+      tf_vector_load<2>(g_v_2, g + 1024 * i_12 + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 512);
+      #pragma unroll
+      for (int v_19 = 0; v_19 < 2; ++v_19) {
+        float add = (matmul_sum[2 * i_12 + v_19] + g_v[v_19]);
+        float sigmoid_1 = tf_sigmoid(add);
+        float mul = (sigmoid_1 * c_v[v_19]);
+        float add_2 = (matmul_sum_1[2 * i_12 + v_19] + g_v_1[v_19]);
+        float sigmoid = tf_sigmoid(add_2);
+        float add_3 = (matmul_sum_2[2 * i_12 + v_19] + g_v_2[v_19]);
+        float tanh_ = tanhf(add_3);
+        float mul_1 = (sigmoid * tanh_);
+        float add_1_1 = (mul + mul_1);
+        add_1_out[v_19] = add_1_1;
+      }
+      tf_vector_store<2>(add_1_tile + 8 * i_12 + 2 * tile_column + 16 * tile_row, add_1_out);
+      tf_vector_store<2>(add_1 + 256 * i_12 + 2048 * tile0 + 8 * tile1 + 2 * tile_column + 512 * tile_row, add_1_out);
     }
-    tf_vector_store<2>(add_1_tile + 2 * tile_column + 8 * tile_row, add_1_out);
-    tf_vector_store<2>(add_1 + 1024 * tile0 + 8 * tile1 + 2 * tile_column + 256 * tile_row, add_1_out);
   }
   __syncthreads();
   // %w: copy -> shared memory
   #pragma unroll
-  for (int step_3 = 0; step_3 < 2; ++step_3) {
-    const int item_3 = 256 * step_3 + thread;
-    const int x_4 = (item_3 & 63);
-    const int i0_4 = (item_3 >> 6);
+  for (int step_4 = 0; step_4 < 2; ++step_4) {
+    const int item_4 = 256 * step_4 + thread;
+    const int x_4 = (item_4 & 63);
+    const int i0_4 = (item_4 >> 6);
     alignas(16) float w_out_3[4];
     alignas(16) float w_v_3[4];
     tf_vector_load<4>(w_v_3, w + 256 * i0_4 + 2048 * tile1 + 4 * x_4 + 196608);
@@ -289,75 +341,93 @@ k_add_1_mul_2(
   const int row_1 = (thread >> 4);
   const int tile_row_1 = (row_1 >> 2);
   const int tile_column_1 = (row_1 & 3);
-  alignas(16) float matmul_sum_3[2];
+  alignas(16) float matmul_sum_3[4];
   #pragma unroll
-  for (int n_21 = 0; n_21 < 2; ++n_21) {
+  for (int n_21 = 0; n_21 < 4; ++n_21) {
     matmul_sum_3[n_21] = 0.0f;
   }
   for (int c_2 = 0; c_2 < 4; ++c_2) {
     const int chunk_1 = 16 * c_2 + (thread & 15);
-    alignas(16) float h_left_3[4];
-    tf_vector_load<4>(h_left_3, h_tile + 4 * chunk_1 + 260 * tile_row_1);
+    alignas(16) float h_left_3[8];
+    #pragma unroll
+    for (int n_22_1 = 0; n_22_1 < 2; ++n_22_1) {
+      tf_vector_load<4>(h_left_3 + 4 * n_22_1, h_tile + 4 * chunk_1 + 260 * n_22_1 + 520 * tile_row_1);
+    }
     alignas(16) float w_right_3[8];
     #pragma unroll
     for (int n_23_1 = 0; n_23_1 < 2; ++n_23_1) {
       tf_vector_load<4>(w_right_3 + 4 * n_23_1, w_tile + 4 * chunk_1 + 260 * n_23_1 + 520 * tile_column_1);
     }
     #pragma unroll
-    for (int j_12 = 0; j_12 < 2; ++j_12) {
-      matmul_sum_3[j_12] = fmaf(h_left_3[0], w_right_3[4 * j_12], matmul_sum_3[j_12]);
+    for (int i_13 = 0; i_13 < 2; ++i_13) {
+      #pragma unroll
+      for (int j_12 = 0; j_12 < 2; ++j_12) {
+        matmul_sum_3[2 * i_13 + j_12] = fmaf(h_left_3[4 * i_13], w_right_3[4 * j_12], matmul_sum_3[2 * i_13 + j_12]);
+      }
     }
     #pragma unroll
-    for (int j_13 = 0; j_13 < 2; ++j_13) {
-      matmul_sum_3[j_13] = fmaf(h_left_3[1], w_right_3[4 * j_13 + 1], matmul_sum_3[j_13]);
+    for (int i_14 = 0; i_14 < 2; ++i_14) {
+      #pragma unroll
+      for (int j_13 = 0; j_13 < 2; ++j_13) {
+        matmul_sum_3[2 * i_14 + j_13] = fmaf(h_left_3[4 * i_14 + 1], w_right_3[4 * j_13 + 1], matmul_sum_3[2 * i_14 + j_13]);
+      }
     }
     #pragma unroll
-    for (int j_14 = 0; j_14 < 2; ++j_14) {
-      matmul_sum_3[j_14] = fmaf(h_left_3[2], w_right_3[4 * j_14 + 2], matmul_sum_3[j_14]);
+    for (int i_15 = 0; i_15 < 2; ++i_15) {
+      #pragma unroll
+      for (int j_14 = 0; j_14 < 2; ++j_14) {
+        matmul_sum_3[2 * i_15 + j_14] = fmaf(h_left_3[4 * i_15 + 2], w_right_3[4 * j_14 + 2], matmul_sum_3[2 * i_15 + j_14]);
+      }
     }
     #pragma unroll
-    for (int j_15 = 0; j_15 < 2; ++j_15) {
-      matmul_sum_3[j_15] = fmaf(h_left_3[3], w_right_3[4 * j_15 + 3], matmul_sum_3[j_15]);
+    for (int i_16 = 0; i_16 < 2; ++i_16) {
+      #pragma unroll
+      for (int j_15 = 0; j_15 < 2; ++j_15) {
+        matmul_sum_3[2 * i_16 + j_15] = fmaf(h_left_3[4 * i_16 + 3], w_right_3[4 * j_15 + 3], matmul_sum_3[2 * i_16 + j_15]);
+      }
     }
   }
   float matmul_sum_3_other;
   #pragma unroll
-  for (int n_24 = 0; n_24 < 2; ++n_24) {
+  for (int n_24 = 0; n_24 < 4; ++n_24) {
     matmul_sum_3_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_24], 8, 32);
     matmul_sum_3[n_24] = (matmul_sum_3[n_24] + matmul_sum_3_other);
   }
   float matmul_sum_3_other_1;
   #pragma unroll
-  for (int n_25 = 0; n_25 < 2; ++n_25) {
+  for (int n_25 = 0; n_25 < 4; ++n_25) {
     matmul_sum_3_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_25], 4, 32);
     matmul_sum_3[n_25] = (matmul_sum_3[n_25] + matmul_sum_3_other_1);
   }
   float matmul_sum_3_other_2;
   #pragma unroll
-  for (int n_26 = 0; n_26 < 2; ++n_26) {
+  for (int n_26 = 0; n_26 < 4; ++n_26) {
     matmul_sum_3_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_26], 2, 32);
     matmul_sum_3[n_26] = (matmul_sum_3[n_26] + matmul_sum_3_other_2);
   }
   float matmul_sum_3_other_3;
   #pragma unroll
-  for (int n_27 = 0; n_27 < 2; ++n_27) {
+  for (int n_27 = 0; n_27 < 4; ++n_27) {
     matmul_sum_3_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_27], 1, 32);
     matmul_sum_3[n_27] = (matmul_sum_3[n_27] + matmul_sum_3_other_3);
   }
   if ((thread & 15) < 1) {
-    alignas(16) float mul_2_out[2];
-    alignas(16) float g_v_3[2];
-    tf_vector_load<2>(g_v_3, g + 4096 * tile0 + 8 * tile1 + 2 * tile_column_1 + 1024 * tile_row_1 + 768);
-    alignas(16) float add_1_v[2];
-    tf_vector_load<2>(add_1_v, add_1_tile + 2 * tile_column_1 + 8 * tile_row_1);
     #pragma unroll
-    for (int v_27 = 0; v_27 < 2; ++v_27) {
-      float add_4 = (matmul_sum_3[v_27] + g_v_3[v_27]);
-      float sigmoid_2 = tf_sigmoid(add_4);
-      float tanh_1 = tanhf(add_1_v[v_27]);
-      float mul_2_1 = (sigmoid_2 * tanh_1);
-      mul_2_out[v_27] = mul_2_1;
+    for (int i_17 = 0; i_17 < 2; ++i_17) {
+      alignas(16) float mul_2_out[2];
+      alignas(16) float g_v_3[2];
+      tf_vector_load<2>(g_v_3, g + 1024 * i_17 + 8192 * tile0 + 8 * tile1 + 2 * tile_column_1 + 2048 * tile_row_1 + 768);
+      alignas(16) float add_1_v[2];
+      tf_vector_load<2>(add_1_v, add_1_tile + 8 * i_17 + 2 * tile_column_1 + 16 * tile_row_1);
+      #pragma unroll
+      for (int v_27 = 0; v_27 < 2; ++v_27) {
+        float add_4 = (matmul_sum_3[2 * i_17 + v_27] + g_v_3[v_27]);
+        float sigmoid_2 = tf_sigmoid(add_4);
+        float tanh_1 = tanhf(add_1_v[v_27]);
+        float mul_2_1 = (sigmoid_2 * tanh_1);
+        mul_2_out[v_27] = mul_2_1;
+      }
+      tf_vector_store<2>(mul_2 + 256 * i_17 + 2048 * tile0 + 8 * tile1 + 2 * tile_column_1 + 512 * tile_row_1, mul_2_out);
     }
-    tf_vector_store<2>(mul_2 + 1024 * tile0 + 8 * tile1 + 2 * tile_column_1 + 256 * tile_row_1, mul_2_out);
   }
 }
