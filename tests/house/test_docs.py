@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 
 import pytest
 
@@ -24,7 +25,17 @@ def test_the_layout_page_names_every_room_and_only_those() -> None:
     assert named == rooms
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/layout.md", "docs/glossary.md"])
+def test_the_files_that_the_layout_page_names_exist() -> None:
+    """docs/layout.md: what the table of the largest rooms names is a module there, or the beginning or end of some."""
+    text = (ROOT / "docs" / "layout.md").read_text(encoding="utf-8")
+    for room in ("schedule", "plan", "codegen"):
+        files = [p.stem for p in (PACKAGE / room).glob("*.py")]
+        lines = re.findall(rf"^\| `{room}/`: ([^|]*)", text, re.MULTILINE)
+        named = [name for line in lines for name in re.findall(r"`([a-z_*]+)`", line)]
+        assert named and [n for n in named if not any(fnmatch(f, n) for f in files)] == [], f"docs/layout.md names files that {room} lacks"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/layout.md", "docs/glossary.md", "docs/planning.md"])
 def test_links_and_named_files_exist(page: str) -> None:
     """Every relative link, and every path of ours in code quotes, leads somewhere."""
     text = (ROOT / page).read_text(encoding="utf-8")
