@@ -23,7 +23,7 @@ from tilefuse.plan.components import select
 from tilefuse.plan.exploratory import exploratory
 from tilefuse.plan.found import Found
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, Selection
-from tilefuse.plan.memory import PeakMemory, peak, stored_values
+from tilefuse.plan.memory import PeakMemory, allowed_with_packing, peak, stored_values
 from tilefuse.plan.packing import CanPack, Group, anything, packing
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Priced, Pricer
@@ -36,10 +36,6 @@ NEW_STRUCTURES = 60
 
 # Part of the planning time after which generators stop.
 GENERATOR_SHARE = 0.5
-
-# What packing may add to the peak of live intermediate values without being asked: packed kernels wait for the last of their parts.
-MORE_LIVE_BYTES = 16 << 20
-MORE_LIVE_SHARE = 0.02
 
 # Peaks of memory at which packed kernels are struck out, before there is no packing at all.
 MOST_PEAKS = 16
@@ -159,7 +155,7 @@ class _Decision:
         if self.ceiling_bytes:
             return self._selected(candidates, start, self.ceiling_bytes)
         memory = PeakMemory(candidates.units, [], 1)
-        allowed_bytes = peak(candidates.units, memory.stored, start).num_bytes * (1 + MORE_LIVE_SHARE) + MORE_LIVE_BYTES
+        allowed_bytes = allowed_with_packing(peak(candidates.units, memory.stored, start).num_bytes)
         for _ in range(MOST_PEAKS):
             packed = self._selected(candidates, start, 0)
             most = peak(candidates.units, memory.stored, [c.members for c in packed])

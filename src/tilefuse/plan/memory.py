@@ -18,6 +18,11 @@ from dataclasses import dataclass
 from tilefuse.plan.ilp import Column, Row
 from tilefuse.plan.units import Units
 
+# What packing may add to the peak of live intermediate values without being asked, beside this share of it: packed kernels wait for the
+# last of their parts. Units: bytes.
+MORE_LIVE_BYTES = 16 << 20
+MORE_LIVE_SHARE = 0.02
+
 # What the solver may break a row by.
 ROW_TOLERANCE = 1e-5
 
@@ -84,6 +89,11 @@ class PeakMemory:
             after = written <= moment <= freed
             change += value.num_bytes * (after - before)
         return change
+
+
+def allowed_with_packing(peak_bytes: int) -> float:
+    """How far packing may raise this peak. Units: bytes."""
+    return peak_bytes * (1 + MORE_LIVE_SHARE) + MORE_LIVE_BYTES
 
 
 def stored_values(units: Units) -> list[Stored]:

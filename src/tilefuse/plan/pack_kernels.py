@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.memory import allowed_with_packing
 from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.schedule.common_threads import packable
@@ -27,10 +28,6 @@ SMALL_BYTES = 4 << 20
 
 # Depths at which one kernel is tried with others, so that kernels that nobody wants cost a few trials and not one at every depth.
 MAX_TRIES = 4
-
-# What packing may add to the program's peak of live intermediate values, beside this share of it. Units: bytes.
-MORE_LIVE_BYTES = 16 << 20
-MORE_LIVE_SHARE = 0.02
 
 
 def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], pricer: Pricer) -> list[Chosen]:
@@ -45,8 +42,7 @@ def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chose
         if not draft.packed:
             return list(chosen)
         made = draft.ordered()
-        allowed = live_peak_bytes(graph, views, chosen) * (1 + MORE_LIVE_SHARE) + MORE_LIVE_BYTES
-        if live_peak_bytes(graph, views, made) <= allowed:
+        if live_peak_bytes(graph, views, made) <= allowed_with_packing(live_peak_bytes(graph, views, chosen)):
             return made
     return list(chosen)
 
