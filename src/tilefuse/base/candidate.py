@@ -15,7 +15,6 @@ class Reason(enum.Enum):
     REDUCTION_MISMATCH = "reduction-mismatch"
     SHARED_MEMORY = "shared-memory"
     REGISTERS = "registers"
-    ALIGNMENT = "alignment"
     RECOMPUTATION = "recomputation"
     UNSUPPORTED_OP = "unsupported-op"
     LIBRARY_CALL = "library-call"
@@ -24,13 +23,11 @@ class Reason(enum.Enum):
     MEMORY = "memory"
     NOT_TRIED = "not-tried"
     WORSE_THAN_INCUMBENT = "worse-than-incumbent"
-    LAYOUT = "layout"
     DOES_NOT_COMPILE = "does-not-compile"
     DOES_NOT_RUN = "does-not-run"
     WRONG_RESULT = "wrong-result"
     SLOWER_THAN_PARTS = "slower-than-parts"
     ILLEGAL_TEMPLATE = "illegal-template"
-    TIME_BUDGET = "time-budget"
 
 
 @dataclass(frozen=True, slots=True)

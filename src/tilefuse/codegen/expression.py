@@ -21,15 +21,6 @@ from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, c
 _INT32_MAX = 2**31 - 1
 
 
-def _no_reads(name: str) -> DType:
-    raise InternalError(f"kernel IR has no tensor reads, found %{name}")
-
-
-def kernel_dtype(e: KExpr) -> DType:
-    """Data type of a kernel expression. Raises: TypeMismatchError where operands do not fit a function."""
-    return ops.dtype_of(e, _no_reads)
-
-
 def const_text(c: Const) -> str:
     """C++ text of a constant, the same value bit for bit (any NaN for NaN). Negative numbers come in parentheses."""
     name = c.dtype.name

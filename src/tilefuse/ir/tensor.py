@@ -6,7 +6,7 @@ is done in the compute dtype and rounded back to the operands' dtype.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.ir.affine import axis, linearise, number, row_major_strides, simplify
@@ -192,9 +192,3 @@ class TensorBuilder(PoolBuilder):
         kept = self.bernoulli(self.shape_of(x), 1.0 - p, seed)
         scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
         return self.where(kept, self.elementwise("mul", x, scale), 0), kept
-
-    # Inputs
-
-    def declare_inputs(self, types: Mapping[str, Type]) -> list[str]:
-        """One input for each entry, in order."""
-        return [self.input(name, t.dtype, t.shape) for name, t in types.items()]

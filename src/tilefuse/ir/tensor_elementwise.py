@@ -17,7 +17,7 @@ from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_stride
 from tilefuse.ir.build import GraphBuilder, axis_names
 from tilefuse.ir.dtype import BOOL, DTYPES, I32, I64, DType, compute_dtype
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Const, Expr, Guard, Index, Lookup, Read, call, cast, const, walk
+from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Const, Expr, Guard, Index, Read, call, cast, const
 
 Operand = Union[str, int, float, bool]
 
@@ -265,11 +265,6 @@ class ElementwiseBuilder(GraphBuilder):
             found = call("select", call("lt", found, const(0, I64)), call("add", found, const(depth, I64)), found)
         here: Expr = Index(number(0) if depth == 1 else axis(axes[at]))
         return self.make_map("one_hot", dtype, shape, axes, call("select", call("eq", found, here), const(on, dtype), const(off, dtype)))
-
-
-def has_lookup(e: Expr) -> bool:
-    """Whether a data-dependent subscript occurs in `e`."""
-    return any(isinstance(x, Lookup) for x in walk(e))
 
 
 def _dtype_of_array(data: np.ndarray) -> DType:

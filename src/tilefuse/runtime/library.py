@@ -37,9 +37,6 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
 }
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
-# Attributes that say which result a node is, or tell calls apart; the call itself does not read them.
-_NOT_ARGUMENTS = frozenset({"result", "call"})
-
 
 def matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
     """a @ b (+ bias), transposed as the attributes say, without copies.
@@ -252,8 +249,3 @@ def flat_results(results: object) -> Iterator[torch.Tensor | None]:
             yield results
         case _:
             yield None
-
-
-def call_key_attributes(attributes: Attributes) -> tuple[tuple[str, Attribute], ...]:
-    """The attributes that the call reads, sorted: equal keys on equal operands mean one call."""
-    return tuple(sorted((k, v) for k, v in attributes.items() if k not in _NOT_ARGUMENTS))
