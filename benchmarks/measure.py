@@ -31,7 +31,7 @@ def measure_pattern(case: Case, peer: str, device: torch.device, *, inductor_mod
     first = tuple(case.inputs(device, generator))
     prepared = prepare(peer, case, first, inductor_mode=inductor_mode)
     outputs = prepared.run(first)
-    moved = ideal_bytes(first, _as_stored(case, first, outputs))
+    moved = ideal_bytes(first, _as_stored(outputs))
     error = _error(case, first, outputs)
     sets = [first, *(tuple(case.inputs(device, generator)) for _ in range(num_input_sets(moved, device) - 1))]
     del outputs
@@ -48,7 +48,7 @@ def measure_pattern(case: Case, peer: str, device: torch.device, *, inductor_mod
     return record
 
 
-def _as_stored(case: Case, inputs: Tensors, outputs: Tensors) -> Tensors:
+def _as_stored(outputs: Tensors) -> Tensors:
     """Results in torch's types, so that all peers are charged the same bytes (JAX counts positions in 32 bits)."""
     return tuple(torch.empty(t.shape, dtype=torch.int64, device="meta") if not t.dtype.is_floating_point else t for t in outputs)
 

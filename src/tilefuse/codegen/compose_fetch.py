@@ -102,7 +102,7 @@ def _start_copies(state: RowState, queues: dict[Touch, str], turn: Affine, stage
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     elements = state.share * c.vector
-    copies = [(t, queue, copies_of(t, domain, c.kept_order, c.reduced_order, elements) or 0) for t, queue in queues.items()]
+    copies = [(t, queue, copies_of(t, domain, c.reduced_order, elements) or 0) for t, queue in queues.items()]
     total = [elements // piece for _, _, piece in copies]
     with e.loop("fetched_row", c.rows) as r:
         wanted, limit = _row_number(state, turn, r)

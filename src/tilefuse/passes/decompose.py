@@ -312,7 +312,7 @@ class Decompose(Pass):
                 continue
             key = library_call_key(old)
             if key not in expanded:
-                expanded[key] = _expand(b, node, siblings[key], renamed)
+                expanded[key] = _expand(b, node, siblings[key])
                 ctx.count(old.detail)
             found = expanded[key][int(_number(old, "result"))]
             if found != old.name:
@@ -325,7 +325,7 @@ class Decompose(Pass):
         )
 
 
-def _expand(b: Rewriter, node: Node, wanted: dict[int, str], renamed: dict[str, str]) -> tuple[str, ...]:
+def _expand(b: Rewriter, node: Node, wanted: dict[int, str]) -> tuple[str, ...]:
     """Emits the expansion of a composite; its results get the names of the library nodes that stood for them."""
     if node.detail not in EXPANSIONS:
         raise InternalError(f"library.{node.detail} is listed as a composite but has no expansion")

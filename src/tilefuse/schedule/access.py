@@ -110,7 +110,7 @@ def is_vector(offset: Affine, lane: str, width: int) -> bool:
     return all(atom == lane or c % width == 0 for atom, c in offset.terms) and offset.const % width == 0
 
 
-def widest_vector(found: list[Access], names: tuple[str, ...], extents: Extents, length: int, limit: int) -> int:
+def widest_vector(found: list[Access], names: tuple[str, ...], length: int, limit: int) -> int:
     """Largest power of two that divides `length` and keeps aligned most bytes of the accesses that run along the last axis.
 
     Units: elements. `limit` bounds the width.

@@ -31,7 +31,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
         return Rejected(Reason.REGISTERS,
                         f"rows of {length} elements with sums carried down their columns fit no cluster")
     threads, rows, cluster = shape
-    width = widest_vector(found, tuple(last), domain.extents, length, vector_limit(found, device))
+    width = widest_vector(found, tuple(last), length, vector_limit(found, device))
     vectors = -(-length // width)
     chunks = -(-vectors // (threads * cluster))
     kept_bytes = max(kept_bytes_of(domain, found), 1)
@@ -46,7 +46,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     on_chip = carried_bytes + chunks * width * sum(max(t.dtype.itemsize, 4) for t in fetched) <= HELD_BYTES
     share_bytes = vectors // cluster * width * kept_bytes * rows
     fits = (fetched and all(t.dtype.itemsize * width >= 16 for t in fetched)
-            and all(copies_of(t, domain, kept, reduced, vectors // cluster * width) for t in fetched))
+            and all(copies_of(t, domain, reduced, vectors // cluster * width) for t in fetched))
     scratch = rows * length * 4 if rows > 1 else 0
     resident = blocks_per_multiprocessor(threads * rows)
     room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch

@@ -39,7 +39,7 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
             while count // width * split < device.num_multiprocessors * 4 and length // (split * 2) >= 64:
                 split *= 2
         return Columns(kept, reduced, width, 1, 1, -(-length // split), split, False, 1)
-    width = widest_vector(found, tuple(last), domain.extents, count, vector_limit(found, device))
+    width = widest_vector(found, tuple(last), count, vector_limit(found, device))
     kept_bytes = max(kept_bytes_of(domain, found), 1)
     vectors = -(-count // width)
     threads_x = 32

@@ -19,12 +19,12 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     order = by_memory_order(names, found, domain.extents)
     total = prod(domain.extents[a] for a in names)
     if device.kind == "cuda" and domain.scatter is None:
-        turned = _transpose(domain, device, found, order)
+        turned = _transpose(domain, found, order)
         if turned is not None:
             return turned
     limit = vector_limit(found, device)
     last = [a for a in order if domain.extents[a] > 1][-1:]
-    width = widest_vector(found, tuple(last), domain.extents, total if len(last) == 0 else max(total, 1), limit)
+    width = widest_vector(found, tuple(last), total if len(last) == 0 else max(total, 1), limit)
     if domain.scatter is not None or any(i.serial for i in domain.instances):
         width = 1 if device.kind == "cuda" else min(width, 4)
     if device.kind == "host":
@@ -34,7 +34,7 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     return Pointwise(order, width, 128, 1, True)
 
 
-def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...]) -> Transpose | None:
+def _transpose(domain: Domain, found: list[Access], order: tuple[str, ...]) -> Transpose | None:
     """A tile transpose where the large reads run along another axis than the writes."""
     if any(i.serial for i in domain.instances):
         return None

@@ -32,7 +32,7 @@ def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows
             split = device.num_multiprocessors
         chunks = -(-(length // width) // split) if length >= width else 1
         return Rows(kept, reduced, width, 1, 1, max(chunks, 1), 1, split, False, width)
-    width = widest_vector(found, tuple(last), domain.extents, length, vector_limit(found, device))
+    width = widest_vector(found, tuple(last), length, vector_limit(found, device))
     if domain.has_scan:
         width = min(width, 8)
     return _rows_on_cuda(domain, device, kept, reduced, width, kept_bytes_of(domain, found), multi)

@@ -104,7 +104,7 @@ def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int |
     return best[1]
 
 
-def resident_threads(program: TileProgram, device: DeviceSpec) -> tuple[int, int]:
+def resident_threads(program: TileProgram) -> tuple[int, int]:
     """(registers a thread, bytes of shared memory a block) that a schedule will need, roughly: what it keeps, plus what any kernel needs.
 
     Source: register counts of generated kernels for sm_90a: 24 to 40 beside the values held.

@@ -113,7 +113,7 @@ def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
     again = _with_common_threads(work, distinct, threads, layouts, device, schedule_one)
     if isinstance(again, Rejected):
         return again
-    groups = _grouped(again, layouts, device, threads)
+    groups = _grouped(again, device, threads)
     if len(groups) > MAX_GROUPS:
         return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {MAX_GROUPS} in one kernel")
     crowded = _occupancy_conflict(groups, device, threads, len(work))
@@ -167,7 +167,7 @@ def _with_common_threads(work: list[_Scheduled], distinct: dict[Hashable, TilePr
     return [replace(s, program=made[s.structure]) for s in work]
 
 
-def _grouped(work: list[_Scheduled], layouts: Layouts, device: DeviceSpec, threads: int) -> tuple[PackedGroup, ...]:
+def _grouped(work: list[_Scheduled], device: DeviceSpec, threads: int) -> tuple[PackedGroup, ...]:
     """Parts with one body together, the groups that move most first: their blocks fill the device while the others' come in between."""
     flat_of: dict[Hashable, Domain | None] = {}
     key_of: dict[Hashable, Hashable] = {}
@@ -200,7 +200,7 @@ def _group(members: list[_Scheduled], flat_of: dict[Hashable, Domain | None], de
     found = accesses(domain)
     limit = vector_limit(found, device)
     # Elements behind the last whole vector are handled one by one, so the width need not divide any size.
-    width = widest_vector(found, (FLAT,), domain.extents, limit, limit)
+    width = widest_vector(found, (FLAT,), limit, limit)
     choice = Pointwise((FLAT,), width, threads, program.choice.steps, program.choice.unrolled)
     parts = tuple(_part(s.part, flat_blocks(size, choice), size) for s, size in zip(members, sizes, strict=True))
     launch = Launch(max(p.num_blocks for p in parts), threads)
@@ -225,7 +225,7 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
     launches saved."""
     if device.kind != "cuda":
         return None
-    needs = [resident_threads(g.program, device) for g in groups]
+    needs = [resident_threads(g.program) for g in groups]
     registers, shared = max(r for r, _ in needs), max(s for _, s in needs)
 
     def resident(registers: int, shared: int) -> int:

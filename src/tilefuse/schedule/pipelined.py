@@ -45,7 +45,7 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
             share = vectors // cluster
             if share * width * column_bytes * resident > COLUMN_SHARE_BYTES and weighted or share * width * kept_bytes > STAGE_BYTES:
                 continue
-            if any(copies_of(t, domain, kept, reduced, share * width) is None for t in fetched):
+            if any(copies_of(t, domain, reduced, share * width) is None for t in fetched):
                 continue
             found = _with_queue(domain, device, kept, reduced, width, share, cluster, resident, kept_bytes, 6 if weighted else 4)
             if found is None and weighted:
@@ -92,7 +92,7 @@ def fetched_touches(domain: Domain) -> list[Touch]:
     return list(found)
 
 
-def copies_of(t: Touch, domain: Domain, kept: tuple[str, ...], reduced: tuple[str, ...], share: int) -> int | None:
+def copies_of(t: Touch, domain: Domain, reduced: tuple[str, ...], share: int) -> int | None:
     """Elements of each contiguous piece of a share of the row, if all pieces are whole and 16-byte aligned; else None."""
     piece = 1
     for a in reversed(reduced):
