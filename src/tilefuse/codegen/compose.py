@@ -305,7 +305,8 @@ class KernelWriter:
         largest = max((b.num_elements for b in buffers), default=0)
         total = prod(self.domain.extents[a] for a in self.domain.kept + self.domain.reduced) if self.domain.extents else 1
         bits = 32 if max(largest, total) + (1 << 20) < (1 << 31) else 64
-        launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes)
+        launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes,
+                        self.device.starts_early)
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
         resident = program.choice.resident if isinstance(program.choice, Rows | Columns) else 0

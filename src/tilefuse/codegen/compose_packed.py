@@ -47,7 +47,7 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
     header = (program.notation, f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               *(f"group {n}, {len(g.members)} members: {line}" for n, (g, b) in enumerate(zip(groups, bodies, strict=True))
                 for line in b.header[:1]))
-    return Kernel(program.name, (*parameters, *inside), Launch(first_block, choice.threads, 1, shared_bytes), tuple(groups), header,
+    return Kernel(program.name, (*parameters, *inside), Launch(first_block, choice.threads, 1, shared_bytes, device.starts_early), tuple(groups), header,
                   max(b.index_bits for b in bodies))
 
 

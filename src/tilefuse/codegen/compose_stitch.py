@@ -520,7 +520,7 @@ class StitchWriter(Statements):
         program, plan = self.program, self.plan
         buffers = (*self.buffers.values(), *self.shared.values())
         largest = max((b.num_elements for b in buffers), default=0)
-        launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes)
+        launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, self.device.starts_early)
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
                   f"shared memory: {plan.shared_bytes} bytes allocated, {plan.requested_bytes} requested")

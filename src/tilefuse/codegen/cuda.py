@@ -113,6 +113,8 @@ class _CudaPrinter:
         if self.kernel.num_barriers:
             self.out.line(f"__shared__ __align__(8) unsigned long long tf_arrivals[{self.kernel.num_barriers}];")
             self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")
+        if self.kernel.launch.early:
+            self.out.line("tf_wait_for_earlier_kernel();")
 
     def _register(self, r: Reg) -> str:
         name = identifier(r.name)

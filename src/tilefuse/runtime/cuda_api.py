@@ -20,6 +20,7 @@ OUT_OF_MEMORY = 2
 INVALID_CONTEXT = 201
 
 _CLUSTER_DIMENSION = 4
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _MAX_DYNAMIC_SHARED_BYTES = 8
 _NON_PORTABLE_CLUSTER = 14
 _PORTABLE_CLUSTER_BLOCKS = 8
@@ -174,17 +175,22 @@ def _launch_call() -> Any:
     return call
 
 
-def launch_config(launch: Launch, stream: int) -> tuple[LaunchConfig, LaunchAttribute | None]:
-    """The driver's launch structures; both must stay alive as long as the configuration is used."""
+def launch_config(launch: Launch, stream: int) -> tuple[LaunchConfig, ctypes.Array[LaunchAttribute] | None]:
+    """The driver's launch structures, attributes in an array; both must stay alive as long as the configuration is used."""
     config = LaunchConfig(grid_x=launch.num_blocks, grid_y=1, grid_z=1, block_x=launch.num_threads, block_y=1, block_z=1,
                           shared_bytes=launch.shared_bytes, stream=stream)
-    if launch.cluster <= 1:
+    wanted = [(_CLUSTER_DIMENSION, (launch.cluster, 1, 1))] if launch.cluster > 1 else []
+    if launch.early:
+        wanted.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1, 0, 0)))
+    if not wanted:
         return config, None
-    attribute = LaunchAttribute(id=_CLUSTER_DIMENSION)
-    attribute.value[0], attribute.value[1], attribute.value[2] = launch.cluster, 1, 1
-    config.attributes = ctypes.addressof(attribute)
-    config.num_attributes = 1
-    return config, attribute
+    attributes = (LaunchAttribute * len(wanted))()
+    for attribute, (number, value) in zip(attributes, wanted):
+        attribute.id = number
+        attribute.value[0], attribute.value[1], attribute.value[2] = value
+    config.attributes = ctypes.addressof(attributes)
+    config.num_attributes = len(wanted)
+    return config, attributes
 
 
 def prepare_launch(function: int, launch: Launch, stream: int, parameters_address: int) -> tuple[Callable[[], int], object]:
@@ -192,9 +198,9 @@ def prepare_launch(function: int, launch: Launch, stream: int, parameters_addres
 
     parameters_address: of an array with the address of each argument; arguments are read when the call is made.
     """
-    config, attribute = launch_config(launch, stream)
+    config, attributes = launch_config(launch, stream)
     call = functools.partial(_launch_call(), ctypes.addressof(config), function, parameters_address, None)
-    return call, (config, attribute)
+    return call, (config, attributes)
 
 
 def function_resources(function: int) -> dict[str, int]:

@@ -52,6 +52,11 @@ class DeviceSpec:
     matrix_flops_per_s: tuple[tuple[str, float], ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
+    @property
+    def starts_early(self) -> bool:
+        """Whether a kernel may stand ready before the one ahead of it has ended (programmatic dependent launch, from sm_90 on)."""
+        return self.kind == "cuda" and self.max_cluster_blocks > 1
+
     def clusters_at_once(self, cluster: int) -> int:
         """Clusters of `cluster` blocks that run at once with one block a multiprocessor; a low guess where nobody measured."""
         told = dict(self.resident_clusters).get(cluster)

@@ -23,9 +23,12 @@ class Launch:
     """Grid and block of a kernel. All kernels use one grid dimension and one block dimension.
 
     Units: `shared_bytes` is dynamic shared memory a block; `cluster` is blocks a cluster (1: none).
+    early: the kernel may start before the one ahead of it in the stream has ended; it waits for that one itself before it touches
+    global memory.
     """
 
     num_blocks: int
     num_threads: int
     cluster: int = 1
     shared_bytes: int = 0
+    early: bool = False

@@ -18,6 +18,7 @@ k_y_rstd(
   float* const q_blocks = reinterpret_cast<float*>(tf_shared + 80);
   __shared__ __align__(8) unsigned long long tf_arrivals[1];
   tf_bulk_init(tf_arrivals, 1);
+  tf_wait_for_earlier_kernel();
   const int group_ = (block >> 2);
   alignas(16) tf_f16 x_v[56];
   // %x: global memory -> registers

@@ -10,6 +10,7 @@ k_y_t(
     float* __restrict__ t) {
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
+  tf_wait_for_earlier_kernel();
   alignas(16) tf_f16 x_v[8];
   alignas(16) tf_f16 b_v[8];
   const int vector = 128 * block + thread;

@@ -12,6 +12,7 @@ k_s(
   const int block = blockIdx.x;
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const s_sum_shared = reinterpret_cast<float*>(tf_shared);
+  tf_wait_for_earlier_kernel();
   const int x_1 = (thread & 15);
   const int y = (thread >> 4);
   const int part = (block & 7);

@@ -9,6 +9,7 @@ k_y(
     tf_f16* __restrict__ y) {
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
+  tf_wait_for_earlier_kernel();
   const int vector = 128 * block + thread;
   const int vector_1 = 128 * block + thread;
   alignas(16) tf_f16 x_v[8];

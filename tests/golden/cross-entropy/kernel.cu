@@ -13,6 +13,7 @@ k_lse_loss(
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const m_shared = reinterpret_cast<float*>(tf_shared);
   float* const m_exp_sum_shared = reinterpret_cast<float*>(tf_shared + 32);
+  tf_wait_for_earlier_kernel();
   // %m (reduce.expsum): threads -> warp -> block
   float m = (-tf_inf_f32());
   float m_exp_sum = 0.0f;

@@ -11,6 +11,7 @@ k_y(
     float* __restrict__ y) {
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
+  tf_wait_for_earlier_kernel();
   const int place = (thread & 31);
   const int row_of_block = (thread >> 5);
   const int row = 4 * block + row_of_block;

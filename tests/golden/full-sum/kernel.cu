@@ -17,6 +17,7 @@ k_s_at(
   float* const s_1_shared = reinterpret_cast<float*>(tf_shared);
   float* const at_1_shared = reinterpret_cast<float*>(tf_shared + 32);
   int* const at_at_shared = reinterpret_cast<int*>(tf_shared + 64);
+  tf_wait_for_earlier_kernel();
   // %s (reduce.sum), %at (reduce.argmax): threads -> warp -> block
   alignas(16) float s_1[4];
   #pragma unroll

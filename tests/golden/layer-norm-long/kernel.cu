@@ -21,6 +21,7 @@ k_y_mean(
   float* const q_blocks = reinterpret_cast<float*>(tf_shared + 98496);
   __shared__ __align__(8) unsigned long long tf_arrivals[8];
   tf_bulk_init(tf_arrivals, 8);
+  tf_wait_for_earlier_kernel();
   const int group_ = (block >> 3);
   // %x: the first 6 rows start on their way to shared memory
   #pragma unroll

@@ -15,6 +15,7 @@ k_y_mean(
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const s_shared = reinterpret_cast<float*>(tf_shared);
   float* const q_shared = reinterpret_cast<float*>(tf_shared + 16);
+  tf_wait_for_earlier_kernel();
   const int place = (thread & 63);
   const int row_of_block = (thread >> 6);
   const int row = 2 * block + row_of_block;

@@ -8,6 +8,7 @@ k_y(
     float* __restrict__ y) {
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
+  tf_wait_for_earlier_kernel();
   const int vector = 128 * block + thread;
   const int vector_1 = 128 * block + thread;
   // %y: reduce.max by one thread

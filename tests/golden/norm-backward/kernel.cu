@@ -18,6 +18,7 @@ k_dx_dw(
   float* const carried_rows = reinterpret_cast<float*>(tf_shared + 65792);
   __shared__ __align__(8) unsigned long long tf_arrivals[2];
   tf_bulk_init(tf_arrivals, 2);
+  tf_wait_for_earlier_kernel();
   const int place = (thread & 63);
   const int row_of_block = (thread >> 6);
   // %x, %g: the first 2 rows start on their way to shared memory

@@ -15,6 +15,7 @@ packed_k_s_2(
   float* const s_0_1_shared = reinterpret_cast<float*>(tf_shared);
   float* const x_3_tile = reinterpret_cast<float*>(tf_shared);
   float* const s_4_1_shared = reinterpret_cast<float*>(tf_shared);
+  tf_wait_for_earlier_kernel();
   if (blockIdx.x < 32) {
     const int block = (int)blockIdx.x;
     const float* __restrict__ const x_2 = static_cast<const float*>(tf_operands.at[0]);

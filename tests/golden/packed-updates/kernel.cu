@@ -6,6 +6,7 @@ extern "C" __global__ void __launch_bounds__(128)
 packed_k_n_2_q_2(
     const __grid_constant__ packed_k_n_2_q_2_operands tf_operands) {
   const int thread = threadIdx.x;
+  tf_wait_for_earlier_kernel();
   {
     const int tf_place = (int)blockIdx.x;
     const int tf_member = tf_member_of<12>(tf_first_0, tf_place);

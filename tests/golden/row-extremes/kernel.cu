@@ -18,6 +18,7 @@ k_max_min(
   int* const argmax_at_shared = reinterpret_cast<int*>(tf_shared + 96);
   float* const argmin_1_shared = reinterpret_cast<float*>(tf_shared + 128);
   int* const argmin_at_shared = reinterpret_cast<int*>(tf_shared + 160);
+  tf_wait_for_earlier_kernel();
   // %max (reduce.max), %min (reduce.min), %argmax (reduce.argmax), %argmin (reduce.argmin): threads -> warp -> block
   alignas(16) float max_1[4];
   #pragma unroll

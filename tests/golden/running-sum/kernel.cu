@@ -11,6 +11,7 @@ k_y(
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const y_warps = reinterpret_cast<float*>(tf_shared);
   float* const y_below = reinterpret_cast<float*>(tf_shared + 256);
+  tf_wait_for_earlier_kernel();
   alignas(16) float x_v[32];
   // %x: global memory -> registers
   #pragma unroll

@@ -9,6 +9,7 @@ k_y(
     float* y) {
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
+  tf_wait_for_earlier_kernel();
   const int vector = 128 * block + thread;
   const int vector_1 = 128 * block + thread;
   float g_at = tf_load_stream(&g[vector_1]);

@@ -16,6 +16,7 @@ k_y(
   float* const s_blocks = reinterpret_cast<float*>(tf_shared + 96);
   __shared__ __align__(8) unsigned long long tf_arrivals[2];
   tf_bulk_init(tf_arrivals, 2);
+  tf_wait_for_earlier_kernel();
   const int group_ = (block >> 3);
   alignas(16) tf_f16 x_v[64];
   // %x: global memory -> registers

@@ -11,6 +11,7 @@ k_y(
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const m_part_shared = reinterpret_cast<float*>(tf_shared);
   float* const s_sum_shared = reinterpret_cast<float*>(tf_shared + 8192);
+  tf_wait_for_earlier_kernel();
   const int x_1 = (thread & 7);
   const int y_1 = (thread >> 3);
   const int column = 8 * block + x_1;

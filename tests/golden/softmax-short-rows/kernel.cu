@@ -8,6 +8,7 @@ k_y(
     tf_f16* __restrict__ y) {
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
+  tf_wait_for_earlier_kernel();
   const int place = (thread & 7);
   const int row_of_block = (thread >> 3);
   const int row = 16 * block + row_of_block;

@@ -11,6 +11,7 @@ k_y(
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const m_shared = reinterpret_cast<float*>(tf_shared);
   float* const s_shared = reinterpret_cast<float*>(tf_shared + 32);
+  tf_wait_for_earlier_kernel();
   alignas(16) tf_bf16 x_v[16];
   // %x: global memory -> registers
   #pragma unroll

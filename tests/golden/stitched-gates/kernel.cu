@@ -20,6 +20,7 @@ k_add_1_mul_2(
   float* const w_tile_1 = reinterpret_cast<float*>(tf_shared + 8320);  // %w
   float* const w_tile_2 = reinterpret_cast<float*>(tf_shared + 16640);  // %w
   float* const w_tile_3 = reinterpret_cast<float*>(tf_shared + 24960);  // %w
+  tf_wait_for_earlier_kernel();
   const int tile1 = (block & 31);
   const int tile0 = (block >> 5);
   // %h: copy -> shared memory

@@ -22,6 +22,7 @@ k_clamp_2(
   tf_f16* const w0_tile = reinterpret_cast<tf_f16*>(tf_shared + 9216);  // %w0
   tf_f16* const w1_tile = reinterpret_cast<tf_f16*>(tf_shared + 18432);  // %w1
   tf_f16* const w2_tile = reinterpret_cast<tf_f16*>(tf_shared + 27648);  // %w2
+  tf_wait_for_earlier_kernel();
   // %w0: copy -> shared memory
   #pragma unroll
   for (int step = 0; step < 2; ++step) {

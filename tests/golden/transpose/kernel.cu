@@ -10,6 +10,7 @@ k_y(
   const int block = blockIdx.x;
   extern __shared__ __align__(128) unsigned char tf_shared[];
   tf_f16* const x_tile = reinterpret_cast<tf_f16*>(tf_shared);
+  tf_wait_for_earlier_kernel();
   const int tile_w = (block & 31);
   const int tile_r = (block >> 5);
   // %x: global memory -> shared memory, along r0

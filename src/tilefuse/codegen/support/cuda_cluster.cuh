@@ -1,6 +1,15 @@
 // Thread-block clusters, distributed shared memory and asynchronous bulk copies (compute capability 9.0 and newer).
 // Source of the instruction forms: PTX ISA, sections on barrier.cluster, mapa, mbarrier and cp.async.bulk.
 
+//@ tf_wait_for_earlier_kernel
+// Until the kernel ahead in the stream has ended and what it wrote is visible; then the next one may come to stand ready in the
+// places that ended blocks leave. In this order, since blocks that came earlier would keep first-level caches from before.
+TF_INLINE void tf_wait_for_earlier_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 //@ tf_cluster_rank
 TF_INLINE unsigned int tf_cluster_rank() {
   unsigned int rank;
