@@ -19,6 +19,7 @@ from torch import fx
 from tilefuse.base.errors import InternalError, UnsupportedError, UnsupportedOpError
 from tilefuse.base.source import Span
 from tilefuse.frontends import (
+    torch_ops_foreach,
     torch_ops_index,
     torch_ops_layout,
     torch_ops_library,
@@ -38,6 +39,7 @@ from tilefuse.ir.graph import Attribute, Type
 
 THEMES = (
     torch_ops_pointwise,
+    torch_ops_foreach,
     torch_ops_reduce,
     torch_ops_layout,
     torch_ops_index,
