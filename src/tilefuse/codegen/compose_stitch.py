@@ -521,11 +521,12 @@ class StitchWriter(Statements):
         buffers = (*self.buffers.values(), *self.shared.values())
         largest = max((b.num_elements for b in buffers), default=0)
         launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, self.device.starts_early)
+        # One block at least: without a bound the assembler gives kernels that start early few registers and spills.
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
                   f"shared memory: {plan.shared_bytes} bytes allocated, {plan.requested_bytes} requested")
         return Kernel(program.name, buffers, launch, tuple(self.frame.statements), header, 32 if largest + (1 << 20) < 1 << 31 else 64,
-                      narrow=self.narrow)
+                      min_blocks=1, narrow=self.narrow)
 
 
 class Items:

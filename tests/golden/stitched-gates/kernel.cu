@@ -3,7 +3,7 @@
 // schedule: h [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; add_1 [GRID-CTA_8,GRID-CTA_8,WARP]SG; w [GRID-CTA_8,CTA_256]S; mul_2 [GRID-CTA_8,GRID-CTA_8,WARP]; tile_0=8; tile_1=8; cta_num=128; cta_size=256;
 // reads 1245184 bytes, writes 65536 bytes
 // shared memory: 33536 bytes allocated, 41856 requested
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 k_add_1_mul_2(
     const float* __restrict__ h,
     const float* __restrict__ w,

@@ -3,7 +3,7 @@
 // schedule: x [GRID-CTA_64,CTA_64]S; w0 [CTA_64,CTA_64]S; clamp [GRID-CTA_64,CTA_64,WARP]S; w1 [CTA_64,CTA_64]S; clamp_1 [GRID-CTA_64,CTA_64,WARP]S; w2 [CTA_64,CTA_64]S; clamp_2 [GRID-CTA_64,CTA_64,WARP]; tile_0=64; tile_1=64; groups=528; cta_num=528; cta_size=256;
 // reads 8413568 bytes, writes 8388608 bytes
 // shared memory: 46080 bytes allocated, 55296 requested
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 k_clamp_2(
     const tf_f16* __restrict__ x,
     const tf_f16* __restrict__ w0,
