@@ -47,8 +47,8 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
     header = (program.notation, f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               *(f"group {n}, {len(g.members)} members: {line}" for n, (g, b) in enumerate(zip(groups, bodies, strict=True))
                 for line in b.header[:1]))
-    return Kernel(program.name, (*parameters, *inside), Launch(first_block, choice.threads, 1, shared_bytes, device.starts_early), tuple(groups), header,
-                  max(b.index_bits for b in bodies))
+    launch = Launch(first_block, choice.threads, 1, shared_bytes, device.starts_early)
+    return Kernel(program.name, (*parameters, *inside), launch, tuple(groups), header, max(b.index_bits for b in bodies))
 
 
 def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block: int, taken: set[str]) -> tuple[Group, list[Buffer]]:
