@@ -48,6 +48,9 @@ NO_PRODUCTS = Products()
 LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES, FEW_ROWS = 1 << 18, 1 << 21, 64
 # Part of the measured rate of a large product that a library reaches on the shapes that are left.
 LIBRARY_EFFICIENCY = 0.7
+# The same in f32 where rows, columns or inner axis are narrow: 1500 products of 300 x 16 by 16 x 300 and of 300 x 300 by 300 x 16 take
+# about 345 us each on an H200.
+NARROW_EFFICIENCY, NARROW = 0.25, 32
 # What a library product takes at least beside its launch, and for every element of the inner axis (with the matrix unit, without): its
 # loop has few blocks to hide latency behind. Units: microseconds. Source: one H200, 32 x 256 by 256 x 256 in f32 takes 9 us a call, BERT's
 # products for one sentence in f16 3 to 5 us, replayed as graphs.
@@ -76,7 +79,8 @@ def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
     rate = rates.get(name, device.flops_per_s if name != "f64" else device.flops_per_s / 2)
     operations = 2 * node.type.num_elements * found.inner
     moved_us = transfer_us(left.num_bytes + right.num_bytes + node.type.num_bytes, device)
-    work_us = operations / (rate * LIBRARY_EFFICIENCY) * 1e6
+    narrow = name in ("f32", "f64") and min(*node.type.shape[-2:], found.inner) < NARROW
+    work_us = operations / (rate * (NARROW_EFFICIENCY if narrow else LIBRARY_EFFICIENCY)) * 1e6
     inner_us = INNER_THREADS_US if name in ("f32", "f64") else INNER_MATRIX_US
     return device.graph_launch_us + max(LEAST_US + inner_us * found.inner, moved_us, work_us)
 

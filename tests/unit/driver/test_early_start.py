@@ -13,10 +13,6 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
     return torch.tanh(x) * 2.0
 
 
-def beside_a_call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    return torch.tanh((w @ w).sum() + x) * 2.0
-
-
 @pytest.mark.parametrize(("target", "waits"), [("h200", True), ("a100", False)])
 def test_a_kernel_waits_itself_where_the_device_can(target: str, waits: bool) -> None:
     program = tilefuse.compile(scaled, [torch.zeros(64, 64)], target=target)
@@ -26,15 +22,10 @@ def test_a_kernel_waits_itself_where_the_device_can(target: str, waits: bool) ->
 
 
 @pytest.mark.parametrize(("rows", "early"), [(64, True), (16384, False)])
-def test_beside_library_calls_only_short_kernels_start_early(rows: int, early: bool) -> None:
-    program = tilefuse.compile(beside_a_call, [torch.zeros(rows, 1024), torch.zeros(2048, 2048)], target="h200")
-    largest = max(program.spec.kernels, key=lambda k: k.bytes_written)
-    assert largest.launch.early is early and ("tf_wait_for_earlier_kernel();" in largest.source) is early
-
-
-def test_among_kernels_alone_long_ones_start_early_too() -> None:
-    program = tilefuse.compile(scaled, [torch.zeros(16384, 1024)], target="h200")
-    assert all(k.launch.early for k in program.spec.kernels)
+def test_only_kernels_that_move_little_start_early(rows: int, early: bool) -> None:
+    """What a launch costs is the same for all; what waiting costs grows with the blocks."""
+    (kernel,) = tilefuse.compile(scaled, [torch.zeros(rows, 1024)], target="h200").spec.kernels
+    assert kernel.launch.early is early and ("tf_wait_for_earlier_kernel();" in kernel.source) is early
 
 
 @pytest.mark.parametrize(("launch", "attributes"), [

@@ -302,7 +302,7 @@ def test_settings_change_tile_threads_and_groups() -> None:
     program, _ = made(clamped_layers(100, (16, 16), F16), tiles(16, 16))
     again = program_by_hand(program, parse_template(f"{program.graph.results[0]} [GRID-CTA,CTA]; tile_0=32; cta_size=128; groups=2;"), H200)
     assert again.choice == Stitched((32, 16), 128, 2) and again.launch.num_blocks == 2 and again.launch.num_threads == 128
-    assert compose(again, H200).launch == again.launch
+    assert replace(compose(again, H200).launch, early=False) == again.launch
 
 
 @pytest.mark.parametrize(("text", "kind", "message"), [
