@@ -121,7 +121,9 @@ def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
         text, output = Path(folder, "unit.cpp"), Path(folder, "unit.so")
         text.write_text(source, encoding="utf-8")
         try:
-            done = subprocess.run([*arguments, "-o", str(output), str(text), "-lm"], capture_output=True, text=True, errors="replace")
+            # A copy of the environment: another thread may change the process's own while the child starts from it.
+            done = subprocess.run([*arguments, "-o", str(output), str(text), "-lm"], capture_output=True, text=True, errors="replace",
+                                  env=dict(os.environ))
         except OSError as error:
             raise ToolchainError(f"the C++ compiler {arguments[0]} does not run: {error}", hint=INSTALL_HINT) from error
         if done.returncode < 0:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -34,7 +35,9 @@ def build(source: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> ctypes.C
         text.write_text(source)
         found = compiler()
         assert found is not None
-        done = subprocess.run([found, *flags, str(text), "-o", str(library)], capture_output=True, text=True, check=False)
+        # The child gets a copy of the environment: it starts in a thread, while tests in another one may change the process's own.
+        done = subprocess.run([found, *flags, str(text), "-o", str(library)], capture_output=True, text=True, check=False,
+                              env=dict(os.environ))
         assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library))
 
