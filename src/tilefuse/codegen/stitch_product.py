@@ -29,16 +29,18 @@ def emit_product(w: StitchWriter, stage: Stage) -> None:
         _by_threads(w, stage, stage.tiling)
 
 
-def _lead(w: StitchWriter, piece: Piece, item: Affine) -> tuple[list[Affine], Affine]:
-    """Local lead coordinates of an item, and what of the item is left for rows and columns after it is divided out."""
+def _lead(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[list[Affine], Affine]:
+    """Local lead coordinates of an item, and its number among the `each` items (rows and columns, fastest) of one lead place."""
     extents = [s.extent for s in piece.region[:-2]]
+    if prod(extents) == 1:
+        return [number(0)] * len(extents), item
     found: list[Affine] = []
-    rest = item
+    place = item // each
     for n, extent in reversed(list(enumerate(extents))):
-        found.append(number(0) if extent == 1 else w.let(f"lead{n}", rest % extent if n else rest, extent))
-        rest = rest // extent if extent > 1 else rest
+        found.append(number(0) if extent == 1 else w.let(f"lead{n}", place % extent if n else place, extent))
+        place = place // extent if extent > 1 else place
     found.reverse()
-    return found, rest
+    return found, item % each
 
 
 def _operand(w: StitchWriter, contraction: Contraction, piece: Piece, lead: list[Affine], which: str, row: Affine, column: Affine,
@@ -70,7 +72,7 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
         else:
             item, part = group, w.lane
         active = w.active
-        lead, rest = _lead_last(w, first, item, tall * wide)
+        lead, rest = _lead(w, first, item, tall * wide)
         row, column = _patch(w, t, rest, tall, wide)
         # A thread's rows lie `tall` apart, so that those of neighbouring lanes lie in different banks. So do its columns where the right
         # operand is read along the inner axis.
@@ -120,14 +122,6 @@ def _patch(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tu
     row = here % pair + pair * (here // (pair * t.strip)) if pair > 1 else here // t.strip
     column = here // pair % t.strip + (item // each * t.strip if t.strip < wide else 0)
     return w.let("tile_row", row, tall) if tall > 1 else number(0), w.let("tile_column", column, wide) if wide > 1 else number(0)
-
-
-def _lead_last(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[list[Affine], Affine]:
-    """As `_lead`, with rows and columns fastest."""
-    if prod(s.extent for s in piece.region[:-2]) == 1:
-        return [number(0)] * (len(piece.region) - 2), item
-    lead, _ = _lead(w, piece, item // each)
-    return lead, item % each
 
 
 def _multiply(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Callable[[Affine], Affine],
@@ -191,7 +185,7 @@ def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
         item = w.let("warp_tile", turn * warps + warp, turns * warps)
         with w.when(() if turns * warps == count else [Bound(item, 0, count)]):
             w.narrow_to(item, count)
-            lead, rest = _lead_last(w, first, item, tall * wide)
+            lead, rest = _lead(w, first, item, tall * wide)
             row = (w.let("tile_row", rest // wide, tall) if tall > 1 else number(0)) * (16 * t.rows)
             column = (w.let("tile_column", rest % wide, wide) if wide > 1 else number(0)) * (8 * t.columns)
             sums: dict[int, Reg] = {}
@@ -251,7 +245,6 @@ def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict
     w.before_lane, w.keep_at = sums_at, element
     w.at_point(pieces, local, width)
     w.before_lane = w.keep_at = None
-
 
 
 def _with_bias(w: StitchWriter, contraction: Contraction, total: Reg, at: Point) -> KExpr:

@@ -13,7 +13,7 @@ from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.chained import keep_chains
 from tilefuse.schedule.regions import inside, num_elements
-from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
+from tilefuse.schedule.stitch import DIRECT_BYTES, Piece, Stage, Stitcher, StitchPlan
 from tilefuse.schedule.storage import Request, plan_shared
 from tilefuse.schedule.template import Stitched
 from tilefuse.target.device import DeviceSpec
@@ -188,8 +188,6 @@ def _pad(plan: StitchPlan) -> None:
 
 def _direct(plan: StitchPlan) -> None:
     """Right operands from outside that are too long to hold are read where they lie, if threads multiply."""
-    from tilefuse.schedule.stitch import DIRECT_BYTES
-
     kept: list[Stage] = []
     for stage in plan.stages:
         if stage.kind == "copy":
@@ -321,7 +319,7 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
         operations += steps * flops
         cycles += steps * (flops + (0 if key in plan.held else 2 if stage.kind == "product" else 4)) / FMA_PER_CYCLE
         extent_of = dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
-        for value, index, _ in stitcher.touches(piece.value):
+        for value, index in stitcher.touches(piece.value):
             if value in stitcher.inside:
                 continue
             # What is the same along an axis of the tile is read again from the first-level cache.

@@ -118,7 +118,7 @@ class Stitcher:
         self.inside = {n.name for n in graph.nodes}
         self.contractions: dict[str, Contraction] = {}
         self.anchor = max(graph.results, key=lambda r: graph.type_of(r).num_elements)
-        self._touches: dict[str, list[tuple[str, tuple[Affine, ...], int]]] = {}
+        self._touches: dict[str, list[tuple[str, tuple[Affine, ...]]]] = {}
         self._class: dict[tuple[str, int], tuple[str, int]] = {}
         self._values: dict[tuple[str, int], frozenset[str]] = {}
 
@@ -197,28 +197,28 @@ class Stitcher:
         found = self.contractions.get(name)
         return (("inner", found.inner),) if found is not None else self.graph.node_by_name[name].over
 
-    def touches(self, name: str) -> list[tuple[str, tuple[Affine, ...], int]]:
-        """(value, subscripts over the node's axes, operations on the way) of every read that ends at a kept or a boundary value."""
+    def touches(self, name: str) -> list[tuple[str, tuple[Affine, ...]]]:
+        """(value, subscripts over the node's axes) of every read that ends at a kept or a boundary value."""
         found = self._touches.get(name)
         if found is None:
             contraction = self.contractions.get(name)
             if contraction is not None:
-                found = [(contraction.left, contraction.left_index, 0), (contraction.right, contraction.right_index, 0)]
+                found = [(contraction.left, contraction.left_index), (contraction.right, contraction.right_index)]
                 if contraction.bias:
-                    found.append((contraction.bias, contraction.bias_index, 1))
+                    found.append((contraction.bias, contraction.bias_index))
             else:
                 found = list(self._walk(self.graph.node_by_name[name], {}))
             self._touches[name] = found
         return found
 
-    def _walk(self, node: Node, at: dict[str, Affine]) -> Iterator[tuple[str, tuple[Affine, ...], int]]:
+    def _walk(self, node: Node, at: dict[str, Affine]) -> Iterator[tuple[str, tuple[Affine, ...]]]:
         assert node.body is not None
         for x in walk(node.body):
             if not isinstance(x, Read):
                 continue
             index = tuple(substitute(e, at) for e in x.index) if at else x.index
             if x.value not in self.inside or x.value in self.kept:
-                yield x.value, index, 0
+                yield x.value, index
             else:
                 inner = self.graph.node_by_name[x.value]
                 yield from self._walk(inner, dict(zip(inner.axes, index, strict=True)))
@@ -246,7 +246,7 @@ class Stitcher:
             return
         axes = self.axes(node.name)
         shape = node.type.shape
-        for value, index, _ in self.touches(node.name):
+        for value, index in self.touches(node.name):
             if value not in self.inside:
                 continue
             full = self.graph.type_of(value).shape
@@ -304,7 +304,7 @@ class Stitcher:
                 pieces.append(Piece(len(pieces), node.name, region, kind, node.type.dtype, True, written and number_ == 0))
                 spans = dict(zip(self.axes(node.name), region, strict=True))
                 spans |= {a: Span(number(0), e) for a, e in self.over(node.name)}
-                for value, index, _ in self.touches(node.name):
+                for value, index in self.touches(node.name):
                     if value in self.inside or kind == "product":
                         shape = self.graph.type_of(value).shape
                         requests.setdefault(value, []).append(region_of(index, spans, shape, extents))
@@ -347,7 +347,7 @@ class Stitcher:
                 continue
             spans = dict(zip(self.axes(p.value), p.region, strict=True)) | {a: Span(number(0), e) for a, e in self.over(p.value)}
             needed: dict[int, None] = {}
-            for value, index, _ in self.touches(p.value):
+            for value, index in self.touches(p.value):
                 if value in by_value and (value in self.inside or p.kind == "product"):
                     region = region_of(index, spans, self.graph.type_of(value).shape, extents)
                     holder = next((q for q in by_value[value] if _holds(q.region, region)), None)
@@ -360,7 +360,7 @@ class Stitcher:
             for other in needed_keys:
                 users[other].append(key)
         in_registers = self._register_products(pieces, users)
-        position = {n.name: i for i, n in enumerate(self.graph.nodes)}
+        position = self.graph.position_by_name
         order = sorted((p for p in pieces if p.kind != "copy"), key=lambda p: (position[p.value], p.key))
         for p in order:
             if p.key in in_registers:
@@ -404,7 +404,7 @@ class Stitcher:
         axes = self.axes(user.value)
         if len(p.region) != len(user.region) or any(a.extent != b.extent for a, b in zip(p.region, user.region, strict=True)):
             return False
-        for value, index, _ in self.touches(user.value):
+        for value, index in self.touches(user.value):
             places = zip(index, axes, p.region, strict=True) if value == p.value else ()
             if any(e - e.const != axis(a) and not (s.extent == 1 and not e.terms) for e, a, s in places):
                 return False
@@ -503,7 +503,7 @@ class Stitcher:
             k for k in stage.pieces if plan.pieces[k].kind == "reduce")].region) else 1)
         axes = self.axes(p.value)
         place = (*axes[:rows], *((self.over(p.value)[0][0],) if p.kind == "reduce" else axes[rows:]))
-        for value, index, _ in self.touches(p.value):
+        for value, index in self.touches(p.value):
             other = inside.get(value)
             if other is None:
                 continue
@@ -546,7 +546,7 @@ class Stitcher:
         if not p.region or any(a.offset != b.offset for a, b in zip(first.region, p.region, strict=True)):
             return False
         axes = self.axes(p.value)
-        for value, index, _ in self.touches(p.value):
+        for value, index in self.touches(p.value):
             if value not in inside:
                 continue
             if plan.pieces[inside[value]].region != p.region or any(e != axis(a) for e, a in zip(index, axes, strict=True)):
