@@ -1,0 +1,176 @@
+"""Elementary functions and scripts over them: what the BLAS frontend reads, and planning, scheduling and code generation share.
+
+An elementary function is a map, a reduction or a nesting of both, written as routines in C (`load`, `compute`, `store`) with facts about
+them. One instance of a function processes one element of each parameter: a sub-vector or a tile of a matrix. Its routines are calls for
+one thread each and never synchronise: where threads exchange words, the generated code does it, from the thread-to-data mappings. The
+same routine text is compiled for the device and for the host. Source: Filipovic, Madzin, Fousek, Matyska, "Optimizing CUDA Code by Kernel
+Fusion: Application on BLAS", sections 3.2 and 4.3.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping as Table
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tilefuse.base.source import Span
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import DType
+
+
+class HigherOrder(Enum):
+    """The higher-order function that an elementary function implements. Nested ones run on a grid of two dimensions."""
+
+    MAP = "map"
+    REDUCE = "reduce"
+    NESTED_MAP = "nested map"
+    NESTED_REDUCE = "nested reduce"
+
+    @property
+    def nested(self) -> bool:
+        """Whether instances form a grid of two dimensions."""
+        return self in (HigherOrder.NESTED_MAP, HigherOrder.NESTED_REDUCE)
+
+    @property
+    def reduces(self) -> bool:
+        """Whether outputs of several instances are combined."""
+        return self in (HigherOrder.REDUCE, HigherOrder.NESTED_REDUCE)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument or result of a function: a scalar (no extents), a vector (one) or a matrix (two). `extents` are names of sizes."""
+
+    name: str
+    extents: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """scalar, vector or matrix."""
+        return ("scalar", "vector", "matrix")[len(self.extents)]
+
+
+@dataclass(frozen=True)
+class ThreadMapping:
+    """Which words of an element a thread holds in its registers: slot (s0, s1, ...) of thread (tx, ty) is the word at `at`.
+
+    slots  extents of the thread's register array, last one fastest
+    at     one coordinate a dimension of the element, affine in tx, ty, s0, s1, ...
+    Two functions exchange an element in registers if and only if slots and coordinates are equal; a word that several threads hold is a
+    copy where the parameter is read, and a partial value to be combined where it is the output of a reduction.
+    """
+
+    slots: tuple[int, ...]
+    at: tuple[Affine, ...]
+
+
+@dataclass(frozen=True)
+class SharedPlace:
+    """An element in shared memory, row-major, rows `pad` words longer so that columns are read without bank conflicts."""
+
+    pad: int = 0
+
+
+Place = ThreadMapping | SharedPlace
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Threads of one instance and the size of its elements, all numbers known.
+
+    threads   (x, y): threads that an instance needs; thread = tx + x * ty
+    extents   words of an element along each size name of the function
+    macros    names the routine text may use, with their values (BX, BY and those of the implementation)
+    """
+
+    threads: tuple[int, int]
+    extents: Table[str, int]
+    macros: Table[str, int]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a function, for one geometry: its routines and where they want the elements.
+
+    places    parameter name -> place; scalars have none
+    routines  routine name ("load A", "compute", "store y", "combine", "finish") -> name of the C function
+    source    the C text that defines these functions, macros not yet replaced
+    """
+
+    name: str
+    geometry: Geometry
+    places: Table[str, Place]
+    routines: Table[str, str]
+    source: str
+
+
+@dataclass(frozen=True)
+class ElementaryFunction:
+    """A function of the library, for one floating-point type.
+
+    name          as scripts call it (sgemv)
+    over          reductions: the size names that are reduced away; empty for maps
+    operator      reductions: "+", "max", "min", or the name of a `combine` routine's struct type
+    neutral       C text of the neutral element; also what padded words hold unless `padding` says otherwise
+    padding       parameter -> C text of the value of words outside the data
+    meaning       output name -> tensor expression text (docs/blas.md); empty where only the routines say what is computed
+    implementations  every one for every geometry the metadata lists, the preferred one first
+    transposed    name of the function that computes the same for operands stored column-major; "" if there is none
+    """
+
+    name: str
+    kind: HigherOrder
+    dtype: DType
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    over: tuple[str, ...] = ()
+    operator: str = ""
+    neutral: str = "0"
+    padding: Table[str, str] = field(default_factory=dict)
+    meaning: Table[str, str] = field(default_factory=dict)
+    implementations: tuple[Implementation, ...] = ()
+    transposed: str = ""
+    brief: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A name of a script: its sizes as numbers, and how a matrix lies in memory.
+
+    column_major  matrices: the first dimension is the fast one
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    column_major: bool = False
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """One call of a script, in order. Arguments are names of variables or numbers; sizes: size name of the function -> extent."""
+
+    function: ElementaryFunction
+    arguments: tuple[str | float, ...]
+    results: tuple[str, ...]
+    sizes: Table[str, int]
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class CallGraph:
+    """A script with its sizes: every call in an order that respects data dependency. Each name is assigned once."""
+
+    name: str
+    variables: Table[str, Variable]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    calls: tuple[FunctionCall, ...]
+
+    def producer(self, name: str) -> int | None:
+        """Number of the call that computes a variable; None for an input."""
+        return next((k for k, call in enumerate(self.calls) if name in call.results), None)
+
+    def readers(self, name: str) -> tuple[int, ...]:
+        """Numbers of the calls that read a variable."""
+        return tuple(k for k, call in enumerate(self.calls) if name in call.arguments)
