@@ -2,17 +2,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks import characteristics
+from benchmarks.devices import places_of, visible_gpus
 from benchmarks.peers import INDUCTOR_MODE, PEERS
 from benchmarks.record import RESULTS, Record
-from benchmarks.report import OURS, plot, table, verdict
-from benchmarks.supervise import Bench
+from benchmarks.report import OURS, device_text, plot, table, verdict
 
 LIMIT_MIB = 1024
 RATE_SIDE = 8192
@@ -30,7 +30,9 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "show", "readme"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print")
-    found.add_argument("--peers", default="", help="comma list of eager, inductor, jax; tilefuse always runs (patterns: all; else no jax)")
+    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns: all; else no jax); tilefuse always runs, \"\": alone")
+    found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
+                       "side, all peers of a case on the same one; default: the first GPU")
     found.add_argument("--only", default="", help="regular expression that a case's name must match")
     found.add_argument("--dtype", default="", help="comma list of f32, f16, bf16")
     found.add_argument("--quick", action="store_true", help="the small selection")
@@ -42,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--inductor-mode", default="", help=f"torch.compile's mode (models: default; else {INDUCTOR_MODE})")
     found.add_argument("--tiny", action="store_true", help="all but patterns: small versions, to try the harness")
     found.add_argument("--list", action="store_true", help="print the cases and stop")
+    found.epilog = ("The record names the commit that git tells; in a copy without git that of the archive, or what TILEFUSE_COMMIT says. "
+                    "Every run starts with empty kernel caches, so that compile times are those of cold compiles.")
     return found
 
 
@@ -49,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a suite. Exit status: 0, or 1 if any case of tilefuse failed or was wrong."""
     options = parser().parse_args(arguments)
     default_peers = SUITES[options.suite][1] if options.suite in SUITES else "eager,inductor,jax"
-    peers = [p for p in (options.peers or default_peers).split(",") if p and p != OURS]
+    peers = [p for p in (default_peers if options.peers is None else options.peers).split(",") if p and p != OURS]
     unknown = [p for p in peers if p not in PEERS]
     if unknown:
         parser().error(f"unknown peers {', '.join(unknown)}; there are {', '.join(PEERS)}")
@@ -66,11 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
         case "planner":
             from benchmarks import planner
 
-            return planner.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny)
+            return planner.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny,
+                              is_listed=options.list)
         case "compiler":
             from benchmarks import compiler
 
-            return compiler.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny)
+            return compiler.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny,
+                                is_listed=options.list)
     return measure_suite(options, peers)
 
 
@@ -103,54 +109,47 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
-    """Measure every chosen case for every peer; print and store after each."""
-    from benchmarks.environment import default_device, describe
+    """Measure every chosen case for every peer on every chosen device; print and store after each."""
+    import torch
 
-    started = time.monotonic()
+    from benchmarks.environment import default_device, describe
+    from benchmarks.suite import Run, earlier_seconds, longest_first
+
     cases = select(options)
     if options.list:
         print("\n".join(c["name"] for c in cases))
         return 0
-    record = Record.load(options.resume) if options.resume else Record.start(options.out, options.suite, describe(default_device()))
-    bench = Bench(record.path.with_suffix(".log"))
+    try:
+        places = places_of(options.devices, visible_gpus(torch.cuda.device_count(), os.environ))
+    except ValueError as wrong:
+        parser().error(f"--devices: {wrong}")
+    device = default_device() if any(p.visible for p in places) else torch.device("cpu")
+    record = Record.load(options.resume) if options.resume else Record.start(options.out, options.suite, describe(device))
     kind, _, default_mode = SUITES[options.suite]
     mode = options.inductor_mode or default_mode
     record.header["inductor_mode"] = mode
+    request = {"what": kind, "size_mib": options.size_mib, "inductor_mode": mode, "tiny": options.tiny}
+    if len(places) > 1:
+        cases = longest_first(cases, earlier_seconds(options.suite, RESULTS))
+    run = Run(record, places, peers, request, limits=limits_of(options, device.type == "cuda"), budget_s=options.budget,
+              timeout_s=options.timeout)
     try:
-        if options.suite in ("patterns", "stitched"):
-            measure_limits(options, bench, record)
-        for number, case in enumerate(cases, 1):
-            for peer in (*peers, OURS):
-                left = options.budget - (time.monotonic() - started) if options.budget else float("inf")
-                if left < 5:
-                    print(f"budget spent: {number - 1} of {len(cases)} cases are complete", file=sys.stderr)
-                    return show(record, peers)
-                if record.has(case["name"], peer):
-                    continue
-                request = {"what": kind, "case": case["name"], "peer": peer, "size_mib": options.size_mib,
-                           "inductor_mode": mode, "tiny": options.tiny}
-                measured = bench.ask(request, min(options.timeout, max(left, 20)))
-                record.add(case["name"], case, peer, measured)
-                figure = f"{measured['us']:.1f} us" if "us" in measured else (measured.get("reason") or "").partition("\n")[0][:160]
-                print(f"[{number}/{len(cases)}] {case['name']} {peer}: {measured['status']} {figure}", file=sys.stderr, flush=True)
+        run.measure(cases)
     except KeyboardInterrupt:
         print("interrupted; what was measured is kept", file=sys.stderr)
-    finally:
-        bench.stop()
+    record.arrange([c["name"] for c in select(options)])
     return show(record, peers)
 
 
-def measure_limits(options: argparse.Namespace, bench: Bench, record: Record) -> None:
-    """Copy bandwidth, and for stitched patterns the rate of a large product, of this run; once a record."""
-    on_gpu = bool(record.header.get("cuda"))
-    if "copy_bytes_per_s" not in record.header:
+def limits_of(options: argparse.Namespace, on_gpu: bool) -> list[dict[str, Any]]:
+    """Requests for what a device can do: copy bandwidth, and for stitched patterns the rate of a large product. Others need none."""
+    asked: list[dict[str, Any]] = []
+    if options.suite in ("patterns", "stitched"):
         sizes = [64, 256, LIMIT_MIB] if on_gpu else [8 if options.tiny else options.size_mib]
-        curve = bench.ask({"what": "bandwidth", "sizes_mib": sizes}, options.timeout).get("bytes_per_s", {})
-        record.header["copy_curve_bytes_per_s"] = curve
-        record.header["copy_bytes_per_s"] = curve.get(str(sizes[-1]))
-    if options.suite == "stitched" and "flops_per_s" not in record.header:
-        asked = {"what": "rates", "side": RATE_SIDE if on_gpu else 256}
-        record.header["flops_per_s"] = bench.ask(asked, options.timeout).get("flops_per_s", {})
+        asked.append({"what": "bandwidth", "key": "copy_curve_bytes_per_s", "sizes_mib": sizes})
+    if options.suite == "stitched":
+        asked.append({"what": "rates", "key": "flops_per_s", "side": RATE_SIDE if on_gpu else 256})
+    return asked
 
 
 def show(record: Record, peers: list[str]) -> int:
@@ -161,8 +160,7 @@ def show(record: Record, peers: list[str]) -> int:
     if record.header.get("suite") == "workloads":
         print(characteristics.text(record))
         print()
-    rate = record.header.get("copy_bytes_per_s")
-    print(f"{record.header.get('device')}" + (f", copy {rate / 1e12:.2f} TB/s" if rate else "") + f", commit {record.header.get('commit')}")
+    print(f"{device_text(record)}, commit {record.header.get('commit')}")
     rates = record.header.get("flops_per_s")
     if rates:
         print("large products: " + ", ".join(f"{dtype} {rate / 1e12:.3g} TFLOP/s" for dtype, rate in rates.items()))

@@ -5,13 +5,16 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMIT_DIGITS = 12
 PACKAGES = ("torch", "triton", "jax", "jaxlib", "numpy", "onnx", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "highspy")
 
 
@@ -27,7 +30,7 @@ def describe(device: torch.device) -> dict[str, object]:
         "python": platform.python_version(),
         "num_cores": os.cpu_count(),
         "versions": {name: version for name in PACKAGES if (version := _version(name))},
-        "commit": _commit(),
+        "commit": commit_of(),
         "source_digest": source_digest(),
     }
     if device.type == "cuda":
@@ -57,9 +60,21 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _commit() -> str:
+def commit_of(root: Path = ROOT, environment: Mapping[str, str] | None = None) -> str:
+    """The commit that the files under `root` belong to, shortened; "unknown" where nothing tells.
+
+    TILEFUSE_COMMIT goes first; then git, if `root` is the top of a working tree; then what `git archive` wrote into commit.txt.
+    """
+    told = (os.environ if environment is None else environment).get("TILEFUSE_COMMIT", "").strip()
+    if told:
+        return told[:COMMIT_DIGITS]
     try:
-        found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        found = subprocess.run(["git", "rev-parse", "--show-toplevel", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        top, commit = found.stdout.split("\n")[:2]
+        if Path(top).resolve() == root.resolve():
+            return commit[:COMMIT_DIGITS]
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("TILEFUSE_COMMIT", "unknown")
-    return found.stdout.strip()
+        pass  # a copy without git, or no git at all: the archive's own note is left
+    archived = root / "benchmarks" / "commit.txt"
+    text = archived.read_text(encoding="utf-8").strip() if archived.exists() else ""
+    return text[:COMMIT_DIGITS] if re.fullmatch(r"[0-9a-f]{40,64}", text) else "unknown"

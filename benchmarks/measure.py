@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
 import sys
 import traceback
 from typing import Any
@@ -22,21 +23,48 @@ from benchmarks.timing import copy_bytes_per_s, num_input_sets
 SEED = 20260
 
 
-def measure_pattern(case: Case, peer: str, device: torch.device, *, inductor_mode: str) -> dict[str, Any]:
+class Given:
+    """Inputs and reference of one case, made once for all peers that are measured on it one after another."""
+
+    def __init__(self, case: Case, device: torch.device) -> None:
+        self.case = case
+        self.device = device
+        self.generator = torch.Generator(device).manual_seed(SEED)
+        self.made: list[Tensors] = []
+        self.reference = None if case.check is not None else reference_of(case, *self.sets(1))
+
+    def sets(self, count: int) -> list[Tensors]:
+        """The first `count` sets of inputs."""
+        while len(self.made) < count:
+            self.made.append(tuple(self.case.inputs(self.device, self.generator)))
+        return self.made[:count]
+
+    def error(self, outputs: Tensors) -> float:
+        """How far the results on the first set are from double precision (or what the case's own check says).
+
+        A peer that overwrites its inputs is found too: the reference was computed before any ran.
+        """
+        if self.case.check is not None:
+            return self.case.check(self.made[0], outputs)
+        assert self.reference is not None
+        return relative_error(outputs, self.reference)
+
+
+def measure_pattern(given: Given, peer: str, *, inductor_mode: str) -> dict[str, Any]:
     """Prepare, check against double precision, time, check again.
 
     Units: microseconds and bytes, named in the keys.
     """
-    generator = torch.Generator(device).manual_seed(SEED)
-    first = tuple(case.inputs(device, generator))
+    case, device = given.case, given.device
+    first, = given.sets(1)
     prepared = prepare(peer, case, first, inductor_mode=inductor_mode)
     outputs = prepared.run(first)
     moved = ideal_bytes(first, _as_stored(outputs))
-    error = _error(case, first, outputs)
-    sets = [first, *(tuple(case.inputs(device, generator)) for _ in range(num_input_sets(moved, device) - 1))]
+    error = given.error(outputs)
+    sets = given.sets(num_input_sets(moved, device))
     del outputs
     timing, last = prepared.time(sets, device)
-    error_after = _error(case, first, last)
+    error_after = given.error(last)
     record: dict[str, Any] = {
         "status": "ok", "us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "method": timing.method,
         "num_sets": len(sets), "bytes": moved, "compile_s": round(prepared.compile_s, 3), "error": error, "error_after": error_after,
@@ -53,12 +81,6 @@ def _as_stored(outputs: Tensors) -> Tensors:
     return tuple(torch.empty(t.shape, dtype=torch.int64, device="meta") if not t.dtype.is_floating_point else t for t in outputs)
 
 
-def _error(case: Case, inputs: Tensors, outputs: Tensors) -> float:
-    if case.check is not None:
-        return case.check(inputs, outputs)
-    return relative_error(outputs, reference_of(case, inputs))
-
-
 def measure_bandwidth(device: torch.device, sizes_mib: list[int]) -> dict[str, float]:
     """Copy bandwidth at several sizes. Units: bytes per second, keyed by MiB moved."""
     return {str(mib): copy_bytes_per_s(mib << 20, device) for mib in sizes_mib}
@@ -69,51 +91,83 @@ def measure_rates(device: torch.device, side: int) -> dict[str, float]:
     return {dtype: stitched.product_flops_per_s(dtype, side, device) for dtype in ("f32", "f16")}
 
 
-def serve() -> None:
-    """Answer requests, one JSON object a line, until the input ends. Diagnostics go to standard error."""
-    answers = sys.stdout
-    sys.stdout = sys.stderr
-    device = default_device()
-    cases: dict[tuple[str, int], dict[str, Case]] = {}
-    for line in sys.stdin:
-        request = json.loads(line)
+class Server:
+    """Answers requests on one device; keeps what the next peer of the same case needs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.case_by_name: dict[tuple[str, int, bool], dict[str, Case]] = {}
+        self.given: Given | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The record of one request; a failure is a record too."""
         try:
-            record = _answer(request, device, cases)
+            return self._measured(request)
         except NotApplicable as reason:
-            record = {"status": "skipped", "reason": str(reason)}
+            return {"status": "skipped", "reason": str(reason)}
         except Exception as error:
             record = {"status": "failed", "reason": f"{type(error).__name__}: {error}"[:2000], "trace": traceback.format_exc()[-4000:]}
-            if device.type == "cuda" and "CUDA" in str(error) and "out of memory" not in str(error):
+            self.given = None
+            if self.device.type == "cuda" and "CUDA" in str(error) and "out of memory" not in str(error):
                 record["poisoned"] = True
-        answers.write(json.dumps(record) + "\n")
-        answers.flush()
+            return record
+
+    def _measured(self, request: dict[str, Any]) -> dict[str, Any]:
+        what, mode, device = request["what"], request.get("inductor_mode", ""), self.device
+        match what:
+            case "bandwidth":
+                return {"status": "ok", "copy_curve_bytes_per_s": measure_bandwidth(device, request["sizes_mib"])}
+            case "rates":
+                return {"status": "ok", "flops_per_s": measure_rates(device, request["side"])}
+            case "pattern" | "stitched":
+                found = measure_pattern(self._given(request), request["peer"], inductor_mode=mode)
+                if found["status"] == "wrong":
+                    self.given = None  # whoever was wrong may have written to the inputs
+                return found
+            case "workload":
+                from benchmarks.workload import measure_workload
+
+                return measure_workload(request["case"], request["peer"], device, inductor_mode=mode, tiny=request["tiny"])
+            case "model":
+                from benchmarks import models
+
+                return models.measure_model(request["case"], request["peer"], device, inductor_mode=mode, tiny=request["tiny"])
+        raise NotApplicable(f"unknown request {what!r}")
+
+    def _given(self, request: dict[str, Any]) -> Given:
+        """Inputs of the asked case: those of the last request if it was about the same case."""
+        key = (request["what"], request["size_mib"], request["tiny"])
+        if key not in self.case_by_name:
+            made = patterns.cases(request["size_mib"]) if request["what"] == "pattern" else stitched.cases(request["tiny"])
+            self.case_by_name[key] = {case.name: case for case in made}
+        case = self.case_by_name[key][request["case"]]
+        if self.given is None or self.given.case is not case:
+            self.given = None
+            self.clear()
+            self.given = Given(case, self.device)
+        return self.given
+
+    def clear(self) -> None:
+        """Return the device memory that nothing uses any more."""
         gc.collect()
-        if device.type == "cuda" and not record.get("poisoned"):
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def _answer(request: dict[str, Any], device: torch.device, known: dict[tuple[str, int], dict[str, Case]]) -> dict[str, Any]:
-    match request["what"]:
-        case "bandwidth":
-            return {"status": "ok", "bytes_per_s": measure_bandwidth(device, request["sizes_mib"])}
-        case "rates":
-            return {"status": "ok", "flops_per_s": measure_rates(device, request["side"])}
-        case "pattern" | "stitched":
-            key = (request["what"], request["size_mib"])
-            if key not in known:
-                made = patterns.cases(request["size_mib"]) if request["what"] == "pattern" else stitched.cases(request["tiny"])
-                known[key] = {case.name: case for case in made}
-            return measure_pattern(known[key][request["case"]], request["peer"], device, inductor_mode=request["inductor_mode"])
-        case "workload":
-            from benchmarks.workload import measure_workload
-
-            return measure_workload(request["case"], request["peer"], device, inductor_mode=request["inductor_mode"], tiny=request["tiny"])
-        case "model":
-            from benchmarks import models
-
-            return models.measure_model(request["case"], request["peer"], device, inductor_mode=request["inductor_mode"],
-                                        tiny=request["tiny"])
-    raise NotApplicable(f"unknown request {request['what']!r}")
+def serve() -> None:
+    """Answer requests, one JSON object a line, until the input ends. Diagnostics go to standard error."""
+    # The terminal sends an interrupt to the whole group: the parent decides what becomes of the case in hand.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    server = Server(default_device())
+    for line in sys.stdin:
+        record = server.answer(json.loads(line))
+        answers.write(json.dumps(record) + "\n")
+        answers.flush()
+        if server.given is None and not record.get("poisoned"):
+            # A collection takes longer than many a measurement: peers of one small case do without.
+            server.clear()
 
 
 if __name__ == "__main__":

@@ -49,8 +49,11 @@ def programs_of(graph: Graph, device: DeviceSpec) -> Iterator[TileProgram]:
             yield made
 
 
-def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False) -> int:
-    """Measures, prints the table and the correlation, and writes both. Exit status: 1 if a kernel did not run."""
+def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, is_listed: bool = False) -> int:
+    """Measures, prints the table and the correlation, and writes both, or only lists the cases. Exit status: 1 if a kernel did not run."""
+    if is_listed:
+        print("\n".join(label for label, _ in cases(only, quick, tiny)))
+        return 0
     device, place = present_device()
     options = Options.from_environment()
     records = DiskRecords(Journal(None))

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import characteristics
 from benchmarks.record import RESULTS, Record
-from benchmarks.report import OURS, geometric_mean, rows
+from benchmarks.report import OURS, device_text, geometric_mean, rows
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BLOCK = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
@@ -68,10 +68,8 @@ def provenance(record: Record) -> str:
     """One line: device, versions, copy bandwidth, commit, file."""
     header = record.header
     versions = ", ".join(f"{name} {version}" for name, version in header.get("versions", {}).items() if name in ("torch", "triton", "jax"))
-    rate = header.get("copy_bytes_per_s")
-    copy = f"copy {rate / 1e12:.2f} TB/s, " if rate else ""
     link = f"[{record.path.name}](benchmarks/results/{record.path.name})"
-    return f"{header.get('device')}, {versions}, {copy}{header.get('time', '')[:10]}, commit {header.get('commit')} ({link})"
+    return f"{device_text(record)}, {versions}, {header.get('time', '')[:10]}, commit {header.get('commit')} ({link})"
 
 
 def write(readme: Path = README, folder: Path = RESULTS) -> str:

@@ -25,13 +25,29 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 
 
 def limit_us(record: Record, entry: dict[str, Any]) -> float | None:
-    """The larger of the ideal bytes at the run's copy bandwidth and the operations at its rate of a large product. Units: microseconds."""
+    """The larger of the ideal bytes at the copy bandwidth of the case's device and the operations at its rate of a large product.
+
+    Units: microseconds.
+    """
     moved = next((p["bytes"] for p in entry["peers"].values() if p.get("bytes")), None)
-    rate = record.header.get("copy_bytes_per_s")
+    own = {**record.header, **record.header.get("devices", {}).get(entry.get("device"), {})}
+    rate = own.get("copy_bytes_per_s")
     if not moved or not rate:
         return None
-    flops_per_s = record.header.get("flops_per_s", {}).get(entry.get("dtype"))
+    flops_per_s = own.get("flops_per_s", {}).get(entry.get("dtype"))
     return float(max(moved / rate, entry.get("flops", 0) / flops_per_s if flops_per_s else 0.0) * 1e6)
+
+
+def device_text(record: Record) -> str:
+    """Device, how many measured side by side, and their copy bandwidth (median, and the range where there are several)."""
+    header = record.header
+    count = header.get("num_side_by_side", 1)
+    parts = [f"{header.get('device')}" + (f" x {count} side by side" if count > 1 else "")]
+    rates = [d["copy_bytes_per_s"] / 1e12 for d in header.get("devices", {}).values() if d.get("copy_bytes_per_s")]
+    if header.get("copy_bytes_per_s"):
+        spread = f" ({min(rates):.2f} to {max(rates):.2f})" if len(rates) > 1 else ""
+        parts.append(f"copy {header['copy_bytes_per_s'] / 1e12:.2f} TB/s{spread}")
+    return ", ".join(parts)
 
 
 def compile_share(entry: dict[str, Any]) -> float | None:

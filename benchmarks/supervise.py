@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,16 +15,24 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Bench:
-    """The measuring process; started when first asked, and again after it dies. Units: time-outs in seconds."""
+    """The measuring process; started when first asked, and again after it dies. One thread asks; any may close.
 
-    def __init__(self, log_path: Path) -> None:
+    Units: time-outs in seconds.
+    """
+
+    def __init__(self, log_path: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log_path = log_path
+        self.environment = dict(os.environ if environment is None else environment)
         self.process: subprocess.Popen[str] | None = None
         self.answers: queue.Queue[str | None] = queue.Queue()
+        self.guard = threading.Lock()
+        self.is_closed = False
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The answer to one request; a time-out or a crash is an answer too, of status "timeout" or "crashed"."""
+        """The answer to one request; a time-out, a crash or a closed bench is an answer too, of status "timeout" or "crashed"."""
         process = self._running()
+        if process is None:
+            return {"status": "crashed", "reason": "the run has ended"}
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(request) + "\n")
@@ -45,28 +54,40 @@ class Bench:
 
     def stop(self) -> None:
         """End the process, if one runs."""
-        process, self.process = self.process, None
+        with self.guard:
+            process, self.process = self.process, None
         if process is None:
             return
         process.kill()
         process.wait()
 
-    def _running(self) -> subprocess.Popen[str]:
-        if self.process is not None and self.process.poll() is None:
+    def close(self) -> None:
+        """End the process and start none again."""
+        with self.guard:
+            self.is_closed = True
+        self.stop()
+
+    def _running(self) -> subprocess.Popen[str] | None:
+        with self.guard:
+            if self.is_closed:
+                return None
+            if self.process is None or self.process.poll() is not None:
+                self.process = self._start()
             return self.process
-        environment = dict(os.environ)
+
+    def _start(self) -> subprocess.Popen[str]:
+        environment = dict(self.environment)
         paths = [str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
         environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        log = self.log_path.open("a", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.measure"], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=log, text=True)
-        log.close()
+        with self.log_path.open("a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.measure"], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=log, text=True)
         self.answers = queue.Queue()
-        assert self.process.stdout is not None
-        threading.Thread(target=_read, args=(self.process.stdout, self.answers), daemon=True).start()
-        return self.process
+        assert process.stdout is not None
+        threading.Thread(target=_read, args=(process.stdout, self.answers), daemon=True).start()
+        return process
 
 
 def _read(stream: IO[str], answers: queue.Queue[str | None]) -> None:

@@ -1,0 +1,183 @@
+"""One run of a suite: cases go from one queue to a measuring process a device; one writer keeps the record.
+
+All peers of a case are measured one after another by the same process on the same device.
+"""
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from benchmarks.devices import COMPILE_THREADS, Place, child_environment, threads_each
+from benchmarks.record import Record
+from benchmarks.report import OURS, geometric_mean
+from benchmarks.supervise import Bench
+from tilefuse.runtime.cache import default_folder
+
+# No case is started with less than this left of the budget, and none gets less than that. Units: seconds.
+LEAST_LEFT_S = 5.0
+LEAST_TIMEOUT_S = 20.0
+COPY_CURVE = "copy_curve_bytes_per_s"
+
+Case = dict[str, Any]
+
+
+def earlier_seconds(suite: str, folder: Path) -> dict[str, float]:
+    """What the cases of a suite took to compile in the newest records, all peers together. Units: seconds by case."""
+    found: dict[str, float] = {}
+    for path in sorted(folder.glob(f"{suite}-*.json")):
+        for name, entry in Record.load(path).cases.items():
+            found[name] = sum(float(peer.get("compile_s") or 0.0) for peer in entry["peers"].values())
+    return found
+
+
+def longest_first(cases: Sequence[Case], seconds: dict[str, float]) -> list[Case]:
+    """Cases by rank, within a rank those that take longest first: the devices then end together.
+
+    A case that was never measured counts as the mean of its family, or of all.
+    """
+    by_family: dict[str, list[float]] = {}
+    for case in cases:
+        if case["name"] in seconds:
+            by_family.setdefault(case["family"], []).append(seconds[case["name"]])
+    usual = geometric_mean(seconds.values()) or 0.0
+
+    def expected(case: Case) -> float:
+        return seconds.get(case["name"], geometric_mean(by_family.get(case["family"], ())) or usual)
+
+    return sorted(cases, key=lambda c: (int(c.get("rank", 0)), -expected(c)))
+
+
+class Queue:
+    """Cases that are still to be measured; several threads take from it."""
+
+    def __init__(self, cases: Sequence[Case], home_by_case: dict[str, str]) -> None:
+        self.left = list(cases)
+        self.home_by_case = home_by_case
+        self.guard = threading.Lock()
+
+    def take(self, place: str) -> Case | None:
+        """The next case for a device, None if there is none: a case that was begun on a device of this run stays there."""
+        with self.guard:
+            for number, case in enumerate(self.left):
+                if self.home_by_case.get(case["name"], place) == place:
+                    return self.left.pop(number)
+        return None
+
+
+class Run:
+    """Measures cases on the devices `places` into `record`; whoever holds `guard` may change it.
+
+    request    what every request to a measuring process says besides case and peer
+    limits     requests whose answers belong to each device, made before its first case
+    Units: seconds.
+    """
+
+    def __init__(self, record: Record, places: Sequence[Place], peers: Sequence[str], request: Case, *, limits: Sequence[Case] = (),
+                 budget_s: float = 0.0, timeout_s: float = 300.0) -> None:
+        self.record = record
+        self.places = places
+        self.peers = (*peers, OURS)
+        self.request = request
+        self.limits = limits
+        self.started = time.monotonic()
+        self.budget_s = budget_s
+        self.timeout_s = timeout_s
+        self.guard = threading.Lock()
+        self.ended = threading.Event()
+        self.num_begun = 0
+        self.num_cases = 0
+        self.is_spent = False
+        record.header["num_side_by_side"] = len(places)
+        record.header["compile_threads_each"] = os.environ.get(COMPILE_THREADS, threads_each(len(places)))
+
+    def measure(self, cases: Sequence[Case]) -> None:
+        """Measure every case for every peer; print and store after each. What was measured is in the record even when this raises.
+
+        Raises: KeyboardInterrupt; OSError where the record cannot be written.
+        """
+        self.num_cases = len(cases)
+        names = {p.name for p in self.places}
+        homes = {name: e["device"] for name, e in self.record.cases.items() if e.get("device") in names}
+        queue = Queue(cases, homes)
+        with tempfile.TemporaryDirectory(prefix="tilefuse-bench-", ignore_cleanup_errors=True) as caches:
+            benches = [self._bench(place, Path(caches)) for place in self.places]
+            with ThreadPoolExecutor(len(benches)) as pool:
+                working = [pool.submit(self._work, place, bench, queue) for place, bench in zip(self.places, benches)]
+                try:
+                    for done in as_completed(working):
+                        done.result()
+                finally:
+                    self.ended.set()
+                    for bench in benches:
+                        bench.close()
+        if self.is_spent:
+            complete = sum(all(self.record.has(c["name"], p) for p in self.peers) for c in cases)
+            print(f"budget spent: {complete} of {len(cases)} cases are complete", file=sys.stderr)
+
+    def _bench(self, place: Place, caches: Path) -> Bench:
+        environment = child_environment(place, len(self.places), caches, default_folder(), os.environ)
+        log = self.record.path.with_suffix(".log" if len(self.places) == 1 else f".{place.name}.log")
+        return Bench(log, environment)
+
+    def _work(self, place: Place, bench: Bench, queue: Queue) -> None:
+        """Measure cases on one device until none is left, the budget is spent or the run ends."""
+        self._measure_limits(place, bench)
+        while not self.ended.is_set() and (case := queue.take(place.name)) is not None:
+            with self.guard:
+                self.num_begun += 1
+                number = self.num_begun
+                if self.record.cases.get(case["name"], {}).get("device", place.name) != place.name:
+                    # Begun on a device that is not here: figures of two devices would stand side by side.
+                    del self.record.cases[case["name"]]
+            if not all(self._measure_peer(place, bench, case, peer, number) for peer in self.peers):
+                return
+
+    def _left_s(self) -> float:
+        return self.budget_s - (time.monotonic() - self.started) if self.budget_s else float("inf")
+
+    def _measure_peer(self, place: Place, bench: Bench, case: Case, peer: str, number: int) -> bool:
+        """Measure one peer on one case unless the record has it; whether to go on."""
+        with self.guard:
+            if self.record.has(case["name"], peer):
+                return True
+        left = self._left_s()
+        if left < LEAST_LEFT_S:
+            self.is_spent = True
+            return False
+        measured = bench.ask({**self.request, "case": case["name"], "peer": peer}, min(self.timeout_s, max(left, LEAST_TIMEOUT_S)))
+        if self.ended.is_set():
+            return False
+        figure = f"{measured['us']:.1f} us" if "us" in measured else (measured.get("reason") or "").partition("\n")[0][:160]
+        where = f" on {place.name}" if len(self.places) > 1 else ""
+        with self.guard:
+            self.record.add(case["name"], {**case, "device": place.name}, peer, measured)
+            print(f"[{number}/{self.num_cases}] {case['name']} {peer}{where}: {measured['status']} {figure}", file=sys.stderr, flush=True)
+        return True
+
+    def _measure_limits(self, place: Place, bench: Bench) -> None:
+        """What the device itself can do, once a record and device; the header also has the medians over all devices."""
+        with self.guard:
+            known = self.record.header.setdefault("devices", {}).setdefault(place.name, {})
+            asked = [r for r in self.limits if r["key"] not in known]
+        for request in asked:
+            found = bench.ask(request, self.timeout_s).get(request["key"], {})
+            with self.guard:
+                known[request["key"]] = found
+                if request["key"] == COPY_CURVE and found:
+                    known["copy_bytes_per_s"] = list(found.values())[-1]
+        with self.guard:
+            devices = self.record.header["devices"].values()
+            rates = [d["copy_bytes_per_s"] for d in devices if d.get("copy_bytes_per_s")]
+            if rates:
+                self.record.header["copy_bytes_per_s"] = statistics.median(rates)
+            flops = [d["flops_per_s"] for d in devices if d.get("flops_per_s")]
+            if flops:
+                self.record.header["flops_per_s"] = {t: statistics.median(f[t] for f in flops) for t in flops[0]}
