@@ -30,11 +30,14 @@ Case = dict[str, Any]
 
 
 def earlier_seconds(suite: str, folder: Path) -> dict[str, float]:
-    """What the cases of a suite took to compile in the newest records, all peers together. Units: seconds by case."""
+    """What the cases of a suite took in the newest records, all peers together (older ones tell the compile time only).
+
+    Units: seconds by case.
+    """
     found: dict[str, float] = {}
     for path in sorted(folder.glob(f"{suite}-*.json")):
         for name, entry in Record.load(path).cases.items():
-            found[name] = sum(float(peer.get("compile_s") or 0.0) for peer in entry["peers"].values())
+            found[name] = sum(float(peer.get("took_s") or peer.get("compile_s") or 0.0) for peer in entry["peers"].values())
     return found
 
 
@@ -152,9 +155,11 @@ class Run:
         if left < LEAST_LEFT_S:
             self.is_spent = True
             return False
+        began = time.monotonic()
         measured = bench.ask({**self.request, "case": case["name"], "peer": peer}, min(self.timeout_s, max(left, LEAST_TIMEOUT_S)))
         if self.ended.is_set():
             return False
+        measured["took_s"] = round(time.monotonic() - began, 3)
         figure = f"{measured['us']:.1f} us" if "us" in measured else (measured.get("reason") or "").partition("\n")[0][:160]
         where = f" on {place.name}" if len(self.places) > 1 else ""
         with self.guard:
