@@ -117,7 +117,8 @@ def test_an_interrupt_ends_every_device_and_keeps_what_was_measured(tmp_path: Pa
 def test_longest_cases_go_first_within_a_rank(tmp_path: Path) -> None:
     """Times come from earlier records; a case without one counts as its family's mean."""
     Record(tmp_path / "models-1.json", {}, {
-        "a": {"peers": {"inductor": {"compile_s": 3.0}, "tilefuse": {"compile_s": 1.0}}}, "c": {"peers": {"tilefuse": {"compile_s": 2.0, "took_s": 9.0}}},
+        "a": {"peers": {"inductor": {"compile_s": 3.0}, "tilefuse": {"compile_s": 1.0}}},
+        "c": {"peers": {"tilefuse": {"compile_s": 2, "took_s": 9.0}}},
         "d": {"peers": {"tilefuse": {"compile_s": 50.0}}}}).write()
     listed = [*cases("a", "b", "c"), {"name": "d", "family": "g", "rank": 1}, {"name": "e", "family": "g", "rank": 0}]
     seconds = earlier_seconds("models", tmp_path)
