@@ -13,6 +13,7 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound, const
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.regions import inside, num_elements
+from tilefuse.schedule.row_lanes import first_lane_pieces
 from tilefuse.schedule.stitch import Piece, Stage
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Row:
         self.present = tuple(b for b in inside(first.region, row, shape, dict(w.plan.grid)) if not w.always(b))
         # Where a row of the tile lies beyond the value nothing is read and zeros are stored.
         self.bounds = (*active, *self.present)
+        self.first = (Bound(lane, 0, 1),) if stage.lanes > 1 else ()
+        self.by_first_lane = first_lane_pieces(w.plan, stage)
 
     def emit(self, pieces: list[Piece]) -> None:
         """All pieces of the row."""
@@ -126,23 +129,22 @@ class Row:
                         w.emit(VectorStore(w.shared[p.key].name, w.tile_offset(p, at), array, number(start), 1))
 
     def _of_row(self, p: Piece) -> None:
-        """A map with one value a row: every lane computes it, the first one stores it."""
+        """A map with one value a row: the lanes that need it compute it, the first one stores it."""
         w = self.w
         name = w.fresh(p.value)
         w.emit(Declare(name, p.dtype, None, const(0, p.dtype)))
-        with w.when(self.bounds):
+        with w.when((*self.bounds, *(self.first if p.key in self.by_first_lane else ()))):
             w.emit(Assign(Reg(name, p.dtype), w.body(w.nodes[p.value], self.row)))
         self._store_row(p, Reg(name, p.dtype))
         w.remember(p.value, tuple(w.simplified(e) for e in self.row), Reg(name, p.dtype))
 
     def _store_row(self, p: Piece, value: Reg) -> None:
         w = self.w
-        first = (Bound(self.lane, 0, 1),) if self.stage.lanes > 1 else ()
         if p.stored:
-            with w.when((*self.active, *first)):
+            with w.when((*self.active, *self.first)):
                 w.emit(Store(w.shared[p.key].name, w.tile_offset(p, self.row), value))
         if p.written:
-            with w.when((*self.bounds, *first)):
+            with w.when((*self.bounds, *self.first)):
                 w.emit(Store(w.buffers[p.value].name, w.global_offset(p.value, self.row), value))
 
     def _reduce(self, p: Piece) -> None:

@@ -11,13 +11,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from tilefuse.codegen.kernel import Buffer, Kernel
+from tilefuse.driver.in_place_walks import Walks
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Lookup, Read, reads, walk
+from tilefuse.ir.scalar import Read, reads
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
-from tilefuse.schedule.packed import Packed
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
         for name in names:
             last_read[base.get(name, name)] = number
     results = {base.get(r, r) for r in plan.graph.results}
-    walks = _Walks(plan.graph)
+    walks = Walks(plan.graph)
     found: dict[str, str] = {}
     for target, value in plan.graph.updates:
         number = writer.get(value, -1)
@@ -80,7 +80,7 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
         same_type = plan.graph.type_of(target) == plan.graph.type_of(value)
         if not (same_type and same_strides):
             continue
-        if last_read.get(target, -1) < number or _element_by_element(plan.graph, walks.of(step, value, target), target):
+        if last_read.get(target, -1) < number or walks.may_overwrite(step, value, target):
             found[value] = target
     return found
 
@@ -121,60 +121,6 @@ def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
             name = found[name]
         found[base] = name
     return found
-
-
-class _Walks:
-    """Which nodes of each kernel are computed in one walk: all of them, or one part of a packed kernel."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self._parts: dict[str, dict[str, tuple[str, ...]]] = {}
-        self._readers: dict[str, dict[str, int]] = {}
-
-    def of(self, kernel: PlannedKernel, value: str, target: str) -> tuple[str, ...] | None:
-        """The nodes of the pointwise walk that writes `value`; None where another kind of walk writes it, or where another part of the
-        kernel reads `target`: it would read the old contents at a time of its own."""
-        if not isinstance(kernel.program.choice, Packed):
-            return kernel.pattern.nodes if kernel.program.template == "pointwise" else None
-        if kernel.name not in self._parts:
-            self._add(kernel, kernel.program.choice)
-        walk = self._parts[kernel.name].get(value)
-        if walk is None or self._readers[kernel.name].get(target, 0) > any(target in self.graph.node_by_name[n].reads() for n in walk):
-            return None
-        return walk
-
-    def _add(self, kernel: PlannedKernel, choice: Packed) -> None:
-        # The program may be that of an equal kernel, with that one's names.
-        name_of = dict(zip((n.name for n in kernel.program.graph.nodes), kernel.pattern.nodes, strict=True))
-        parts = self._parts[kernel.name] = {}
-        readers = self._readers[kernel.name] = {}
-        for group in choice.groups:
-            for part in group.parts:
-                nodes = tuple(name_of[n] for n in part.nodes)
-                for value in dict.fromkeys(v for n in nodes for v in self.graph.node_by_name[n].reads()):
-                    readers[value] = readers.get(value, 0) + 1
-                if group.program.template == "pointwise":
-                    parts.update(dict.fromkeys(nodes, nodes))
-
-
-def _element_by_element(graph: Graph, walked: tuple[str, ...] | None, target: str) -> bool:
-    """Whether a walk reads `target`, and whatever depends on it, only at the element that it computes."""
-    if walked is None:
-        return False
-    shape = graph.type_of(target).shape
-    tainted = {target}
-    for name in walked:
-        node = graph.node_by_name[name]
-        if not tainted.intersection(node.reads()):
-            continue
-        if node.category != "map" or node.type.shape != shape or node.body is None:
-            return False
-        here = tuple(map(axis, node.axes))
-        for e in walk(node.body):
-            if isinstance(e, Lookup) and e.value in tainted or isinstance(e, Read) and e.value in tainted and e.index != here:
-                return False
-        tainted.add(name)
-    return True
 
 
 def alias_buffers(kernel: Kernel, into: Mapping[str, str]) -> Kernel:

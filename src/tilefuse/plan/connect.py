@@ -29,6 +29,7 @@ from tilefuse.plan.pattern import Pattern, Plan, View, is_library
 from tilefuse.plan.price import Priced, Pricer, Scheduler
 from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.units import Unit, Units, values_in_memory
+from tilefuse.plan.updates_last import updates_last
 from tilefuse.plan.views import find_views
 from tilefuse.schedule.common_threads import packable
 from tilefuse.schedule.tile import Layouts
@@ -79,7 +80,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                 search = replace(search, planner="greedy")
         found = packed
     trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
-    return assemble(graph, device, decided, views, found.chosen, found.total_us(pricer), unfused_us, unfused,
+    return assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,
                     found.kept_rejected(), found.num_rejected, search)
 
 

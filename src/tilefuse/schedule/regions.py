@@ -119,3 +119,12 @@ def inside(region: Region, points: tuple[Affine, ...], shape: tuple[int, ...], g
         if reach is None or reach[0] < 0 or reach[1] + span.extent > full:
             found.append(Bound(point, 0, full))
     return tuple(found)
+
+
+def holds(outer: Region, inner: Region) -> bool:
+    """Whether a region contains another for every block."""
+    for a, b in zip(outer, inner, strict=True):
+        difference = b.offset - a.offset
+        if not difference.is_const or difference.const < 0 or difference.const + b.extent > a.extent:
+            return False
+    return True

@@ -19,7 +19,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 from tilefuse.schedule.contraction import COLUMN, INNER, ROW, Contraction, Tiling, contraction_of, mma_fits, tile_fma, tile_mma
-from tilefuse.schedule.regions import Region, Span, joined, local_strides, num_elements, region_of, stored_elements
+from tilefuse.schedule.regions import Region, Span, holds, joined, local_strides, num_elements, region_of, stored_elements
 
 # Operations an element from which on a map read in several places is computed once and kept.
 HEAVY_FLOPS = 4
@@ -350,7 +350,7 @@ class Stitcher:
             for value, index in self.touches(p.value):
                 if value in by_value and (value in self.inside or p.kind == "product"):
                     region = region_of(index, spans, self.graph.type_of(value).shape, extents)
-                    holder = next((q for q in by_value[value] if _holds(q.region, region)), None)
+                    holder = next((q for q in by_value[value] if holds(q.region, region)), None)
                     if holder is None:
                         return Rejected(Reason.DOMAIN_MISMATCH, f"%{p.value} reads %{value} in a way no tile holds")
                     needed[holder.key] = None
@@ -562,12 +562,3 @@ class Stitcher:
                 continue
             stored = p.key not in in_registers and any(home[u] != home[p.key] for u in users[p.key] if u in home)
             plan.pieces[p.key] = replace(p, stored=stored)
-
-
-def _holds(outer: Region, inner: Region) -> bool:
-    """Whether a region contains another for every block."""
-    for a, b in zip(outer, inner, strict=True):
-        difference = b.offset - a.offset
-        if not difference.is_const or difference.const < 0 or difference.const + b.extent > a.extent:
-            return False
-    return True

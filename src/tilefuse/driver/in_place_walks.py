@@ -1,0 +1,150 @@
+"""Who reads an element that an update overwrites: in place is safe where only the thread does that then writes it.
+
+    s = sum of g over rows;  n[i] = p[i] - rate * s[i]      the thread that stores n[i] has loaded p[i], and no other thread ever does
+
+Every template shares elements among threads in its own way. What is not known here to be safe is copied.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tilefuse.ir.affine import axis, number
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.scalar import Guard, Lookup, Read, walk
+from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.schedule.packed import Packed
+from tilefuse.schedule.regions import Span, holds, region_of
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.row_lanes import first_lane_pieces
+from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
+from tilefuse.schedule.template import Columns, Rows
+from tilefuse.schedule.tile import TileProgram
+
+
+class Walks:
+    """The walks of a plan's kernels: each computes all nodes of its kernel, or those of one part of a packed kernel."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._parts: dict[str, dict[str, tuple[tuple[str, ...], TileProgram]]] = {}
+        self._readers: dict[str, dict[str, int]] = {}
+
+    def may_overwrite(self, kernel: PlannedKernel, value: str, target: str) -> bool:
+        """Whether each element of `target` is read only by the thread that writes the same element of `value`, and before it does."""
+        found = self._walk_of(kernel, value, target)
+        if found is None:
+            return False
+        nodes, program = found
+        if isinstance(program.internal, StitchPlan):
+            theirs = dict(zip(kernel.pattern.nodes, (n.name for n in program.graph.nodes), strict=True))
+            theirs |= {there: here for here, there in kernel.binding}
+            return _in_stages(program.internal, theirs[value], theirs.get(target, ""))
+        return _element_by_element(self.graph, nodes, target) and _is_walked_once(program, self.graph.type_of(value).num_elements)
+
+    def _walk_of(self, kernel: PlannedKernel, value: str, target: str) -> tuple[tuple[str, ...], TileProgram] | None:
+        """The nodes of the walk that writes `value` and its program; None where another part of the kernel reads `target`: it would
+        read the old contents at a time of its own."""
+        if not isinstance(kernel.program.choice, Packed):
+            return kernel.pattern.nodes, kernel.program
+        if kernel.name not in self._parts:
+            self._add(kernel, kernel.program.choice)
+        found = self._parts[kernel.name].get(value)
+        if found is None:
+            return None
+        mine = any(target in self.graph.node_by_name[n].reads() for n in found[0])
+        return None if self._readers[kernel.name].get(target, 0) > mine else found
+
+    def _add(self, kernel: PlannedKernel, choice: Packed) -> None:
+        # The program may be that of an equal kernel, with that one's names.
+        name_of = dict(zip((n.name for n in kernel.program.graph.nodes), kernel.pattern.nodes, strict=True))
+        parts = self._parts[kernel.name] = {}
+        readers = self._readers[kernel.name] = {}
+        for group in choice.groups:
+            for part in group.parts:
+                nodes = tuple(name_of[n] for n in part.nodes)
+                for value in dict.fromkeys(v for n in nodes for v in self.graph.node_by_name[n].reads()):
+                    readers[value] = readers.get(value, 0) + 1
+                parts.update(dict.fromkeys(nodes, (nodes, group.program)))
+
+
+def _element_by_element(graph: Graph, nodes: Collection[str], target: str) -> bool:
+    """Whether these nodes read `target`, and whatever depends on it, only at the element that they compute."""
+    shape = graph.type_of(target).shape
+    depending = {target}
+    for name in nodes:
+        node = graph.node_by_name[name]
+        if depending.isdisjoint(node.reads()):
+            continue
+        if node.category != "map" or node.type.shape != shape or node.body is None:
+            return False
+        here = tuple(map(axis, node.axes))
+        for e in walk(node.body):
+            if isinstance(e, Lookup) and e.value in depending or isinstance(e, Read) and e.value in depending and e.index != here:
+                return False
+        depending.add(name)
+    return True
+
+
+def _is_walked_once(program: TileProgram, num_elements: int) -> bool:
+    """Whether a walk over a domain computes each of these elements in one thread, reading what it needs for it there and then."""
+    match program.choice, program.internal:
+        case Columns(), Domain() as domain:
+            # One value a column: the thread that has the whole sum stores it. Whole columns are read ahead by threads without work too.
+            return domain.num_reduced > 1 and num_elements == domain.num_kept
+        case Rows(groups=0, split=1), Domain() as domain:
+            # With `split` every thread of the last block evaluates what the first one stores.
+            return domain.num_reduced > 1 and num_elements == domain.num_kept
+    return program.template == "pointwise"
+
+
+def _in_stages(plan: StitchPlan, value: str, target: str) -> bool:
+    """Whether a stitched kernel reads of `target` only what the same block overwrites: at the same element in the loop that does, or
+    before a barrier in front of that loop.
+
+    Blocks have no element of a result in common: every axis of the grid leads to other elements of each.
+    """
+    graph = plan.graph
+    stitcher = Stitcher(graph)
+    if not target or stitcher.analyse() is not None:
+        return False
+    stitcher.kept = plan.kept
+    home = {k: n for n, s in enumerate(plan.stages) for k in (*s.pieces, *s.products)}
+    written = [p for p in plan.pieces if p.value == value]
+    if len(written) != 1 or written[0].kind != "map" or any(isinstance(e, Lookup) and e.value == target for n in graph.nodes
+                                                            if n.body is not None for e in walk(n.body)):
+        return False
+    own, at = written[0], home[written[0].key]
+    beside: list[Piece] = []
+    for p in plan.pieces:
+        if p.value == target:
+            # A copy that no stage brings on chip is read where it lies, by the products that are its users.
+            regions, users = [p.region], [p.key] if p.key in home else [k for k, s in plan.sources.items() if p.key in s]
+        elif p.kind == "copy":
+            continue
+        else:
+            spans = dict(zip(stitcher.axes(p.value), p.region, strict=True)) | {a: Span(number(0), e) for a, e in stitcher.over(p.value)}
+            places = [index for v, index in stitcher.touches(p.value) if v == target]
+            here = tuple(map(axis, stitcher.axes(p.value)))
+            if home[p.key] == at and places and all(index == here for index in places):
+                beside.append(p)
+                continue
+            regions = [region_of(index, spans, graph.type_of(target).shape, dict(plan.grid)) for index in places]
+            users = [p.key] if places else []
+        if not all(holds(own.region, r) for r in regions):
+            return False
+        if any(home[k] >= at or not any(s.barrier for s in plan.stages[home[k] + 1:at + 1]) for k in users):
+            return False
+    return _read_once(plan, plan.stages[at], own, beside)
+
+
+def _read_once(plan: StitchPlan, stage: Stage, own: Piece, beside: Sequence[Piece]) -> bool:
+    """Whether the pieces of a loop that read the old element do so in the thread that overwrites it, and do not read it again then.
+
+    A second piece finds the element in a register, unless it reads it under a guard; rows are walked once for each piece.
+    """
+    if stage.kind == "rows":
+        one_lane = first_lane_pieces(plan, stage)
+        whole_rows = len(own.region) > min(len(plan.pieces[k].region) for k in stage.pieces)
+        return all(p is own for p in beside) and (whole_rows or stage.lanes == 1 or own.key in one_lane)
+    guarded = any(isinstance(e, Guard) for n in plan.graph.nodes if n.body is not None for e in walk(n.body))
+    return stage.kind in ("map", "product") and all(p.region == own.region for p in beside) and (len(beside) < 2 or not guarded)

@@ -1,0 +1,62 @@
+"""Kernels that update an input run after those that read what it held, where nothing speaks against it: only then is it updated in place.
+
+    k0: w' = w - f(g)   k1: h = g w            ->            k1: h = g w   k0: w' = w - f(g), over w
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.pack_kernels import read_values
+from tilefuse.plan.pattern import View
+
+
+def updates_last(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> list[Chosen]:
+    """The cover in an order in which as many updates as possible stand behind all that reads the old contents; else as it was.
+
+    Requires: `chosen` is in order of execution.
+    Cost: linear in the reads, and for each update that stands too early in what lies between it and the last reader.
+    """
+    if not graph.updates:
+        return list(chosen)
+    writer = {v: n for n, item in enumerate(chosen) for v in item.pattern.written}
+    reads = [read_values(graph, views, item.pattern) for item in chosen]
+    followers: list[set[int]] = [set() for _ in chosen]
+    readers: dict[str, list[int]] = {target: [] for target, _ in graph.updates}
+    for n, values in enumerate(reads):
+        for v in values:
+            if v in readers:
+                readers[v].append(n)
+            if v in writer and writer[v] != n:
+                followers[writer[v]].add(n)
+    early: list[tuple[int, list[int]]] = []
+    for target, value in graph.updates:
+        update = writer.get(value)
+        if update is None:
+            continue
+        others = [n for n in readers[target] if n != update]
+        for n in (n for n in others if n < update):
+            followers[n].add(update)
+        if others and others[-1] > update:
+            early.append((update, others))
+    order = list(range(len(chosen)))
+    place = list(order)
+    for update, others in early:
+        last = max(others, key=place.__getitem__)
+        if place[last] < place[update]:
+            continue
+        first, end = place[update], place[last]
+        moved = {update}
+        for n in order[first:end + 1]:
+            if n in moved:
+                moved |= followers[n]
+        if not moved.isdisjoint(others):
+            continue
+        between = order[first:end + 1]
+        order[first:end + 1] = [n for n in between if n not in moved] + [n for n in between if n in moved]
+        for at in range(first, end + 1):
+            place[order[at]] = at
+        for n in others:
+            followers[n].add(update)
+    return [chosen[n] for n in order]
