@@ -56,12 +56,14 @@ def separate_updates(graph: Graph) -> Graph:
 def in_place_updates(plan: Plan) -> dict[str, str]:
     """Value -> input whose storage it takes over, for every update that is safe in place."""
     last_read: dict[str, int] = {}
+    through_window: set[tuple[str, int]] = set()
     writer: dict[str, int] = {}
     base = {v.value: v.base for v in plan.views}
     for number, step in enumerate(plan.steps):
         match step:
             case PlannedKernel():
                 names = [v for n in step.pattern.nodes for v in plan.graph.node_by_name[n].reads()]
+                through_window.update((base[v], number) for v in names if v in base and v not in step.pattern.nodes)
                 writer.update(dict.fromkeys(step.pattern.written, number))
             case LibraryCall():
                 names = list(step.operands)
@@ -79,6 +81,9 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
         same_strides = strides_of(plan.graph, plan.layouts, target) == strides_of(plan.graph, plan.layouts, value)
         same_type = plan.graph.type_of(target) == plan.graph.type_of(value)
         if not (same_type and same_strides):
+            continue
+        if (target, number) in through_window:
+            # The walk of the kernel does not show where it reads that.
             continue
         if last_read.get(target, -1) < number or walks.may_overwrite(step, value, target):
             found[value] = target

@@ -146,8 +146,10 @@ class _Lowering:
                 case CopyStep():
                     written = (step.target,)
             for name in written:
-                add(name, "result" if name in results else "intermediate")
+                if name not in views:
+                    add(name, "result" if name in results else "intermediate")
         needed = {v for s in steps if isinstance(s, LibraryStep) for v in s.operands} | set(graph.results)
+        needed |= {v for s in steps if isinstance(s, KernelStep) for v in s.arguments}
         needed |= {s.source for s in steps if isinstance(s, CopyStep)}
         for view in self.plan.views:
             if view.value in needed:

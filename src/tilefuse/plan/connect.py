@@ -30,7 +30,7 @@ from tilefuse.plan.price import Priced, Pricer, Scheduler
 from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.units import Unit, Units, values_in_memory
 from tilefuse.plan.updates_last import updates_last
-from tilefuse.plan.views import find_views
+from tilefuse.plan.views import find_views, without_views
 from tilefuse.schedule.common_threads import packable
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.device import DeviceSpec
@@ -56,7 +56,8 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
     if products is None:
         products = matrix_products(graph, device) if options.stitch and options.fuse and scheduler is None else NO_PRODUCTS
-    pricer = Pricer(graph, decided, device, options, schedule_pattern, cost_model or AnalyticCost(device), packer, products)
+    model = cost_model or AnalyticCost(device)
+    pricer = Pricer(graph, without_views(decided, views), device, options, schedule_pattern, model, packer, products)
     unfused = _alone(graph, views, pricer)
     found = Planner(graph, views, pricer, options).run() if options.fuse else None
     unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + pricer.calls_us(n.name for n in graph.nodes)

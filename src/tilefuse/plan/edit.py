@@ -21,7 +21,7 @@ from tilefuse.plan.cost import AnalyticCost, CostModel
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, View, is_library, verify_plan
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.plan.text import KernelOutline, Outline
-from tilefuse.plan.views import find_views
+from tilefuse.plan.views import find_views, without_views
 from tilefuse.schedule.by_hand import program_by_hand
 from tilefuse.schedule.notation import Template
 from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
@@ -46,8 +46,9 @@ def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: L
     frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
     one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
     many = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
-    pricer = Pricer(graph, decided, device, options, one, model or AnalyticCost(device), many)
-    return Setting(graph, device, decided, find_views(graph, decided, result_layouts, frozen), pricer)
+    views = find_views(graph, decided, result_layouts, frozen)
+    pricer = Pricer(graph, without_views(decided, views), device, options, one, model or AnalyticCost(device), many)
+    return Setting(graph, device, decided, views, pricer)
 
 
 def setting_of_plan(plan: Plan, device: DeviceSpec, options: Options) -> Setting:

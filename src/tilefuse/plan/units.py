@@ -12,6 +12,7 @@ from tilefuse.ir.graph import Graph, library_call_key
 from tilefuse.plan.light import closure
 from tilefuse.plan.order import ContractedGraph
 from tilefuse.plan.pattern import Pattern, View
+from tilefuse.plan.views import is_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Units:
         self.light = light
         self.views = views
         self._reads = {n.name: n.reads() for n in graph.nodes}
+        self._windows = frozenset(v for v, view in views.items() if is_window(graph, view))
         self.escaping = frozenset(self.memory(v) for v in graph.escaping)
         needed = values_in_memory(graph, views)
         kept = {n.name for n in graph.nodes if n.name not in views and (n.name not in light or n.name in needed)}
@@ -80,14 +82,19 @@ class Units:
         return Pattern(tuple(self._sorted(dict.fromkeys((*unit.core, *unit.extra, *self._views_inside(unit))))), written)
 
     def _views_inside(self, unit: Unit) -> Iterator[str]:
-        """Views that products of a kernel read: the kernel reads what they are views of, or computes it."""
+        """Views that products of a kernel read: the kernel reads what they are views of, or computes it.
+
+        A window outside is an operand as it stands: steps that differ in where their window begins are equal kernels then.
+        """
         if unit.is_library:
             return
-        stack = [v for n in unit.core if self.graph.node_by_name[n].category == "library" for v in self._reads[n] if v in self.views]
+        inside = {*unit.core, *unit.extra}
+        stack = [v for n in unit.core if self.graph.node_by_name[n].category == "library" for v in self._reads[n]]
         while stack:
             value = stack.pop()
-            yield value
-            stack.extend(v for v in self._reads[value] if v in self.views)
+            if value in self.views and (value not in self._windows or self.views[value].base in inside):
+                yield value
+                stack.extend(self._reads[value])
 
     def joined(self, first: Unit, second: Unit) -> Unit:
         """Both units as one. A node that one recomputed and the other is responsible for is computed once."""

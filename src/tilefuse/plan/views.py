@@ -1,6 +1,7 @@
 """Views: nodes that only rename memory. A strided window onto a value needs no kernel where its reader takes strides.
 
-Library calls and callers take strided tensors; kernels do not read views (passes substitute them into the subscripts instead).
+Library calls and callers take strided tensors; kernels do not read views (passes substitute them into the subscripts instead), except
+windows that lie like tensors of their own, which products in kernels take as operands.
 """
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Read
 from tilefuse.plan.pattern import View
 from tilefuse.schedule.tile import Layouts
+
+# What kernels take for granted of their operands' addresses.
+ALIGNMENT_BYTES = 16
 
 
 def strides_of(graph: Graph, layouts: Layouts, value: str) -> tuple[int, ...]:
@@ -48,6 +52,18 @@ def _tidy(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
         if shape[d] == 1:
             tidy[d] = tidy[d + 1] * shape[d + 1] if d + 1 < len(shape) else 1
     return tuple(tidy)
+
+
+def is_window(graph: Graph, view: View) -> bool:
+    """Whether a view is a part of its base that lies dense in memory, and aligned as a tensor of its own would be."""
+    type_ = graph.type_of(view.value)
+    dense = view.strides == row_major_strides(type_.shape)
+    return dense and type_.num_bytes < graph.type_of(view.base).num_bytes and view.offset * type_.dtype.itemsize % ALIGNMENT_BYTES == 0
+
+
+def without_views(layouts: Layouts, views: Mapping[str, View]) -> dict[str, tuple[int, ...]]:
+    """The layouts of values with memory of their own: a view lies as its base has it, whatever was decided for it as a value."""
+    return {value: strides for value, strides in layouts.items() if value not in views}
 
 
 def find_views(graph: Graph, layouts: Layouts, wanted: Layouts, frozen: frozenset[str] = frozenset()) -> dict[str, View]:
