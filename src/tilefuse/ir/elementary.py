@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field
 from enum import Enum
+from math import prod
 
 from tilefuse.base.source import Span
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import DType
+from tilefuse.ir.ops import C_TYPES
 
 
 class HigherOrder(Enum):
@@ -38,10 +40,14 @@ class HigherOrder(Enum):
 
 @dataclass(frozen=True)
 class Parameter:
-    """An argument or result of a function: a scalar (no extents), a vector (one) or a matrix (two). `extents` are names of sizes."""
+    """An argument or result of a function: a scalar (no extents), a vector (one) or a matrix (two). `extents` are names of sizes.
+
+    dtype  where it differs from the function's (the index that iamax finds); None: the function's
+    """
 
     name: str
     extents: tuple[str, ...]
+    dtype: DType | None = None
 
     @property
     def kind(self) -> str:
@@ -56,11 +62,17 @@ class ThreadMapping:
     slots  extents of the thread's register array, last one fastest
     at     one coordinate a dimension of the element, affine in tx, ty, s0, s1, ...
     Two functions exchange an element in registers if and only if slots and coordinates are equal; a word that several threads hold is a
-    copy where the parameter is read, and a partial value to be combined where it is the output of a reduction.
+    copy where the parameter is read, and a partial value to be combined where it is the output of a reduction. A scalar that a reduction
+    gives has no coordinates: every thread holds a partial value of the one word.
     """
 
     slots: tuple[int, ...]
     at: tuple[Affine, ...]
+
+    @property
+    def words(self) -> int:
+        """Words that one thread holds."""
+        return prod(self.slots)
 
 
 @dataclass(frozen=True)
@@ -107,14 +119,20 @@ class Implementation:
 class ElementaryFunction:
     """A function of the library, for one floating-point type.
 
-    name          as scripts call it (sgemv)
+    name          its own name in the library (sgemv)
+    called        as scripts call it: functions of one call name differ in the number of their inputs (sgemv(A, x) and
+                  sgemv(alpha, A, x, beta, y)); "" where it is the name
     over          reductions: the size names that are reduced away; empty for maps
-    operator      reductions: "+", "max", "min", or the name of a `combine` routine's struct type
-    neutral       C text of the neutral element; also what padded words hold unless `padding` says otherwise
-    padding       parameter -> C text of the value of words outside the data
+    operator      reductions: "+", "max", "min", or "combine" where a routine combines partial values of type `state`
+    neutral       C text of the neutral element: REAL, or an initialiser in braces of type `state`
+    padding       parameter -> C text of the value of words outside the data (0 where not named)
     meaning       output name -> tensor expression text (docs/blas.md); empty where only the routines say what is computed
     implementations  every one for every geometry the metadata lists, the preferred one first
     transposed    name of the function that computes the same for operands stored column-major; "" if there is none
+    turned        order of this function's inputs, by number, as the transposed function takes them; () for the same order
+    positions     `compute` also gets where its element starts, one INDEX a size name in order of first occurrence, before tx and ty
+    state         reductions with a `combine` routine: name of the struct type of partial values, defined in the source; else ""
+    finishes      reductions with a `finish` routine: it makes the output of the combined partial value
     """
 
     name: str
@@ -129,21 +147,70 @@ class ElementaryFunction:
     meaning: Table[str, str] = field(default_factory=dict)
     implementations: tuple[Implementation, ...] = ()
     transposed: str = ""
+    turned: tuple[int, ...] = ()
+    positions: bool = False
+    state: str = ""
+    finishes: bool = False
+    called: str = ""
     brief: str = ""
     origin: str = ""
 
 
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of sizes, in order of first occurrence."""
+        return tuple(dict.fromkeys(e for p in (*self.inputs, *self.outputs) for e in p.extents))
+
+    def parameter(self, name: str) -> Parameter:
+        """The input or output of that name."""
+        return next(p for p in (*self.inputs, *self.outputs) if p.name == name)
+
+
+def routine_macros(function: ElementaryFunction, implementation: Implementation) -> dict[str, str]:
+    """Names that the routine text may use and their replacement, but for INDEX and CONTIGUOUS_<parameter>, which the caller knows.
+
+    REAL, VEC (words in 16 bytes), BX, BY (threads of an instance), TILE_<SIZE> (words of an element along a size), PAD_<parameter> (value
+    of words outside the data), WORDS_<parameter> (words a thread holds), PITCH_<parameter> (words from row to row in shared memory), and
+    the macros of the implementation. Names of sizes are in capitals, names of parameters as they are written.
+    """
+    geometry = implementation.geometry
+    macros = {name: str(value) for name, value in geometry.macros.items()}
+    macros["REAL"] = C_TYPES[function.dtype.name]
+    for parameter in (*function.inputs, *function.outputs):
+        place = implementation.places.get(parameter.name)
+        if parameter.extents:
+            macros[f"PAD_{parameter.name}"] = f"REAL({function.padding.get(parameter.name, '0')})"
+        if isinstance(place, ThreadMapping):
+            macros[f"WORDS_{parameter.name}"] = str(place.words)
+        elif isinstance(place, SharedPlace) and len(parameter.extents) == 2:
+            macros[f"PITCH_{parameter.name}"] = str(geometry.extents[parameter.extents[1]] + place.pad)
+    return macros
+
+
 @dataclass(frozen=True)
 class Variable:
-    """A name of a script: its sizes as numbers, and how a matrix lies in memory.
+    """A name of a script: its sizes as numbers, and how it lies in memory.
 
-    column_major  matrices: the first dimension is the fast one
+    column_major  matrices: declared so in the script; the shape is the matrix's own, whatever the order in memory
+    strides       words from one index to the next, one a dimension; () where it lies dense in the declared order
+    turned        the calls see the transposed matrix: `shape` and `strides` are that of the transposed, `column_major` is false
     """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     column_major: bool = False
+    strides: tuple[int, ...] = ()
+    turned: bool = False
+
+    @property
+    def word_strides(self) -> tuple[int, ...]:
+        """Words from one index to the next, one a dimension."""
+        if self.strides or not self.shape:
+            return self.strides
+        if len(self.shape) == 1:
+            return (1,)
+        return (1, max(self.shape[0], 1)) if self.column_major else (max(self.shape[1], 1), 1)
 
 
 @dataclass(frozen=True)

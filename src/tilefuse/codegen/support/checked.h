@@ -2,7 +2,7 @@
 // Time is counted in epochs: a block's epoch ends at its barriers, a cluster's at cluster barriers.
 
 //@ tf_checker
-struct tf_touch {            // one access; `kind` is 0 for none, 1 plain, 2 atomic
+struct tf_touch {            // one access; `kind` is 0 for none, 1 plain, 2 atomic, 3 by a call's threads together
   long long block;
   int thread, rank, site;
   unsigned epoch, cluster_epoch, arrivals;
@@ -30,6 +30,7 @@ struct tf_checker {
   std::map<long long, std::map<long long, unsigned>> acquired;                 // last block -> block -> its arrivals seen
   std::map<std::pair<int, const char*>, long long> repeated;
   tf_touch last_remote = {};
+  int together = 0;  // the call whose threads touch memory together now, nobody knows which of them what
 
   tf_checker(const char* name, const char* const* texts, char* text, long size, int num_threads, int num_ranks, long long num_blocks)
       : kernel(name), sites(texts), report(text), report_size(size), threads(num_threads), cluster(num_ranks), epochs(num_ranks, 1u),
@@ -54,12 +55,14 @@ struct tf_checker {
   }
 
   tf_touch touch(int site, bool atomic = false) const {
-    return {block, thread, rank, site, epochs[rank], cluster_epoch, arrivals[block], (unsigned char)(atomic ? 2 : 1)};
+    const unsigned char kind = together ? 3 : atomic ? 2 : 1;
+    return {block, together ? -1 : thread, rank, site, epochs[rank], cluster_epoch, arrivals[block], kind};
   }
 
   // Whether an earlier access by another thread may happen at the same time as one now.
   bool concurrent(const tf_touch& before) const {
-    if (!before.kind || (before.block == block && before.thread == thread)) return false;
+    if (!before.kind || (before.block == block && before.thread == thread && !together)) return false;
+    if (together && before.kind == 3 && before.block == block && before.site == together) return false;
     if (before.block == block) return before.epoch == epochs[rank];
     if (cluster > 1 && before.block / cluster == block / cluster) return before.cluster_epoch == cluster_epoch;
     const auto mine = acquired.find(block);
@@ -156,6 +159,8 @@ template <class T> struct tf_global {
   bool last_block(long long index, long long count, int site) {
     return inside(index, site) && check.arrives(this, index, count);
   }
+  T* address(long long index) { return data + index; }
+  void mark(long long index, int site) { target(index, site, false); }
   // An output must have been written whole.
   void finish() {
     for (long long index = 0; index < size; ++index)
@@ -242,6 +247,10 @@ template <class T> struct tf_shared {
       cell[n].buffer = number;
     }
   }
+  T* address(long long index) { return place(index); }
+  void mark(long long index, int site) {
+    if (inside(index, site)) mark(index, site, false);
+  }
   void store(long long index, T value, int site) {
     if (!inside(index, site)) return;
     mark(index, site, false);
@@ -321,6 +330,10 @@ template <class T, int SIZE> struct tf_registers {
     values[index] = value;
     known[index] = true;
   }
+  T* address(long long, long long index) { return values + index; }
+  void mark(long long, long long index, int site) {
+    if (inside(index, site)) known[index] = true;
+  }
 };
 
 //@ tf_spread_registers
@@ -352,7 +365,26 @@ template <class T> struct tf_spread_registers {
     values[who * size + index] = value;
     known[who * size + index] = 1;
   }
+  T* address(long long who, long long index) { return values.data() + who * size + index; }
+  void mark(long long who, long long index, int site) {
+    if (inside(index, site)) known[who * size + index] = 1;
+  }
 };
+
+//@ tf_together_read
+// Words that the threads of a call read, or write, together: the call is told only of all of them.
+template <class Memory> void tf_together_read(tf_checker& check, Memory& memory, long long index, int site) {
+  check.together = site;
+  memory.load(index, site);
+  check.together = 0;
+}
+
+//@ tf_together_write
+template <class Memory> void tf_together_write(tf_checker& check, Memory& memory, long long index, int site) {
+  check.together = site;
+  memory.mark(index, site);
+  check.together = 0;
+}
 
 //@ tf_vector_load_checked
 template <class Registers, class Source> void tf_vector_load_checked(Registers& registers, long long who, long long at, Source& buffer,

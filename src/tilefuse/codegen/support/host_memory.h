@@ -10,6 +10,16 @@ struct tf_scratch {
   tf_scratch& operator=(const tf_scratch&) = delete;
 };
 
+//@ tf_vector_load
+template <int WIDTH, class T> TF_INLINE void tf_vector_load(T* registers, const T* memory) {
+  for (int n = 0; n < WIDTH; ++n) registers[n] = memory[n];
+}
+
+//@ tf_vector_store
+template <int WIDTH, class T> TF_INLINE void tf_vector_store(T* memory, const T* registers) {
+  for (int n = 0; n < WIDTH; ++n) memory[n] = registers[n];
+}
+
 //@ tf_lane_xor
 // The thread whose register a shuffle reads: lanes form groups of `width`; outside the group a lane keeps its own.
 TF_INLINE int tf_lane_xor(int thread, int amount, int width, int threads) {

@@ -1,0 +1,14 @@
+// r = x^T y
+
+TF_ROUTINE void load_x(const REAL* p, INDEX stride, REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  tf_load_vector<LOADS, BX>(p, stride, e, tx, first, count, CONTIGUOUS_x, PAD_x);
+}
+
+TF_ROUTINE void load_y(const REAL* p, INDEX stride, REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  tf_load_vector<LOADS, BX>(p, stride, e, tx, first, count, CONTIGUOUS_y, PAD_y);
+}
+
+TF_ROUTINE void compute(const REAL* x, const REAL* y, REAL* r, int tx, int ty) {
+#pragma unroll
+  for (int s = 0; s < LOADS * VEC; ++s) r[0] += x[s] * y[s];
+}
