@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import tilefuse
+from tilefuse.driver.compile import present_device
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.tools import cli
 
@@ -30,15 +32,30 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def check(program: object) -> None:
     x = torch.randn(64, 1024, device="cuda")
     (y,) = program(x)  # type: ignore[operator]
-    assert torch.allclose(y, torch.softmax(x, -1), atol=1e-6)
+    torch.testing.assert_close(y, torch.softmax(x, -1), rtol=0, atol=1e-6)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
+    """What a command prints as JSON; what it says to people where it fails."""
+    status = cli.main([*command, "--json"])
+    told = capsys.readouterr()
+    assert status == 0, f"status {status}: {told.err}"
+    return json.loads(told.out)
 
 
 def test_a_calibration_is_plausible(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["calibrate", "--device", "cuda", "--most-mib", "256", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert 0.1 < found["graph_launch_us"] < found["launch_us"] < 50
+    """Launches take microseconds; a copy of half a gigabyte runs at about the memory's speed, one of 4 KiB far below it.
+
+    Other work on the device may stretch any figure, so the bounds leave a factor of three, where the rates are two hundred apart.
+    """
+    found = answer(capsys, "calibrate", "--device", "cuda", "--most-mib", "512")
+    assert 0.1 < found["graph_launch_us"] < 50 and 0.5 < found["launch_us"] < 150, found
+    assert found["graph_launch_us"] < 3 * found["launch_us"], found
     times = [us for _, us in found["transfer_curve"]]
-    assert times == sorted(times) and times[-1] > 10 * times[0]
+    assert times == sorted(times), found
+    (least, least_us), (most, most_us) = found["transfer_curve"][0], found["transfer_curve"][-1]
+    reached = most / most_us / present_device("cuda")[0].global_bytes_per_s * 1e6
+    assert 1 / 3 < reached < 3 and least / least_us < 0.1 * most / most_us, found
     check(tilefuse.compile(SOFTMAX, device="cuda"))
 
 
@@ -52,9 +69,8 @@ def test_a_timed_plan_computes_the_same_and_keeps_its_records(tmp_path: Path) ->
 def test_tuning_never_makes_a_kernel_slower_or_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "softmax.txt"
     model.write_text(print_graph(SOFTMAX).replace("64", "4096"))
-    assert cli.main(["tune", str(model), "--device", "cuda", "--seconds", "20", "--json"]) == 0
-    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
-    assert kernel["us"] <= kernel["base_us"] and kernel["trials"] > 1 and "wrong-result" not in kernel["rejected"]
+    (kernel,) = answer(capsys, "tune", str(model), "--device", "cuda", "--seconds", "5")["kernels"]
+    assert kernel["us"] <= kernel["base_us"] and kernel["trials"] > 1 and "wrong-result" not in kernel["rejected"], kernel
     check(tilefuse.compile(SOFTMAX, device="cuda"))
 
 

@@ -370,6 +370,7 @@ def _launch_alone(program: Program) -> Callable[[], object]:
     return lambda: (operation(), x, y)
 
 
+@pytest.mark.alone
 def test_launch_overhead(cache: KernelCache) -> None:
     """A one-kernel program within twice a torch operator; a captured program within a tenth of its graph's replay."""
     found = overhead_us(cache)

@@ -1,0 +1,83 @@
+"""Several pytest processes share one list of tests: each takes the next test that nobody has, and reports it at once.
+
+A pytest plugin; `python -m tests.gpu` starts the processes. A test is claimed by making a file, which only one process can do.
+"""
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The folder of claims and reports, this process's number, and when no further test is begun (seconds of the epoch; 0: never)."""
+    parser.addoption("--claims", type=Path, help="folder that the processes share")
+    parser.addoption("--worker", default="0", help="name of this process's reports")
+    parser.addoption("--until", type=float, default=0.0, help="time after which no test is begun")
+
+
+def is_claimed(folder: Path, number: int) -> bool:
+    """Whether this call took test `number`: false if any process took it before."""
+    try:
+        os.close(os.open(folder / str(number), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def claimed(items: list[pytest.Item], folder: Path, until: float) -> Iterator[pytest.Item]:
+    """The tests that fall to this process."""
+    for number, item in enumerate(items):
+        if until and time.time() > until:
+            return
+        if is_claimed(folder, number):
+            yield item
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """Run what can be claimed. The next test is claimed before one runs, so that fixtures of a module stay for it."""
+    taken = claimed(session.items, session.config.getoption("--claims"), session.config.getoption("--until"))
+    item = next(taken, None)
+    while item is not None:
+        following = next(taken, None)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        item = following
+    return True
+
+
+class Reports:
+    """One line of JSON a finished test, written at once: a process that dies keeps what it had."""
+
+    def __init__(self, path: Path, num_collected: int) -> None:
+        self.path = path
+        self._add({"collected": num_collected})
+
+    def _add(self, row: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the outcome of the test itself, and of setting it up or tearing it down where that did not pass."""
+        if report.when != "call" and report.passed:
+            return
+        if isinstance(report.longrepr, tuple):
+            reason = str(report.longrepr[2])
+        else:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = str(crash.message if crash else report.longrepr or "")
+        printed = report.capstdout if report.passed else ""
+        self._add({"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2), "reason": reason[:2000],
+                   "printed": printed[-2000:]})
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Report under this process's name."""
+    config = session.config
+    folder: Path = config.getoption("--claims")
+    config.pluginmanager.register(Reports(folder / f"{config.getoption('--worker')}.jsonl", len(session.items)))
