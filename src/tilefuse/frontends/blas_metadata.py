@@ -202,6 +202,10 @@ class MetadataReader:
         for name in function.over:
             if name not in sizes:
                 self.slip("over", f"{name} is no size of the parameters ({', '.join(sizes)})", nearest(name, sizes) or "")
+        given = {e for p in function.inputs for e in p.extents}
+        for p in function.outputs:
+            if unknown := [e for e in p.extents if e not in given]:
+                self.slip("outputs", f"{p.name} has the extent {unknown[0]}, which no input has", "sizes come from the arguments")
         reduced = [p.name for p in function.outputs if set(p.extents) & set(function.over)]
         if kind.reduces and not function.over:
             self.slip("over", f"is missing: a {kind.value} says which sizes it reduces away", 'over = ["n"]')
