@@ -32,7 +32,7 @@ from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import flat_axes, is_vector
 from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
-from tilefuse.schedule.template import Columns, Pointwise, Rows, Stitched, Transpose
+from tilefuse.schedule.template import Columns, Online, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -46,6 +46,7 @@ def compose(program: TileProgram, device: DeviceSpec) -> Kernel:
 
     Requires: `program` was made for a device of the same kind. Raises: InternalError when a template meets what it cannot hold.
     """
+    from tilefuse.codegen.compose_online import compose_online
     from tilefuse.codegen.compose_packed import compose_packed
     from tilefuse.codegen.compose_stitch import compose_stitch
 
@@ -53,6 +54,8 @@ def compose(program: TileProgram, device: DeviceSpec) -> Kernel:
         return compose_packed(program, program.choice, device)
     if isinstance(program.choice, Stitched):
         return compose_stitch(program, device)
+    if isinstance(program.choice, Online):
+        return compose_online(program, device)
     return compose_alone(program, device)
 
 

@@ -18,7 +18,7 @@ from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError,
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Columns, Pointwise, Rows, Stitched, Transpose
+from tilefuse.schedule.template import Columns, Online, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -308,6 +308,10 @@ def program_by_hand(program: TileProgram, template: Template, device: DeviceSpec
         from tilefuse.schedule.stitched import stitched_by_hand
 
         return stitched_by_hand(program, template, device)
+    if isinstance(program.choice, Online):
+        from tilefuse.schedule.online_program import online_by_hand
+
+        return online_by_hand(program, template, device)
     choice = choice_by_hand(program, template, device)
     made = schedule_graph(program.graph, program.layouts, device, choice)
     where = template.schedules[0].span if template.schedules else None

@@ -11,10 +11,11 @@ from dataclasses import replace
 from math import prod
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stitched import schedule_stitched
-from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
+from tilefuse.schedule.template import Choice, Columns, Online, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
@@ -23,21 +24,25 @@ CLUSTERS = (1, 2, 4, 8, 16)
 RESERVED_BYTES = 8192
 
 
-def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice | Stitched, ...]:
+def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice | Stitched | Online, ...]:
     """Choices near the program's own, which comes first; no choice twice. Empty where the template has no parameters to vary."""
     base, domain = program.choice, program.internal
     if isinstance(base, Stitched):
         return tuple(dict.fromkeys((base, *_stitched(base, program))))
+    if isinstance(base, Online):
+        return tuple(dict.fromkeys((base, *_online(base))))
     if not isinstance(domain, Domain) or not isinstance(base, Pointwise | Transpose | Rows | Columns):
         return ()
     found = _on_host(base) if device.kind == "host" else _on_cuda(base, domain, device)
     return tuple(dict.fromkeys((base, *found)))
 
 
-def program_with(program: TileProgram, choice: Choice | Stitched, device: DeviceSpec) -> TileProgram | Rejected:
+def program_with(program: TileProgram, choice: Choice | Stitched | Online, device: DeviceSpec) -> TileProgram | Rejected:
     """The program of the same pattern with another choice, or why there is none."""
     if isinstance(choice, Stitched):
         return schedule_stitched(program.graph, program.layouts, device, choice)
+    if isinstance(choice, Online):
+        return schedule_online(program.graph, program.layouts, device, choice)
     return schedule_graph(program.graph, program.layouts, device, choice)
 
 
@@ -50,6 +55,16 @@ def _stitched(base: Stitched, program: TileProgram) -> Iterator[Stitched]:
             for other in (extent * 2, extent // 2):
                 if len(shape) == len(base.tiles) and 1 <= other <= shape[place]:
                     yield replace(base, threads=threads, tiles=(*base.tiles[:place], other, *base.tiles[place + 1:]))
+
+
+def _online(base: Online) -> Iterator[Online]:
+    """Tiles twice as long and half as long, with other numbers of threads, fetched ahead or not."""
+    for threads in (128, 256):
+        for rows in (base.rows // 2, base.rows, base.rows * 2):
+            for columns in (base.columns // 2, base.columns, base.columns * 2):
+                for stages in (1, 2):
+                    if rows and columns:
+                        yield Online(rows, columns, threads, stages)
 
 
 def _on_host(base: Choice) -> Iterator[Choice]:

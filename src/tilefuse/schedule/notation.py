@@ -4,7 +4,7 @@
     statement = schedule | setting | "pack" "{" part { part } "}" [ ";" ]
     schedule  = name "[" attr { "," attr } "]" [ keep ] ";"
     attr      = step { "-" step }
-    step      = ("GRID" | "CLUSTER" | "CTA" | "WARP" | "THREAD") [ "_" integer ]
+    step      = ("GRID" | "CLUSTER" | "CTA" | "WARP" | "THREAD" | "LOOP") [ "_" integer ]
     keep      = destination { destination }         destination = "R" | "W" | "S" | "C" | "G"
     setting   = name "=" (integer | "true" | "false") ";"
     part      = [ integer "x" ] "{" template "}"
@@ -13,7 +13,8 @@
 
 A schedule says how the loops of one value are spread, one attribute a dimension (kept dimensions first, then reduced ones), and where its
 result goes: S is the paper's; R (registers), W (a warp's registers), C (a cluster's shared memory) and G (global memory beside another
-level) are ours, and so is CLUSTER. Without a destination the value goes to global memory. `#` and `//` begin a comment.
+level) are ours, and so are CLUSTER and LOOP: the block goes along the dimension in turns of so many elements. Without a destination the
+value goes to global memory. `#` and `//` begin a comment.
 """
 from __future__ import annotations
 
@@ -28,13 +29,15 @@ from tilefuse.schedule.tile import Level
 
 
 class Worker(enum.Enum):
-    """Who shares the steps of a loop: blocks of the grid, blocks of a cluster, threads of a block, lanes of a warp, nobody."""
+    """Who shares the steps of a loop: blocks of the grid, blocks of a cluster, threads of a block, lanes of a warp, nobody; LOOP: one
+    block takes them in turns, its results carried along."""
 
     GRID = "GRID"
     CLUSTER = "CLUSTER"
     CTA = "CTA"
     WARP = "WARP"
     THREAD = "THREAD"
+    LOOP = "LOOP"
 
 
 LEVEL_BY_LETTER = {"R": Level.REGISTER, "W": Level.WARP, "S": Level.SHARED, "C": Level.CLUSTER, "G": Level.GLOBAL}

@@ -13,6 +13,7 @@ from tilefuse.schedule.choose import choose
 from tilefuse.schedule.domain import find_domain
 from tilefuse.schedule.notation import print_template
 from tilefuse.schedule.online import with_online_sums
+from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.packed import schedule_packed
 from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
@@ -46,9 +47,20 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
     if not inner.results:
         return Rejected(Reason.DOMAIN_MISMATCH, "nothing outside reads the pattern")
     if any(n.category == "library" for n in inner.nodes):
-        return schedule_stitched(inner, layouts, device)
+        return _with_products(inner, layouts, device, eager_rounding)
     inner = inner if eager_rounding else keep_precision(inner)
     return schedule_packed(inner, layouts, device, schedule_graph) if packing else schedule_graph(inner, layouts, device)
+
+
+def _with_products(inner: Graph, layouts: Layouts, device: DeviceSpec, eager_rounding: bool) -> TileProgram | Rejected:
+    """Whole rows on chip, or an axis walked in tiles: what is estimated to be faster, or fits. Values of a walk stay unrounded."""
+    whole = schedule_stitched(inner, layouts, device)
+    if eager_rounding or device.kind != "cuda":
+        return whole
+    walked = schedule_online(inner, layouts, device)
+    if isinstance(walked, Rejected):
+        return whole
+    return walked if isinstance(whole, Rejected) else whole
 
 
 def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | None = None) -> TileProgram | Rejected:

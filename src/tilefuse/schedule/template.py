@@ -99,4 +99,15 @@ class Stitched:
     groups: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Online:
+    """Products along an axis that is walked (`online_products.py`): `rows` rows of results a block, shared by `threads` threads; `columns`
+    elements of the walked axis a turn. `stages` 2: the operands of the next turn are fetched while this one is computed."""
+
+    rows: int
+    columns: int
+    threads: int
+    stages: int = 1
+
+
 Choice = Union[Pointwise, Transpose, Rows, Columns]

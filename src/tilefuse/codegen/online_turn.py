@@ -1,0 +1,179 @@
+"""One turn of a kernel that walks an axis: scores of a tile, running maxima, powers, and what they are summed up to."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
+from tilefuse.codegen.online_fragments import Fragment, multiply_powers, multiply_scores
+from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const
+from tilefuse.schedule.choose_online import OnChip
+from tilefuse.schedule.online_products import ROW, WALK, Total
+
+if TYPE_CHECKING:
+    from tilefuse.codegen.compose_online import OnlineWriter
+
+INFINITY = float("inf")
+
+
+class Turn:
+    """One tile of the walked axis."""
+
+    def __init__(self, w: OnlineWriter, turn: Affine, scores: Fragment, products: list[Fragment], held: list[str]) -> None:
+        self.w, self.turn, self.here, self.products, self.held = w, turn, scores, products, held
+        self.start = turn * w.plan.choice.columns
+        self.scaled: dict[str, Reg] = {}  # elements of what each maximum is of
+        self.sums: list[Reg] = []
+
+    def emit(self) -> None:
+        """Scores, maxima, powers, products."""
+        w, form = self.w, self.w.form
+        self.sums = [multiply_scores(w, n, self.here, self.held[n], number(0)) for n in range(len(form.scores))]
+        shifts = {t.value: self._maximum(t) for t in form.tops}
+        powers = self._powers(shifts)
+        if w.plan.unit == "fma" and form.weighted:
+            w.emit(Barrier())
+        for n, product in enumerate(self.products):
+            multiply_powers(w, n, w.carried[form.weighted[n].value], product, powers[n], number(0))
+
+    @contextlib.contextmanager
+    def _at(self, i: Affine, g: Affine) -> Iterator[tuple[Bound, ...]]:
+        """Inside, ROW and WALK are at one score of the thread; yields the bounds under which it exists."""
+        w = self.w
+        row = w.simplified(w.first_row + self.here.row(i))
+        place = w.simplified(self.start + self._column(g))
+        with w.at(**{ROW: row, WALK: place}):
+            yield w.beyond(**{ROW: row, WALK: place})
+
+    def _column(self, j: Affine) -> Affine:
+        return self.here.column(j // self.here.vector, j % self.here.vector)
+
+    def _place(self, i: Affine, j: Affine) -> Affine:
+        return self.here.place(i, j // self.here.vector, j % self.here.vector)
+
+    @property
+    def _columns(self) -> int:
+        return self.here.groups * self.here.vector
+
+    def _scores_known(self, place: Affine) -> None:
+        w = self.w
+        for s, reg in zip(w.form.scores, self.sums, strict=True):
+            made: KExpr = Reg(reg.name, reg.dtype, place)
+            if s.bias is not None:
+                made = Call("add", (made, Call(reg.dtype.name, (w.element(s.bias),))))  # type: ignore[arg-type]
+            w.remember(w.form.reads[s.value], made)
+
+    def _maximum(self, t: Total) -> Reg:
+        """The running maximum with this tile's elements; rescales what is relative to it. Gives what is subtracted from now on."""
+        w, here = self.w, self.here
+        own = w.carried[t.value]
+        w.emit(Comment(f"%{t.value}: with the elements of this turn"))
+        single = len(w.form.tops) == 1 and len(w.form.scores) == 1 and not self._scores_read(t)
+        elements = self.sums[0] if single else Reg(w.fresh(f"{t.value}_of"), t.dtype)
+        if not single:
+            w.emit(Declare(elements.name, t.dtype, here.size))
+        self.scaled[t.value] = elements
+        new = Reg(w.fresh(f"{t.value}_new"), t.dtype)
+        w.emit(Declare(new.name, new.dtype, here.rows))
+        with w.loop("i", here.rows, unroll=w.unroll) as i:
+            w.emit(Assign(Reg(new.name, new.dtype, i), Reg(own.name, own.dtype, i)))
+            with w.loop("j", self._columns, unroll=w.unroll) as j, self._at(i, j) as facts:
+                target = Reg(elements.name, t.dtype, self._place(i, j))
+                with w.nested() as inner:
+                    self._scores_known(self._place(i, j))
+                    w.emit(Assign(target, w.element(t.body)))
+                lowest = (Assign(target, const(-INFINITY, t.dtype)),)
+                w.emit(*([If(facts, tuple(inner.statements), lowest)] if facts else inner.statements))
+                w.emit(Assign(Reg(new.name, new.dtype, i), Call("maximum", (Reg(new.name, new.dtype, i), target))))  # type: ignore[arg-type]
+        w.over_lanes("maximum", new, here)
+        shift, factor = Reg(w.fresh(f"{t.value}_shift"), t.dtype), Reg(w.fresh(f"{t.value}_factor"), t.dtype)
+        w.emit(Declare(shift.name, t.dtype, here.rows), Declare(factor.name, t.dtype, here.rows))
+        with w.loop("i", here.rows, unroll=w.unroll) as i:
+            now, old, by = (Reg(r.name, r.dtype, i) for r in (new, own, shift))
+            # Where all is -inf so far the differences would be NaN; less 0 instead, the powers are exp(-inf) = 0.
+            empty = Call("eq", (now, const(-INFINITY, t.dtype)))  # type: ignore[arg-type]
+            w.emit(Assign(by, Call("select", (empty, const(0, t.dtype), now))),  # type: ignore[arg-type]
+                   Assign(Reg(factor.name, t.dtype, i), Call("exp", (Call("sub", (old, by)),))), Assign(old, now))  # type: ignore[arg-type]
+            for s in w.form.sums:
+                if s.top == t.value:
+                    self._rescale(Reg(w.carried[s.value].name, s.dtype, i), Reg(factor.name, t.dtype, i))
+            for weighted, product in zip(w.form.weighted, self.products, strict=True):
+                if weighted.total.top == t.value:
+                    carried = w.carried[weighted.value]
+                    with w.loop("g", product.groups, unroll=w.unroll) as g, w.loop("v", product.vector, unroll=w.unroll) as v:
+                        self._rescale(Reg(carried.name, carried.dtype, product.place(i, g, v)), Reg(factor.name, t.dtype, i))
+        return shift
+
+    def _rescale(self, reg: Reg, factor: Reg) -> None:
+        by: KExpr = factor if factor.dtype == reg.dtype else Call(reg.dtype.name, (factor,))  # type: ignore[arg-type]
+        self.w.emit(Assign(reg, Call("mul", (reg, by))))  # type: ignore[arg-type]
+
+    def _scores_read(self, t: Total) -> bool:
+        """Whether scores are read elsewhere than in what the maximum is of."""
+        form = self.w.form
+        names = {s.value for s in form.scores}
+
+        def reads(e: Expr) -> bool:
+            if e == t.body:
+                return False
+            if isinstance(e, Read):
+                return e.value in names
+            parts = e.args if isinstance(e, Call) else (e.then, e.otherwise) if isinstance(e, Guard) else ()
+            return any(reads(p) for p in parts)
+
+        return any(reads(x.body) for x in (*form.sums, *(p.total for p in form.weighted)))
+
+    def _powers(self, shifts: dict[str, Reg]) -> list[str]:
+        """Adds the tile's elements to the sums, and keeps those that are multiplied: in registers as left fragments, or on chip."""
+        w, here, form = self.w, self.here, self.w.form
+        held: list[str] = []
+        for weighted in form.weighted:
+            held.append(w.fresh(f"{weighted.total.value}_held"))
+            if w.plan.unit == "mma":
+                w.emit(Declare(held[-1], weighted.right.dtype, here.size))
+        names = dict.fromkeys((*(s.value for s in form.sums), *(p.total.value for p in form.weighted)))
+        w.emit(Comment(f"{', '.join('%' + x for x in names)}: of this turn"))
+        with w.loop("i", here.rows, unroll=w.unroll) as i, w.loop("j", self._columns, unroll=w.unroll) as j, self._at(i, j) as facts:
+            place = self._place(i, j)
+            self._scores_known(place)
+            for t in form.tops:
+                w.remember(t.body, Reg(self.scaled[t.value].name, t.dtype, place))
+                w.remember(form.reads[t.value], Reg(shifts[t.value].name, t.dtype, i))
+            for s in form.sums:
+                self._when(facts, s, partial(self._add, Reg(w.carried[s.value].name, s.dtype, i)), None)
+            for n, weighted in enumerate(form.weighted):
+                if w.plan.unit == "mma":
+                    put = partial(self._assign, Reg(held[n], weighted.right.dtype, place))
+                else:
+                    tile = w.plan.tile("powers", n)
+                    put = partial(self._store, tile, w.simplified(here.row(i) * tile.pitch + self._column(j)))
+                self._when(facts, weighted.total, put, const(0, form.sum_dtype))
+        return held
+
+    def _add(self, total: Reg, made: KExpr) -> None:
+        self.w.emit(Assign(total, Call("add", (total, made))))  # type: ignore[arg-type]
+
+    def _assign(self, target: Reg, made: KExpr) -> None:
+        self.w.emit(Assign(target, made if self.w.dtype_of(made) == target.dtype else Call(target.dtype.name, (made,))))  # type: ignore[arg-type]
+
+    def _store(self, tile: OnChip, offset: Affine, made: KExpr) -> None:
+        self.w.emit(Store(self.w.shared[tile].name, offset, made))
+
+    def _when(self, facts: tuple[Bound, ...], total: Total, put: Callable[[KExpr], None],
+              otherwise: Const | None) -> None:
+        """Computes an element of the tile and hands it to `put`; beyond the end of the rows or of the walk `otherwise`, if anything."""
+        w = self.w
+        # The elements of a maximum are -inf there, and their powers 0.
+        safe = any(total.body == Call("exp", (Call("sub", (t.body, w.form.reads[t.value])),)) for t in w.form.tops)
+        if not facts or safe:
+            put(w.element(total.body))
+            return
+        with w.nested() as inner:
+            put(w.element(total.body))
+        with w.nested() as other:
+            if otherwise is not None:
+                put(otherwise)
+        w.emit(If(facts, tuple(inner.statements), tuple(other.statements)))
