@@ -16,7 +16,8 @@ from tilefuse.base.errors import InternalError
 HEADERS: dict[str, tuple[str, ...]] = {
     "cuda": ("cuda_types.cuh", "float8.h", "cuda_float8.cuh", "scalar.h", "philox.h", "members.h", "cuda_narrow.cuh", "cuda_memory.cuh",
              "cuda_atomics.cuh", "cuda_cluster.cuh", "cuda_matrix.cuh", "cuda_matrix_f32.cuh", "routine.h"),
-    "host": ("host_types.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h", "host_matrix.h", "routine.h"),
+    "host": ("host_types.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h", "host_matrix.h",
+             "routine.h"),
     "checked": ("host_types.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h", "host_matrix.h",
                 "routine.h", "checked.h"),
 }
