@@ -1,0 +1,29 @@
+// B = A + x y^T
+
+TF_ROUTINE void load_x(const REAL* p, INDEX stride, REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  if (ty == 0) e[tx] = tf_word_or(p, stride, first + tx, count, PAD_x);
+}
+
+TF_ROUTINE void load_y(const REAL* p, INDEX stride, REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  if (ty == 0) e[tx] = tf_word_or(p, stride, first + tx, count, PAD_y);
+}
+
+TF_ROUTINE void load_A(const REAL* p, INDEX row_stride, INDEX column_stride, REAL* e, int tx, int ty, INDEX row, INDEX column,
+                       INDEX rows, INDEX columns) {
+#pragma unroll
+  for (int j = 0; j < TILE_M; j += BY)
+    e[(j + ty) * PITCH_A + tx] =
+        row + j + ty < rows && column + tx < columns ? p[(row + j + ty) * row_stride + (column + tx) * column_stride] : PAD_A;
+}
+
+TF_ROUTINE void compute(const REAL* A, const REAL* x, const REAL* y, REAL* B, int tx, int ty) {
+#pragma unroll
+  for (int j = 0; j < TILE_M; j += BY) B[(j + ty) * PITCH_B + tx] = x[j + ty] * y[tx] + A[(j + ty) * PITCH_A + tx];
+}
+
+TF_ROUTINE void store_B(REAL* p, INDEX row_stride, INDEX column_stride, const REAL* e, int tx, int ty, INDEX row, INDEX column,
+                        INDEX rows, INDEX columns) {
+#pragma unroll
+  for (int j = 0; j < TILE_M; j += BY)
+    if (row + j + ty < rows && column + tx < columns) p[(row + j + ty) * row_stride + (column + tx) * column_stride] = e[(j + ty) * PITCH_B + tx];
+}
