@@ -28,9 +28,11 @@ from tilefuse.codegen.kernel import (
     Load,
     MatrixProduct,
     Reg,
+    RoutineCall,
     Shuffle,
     Stmt,
     Store,
+    Touched,
     VectorLoad,
     VectorStore,
 )
@@ -189,6 +191,8 @@ class CheckedPrinter(HostPrinter):
                 return f"BulkWait on {barrier}"
             case MatrixProduct(accumulator, left, _, _, _, right):
                 return f"MatrixProduct of {left} and {right} into {accumulator}"
+            case RoutineCall(function):
+                return f"call of {function}"
             case IfValue():
                 return "condition of a branch"
         return ""
@@ -271,6 +275,43 @@ class CheckedPrinter(HostPrinter):
         if isinstance(s, VectorLoad):
             return f"tf_vector_load_checked({array}, {memory}, {s.width}, {alignment}, {self.site});"
         return f"tf_vector_store_checked({memory}, {array}, {s.width}, {alignment}, {self.site});"
+
+    def routine(self, s: RoutineCall) -> None:
+        """A call between what it is declared to read and what it is declared to write."""
+        for t in s.touched:
+            if not t.writes:
+                self._touched(t)
+        super().routine(s)
+        for t in s.touched:
+            if t.writes:
+                self._touched(t)
+
+    def _touched(self, t: Touched) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._names())
+            if t.first:
+                stack.enter_context(self.out.block(f"if ({self.scope.condition(t.first)})"))
+            for name, extent in t.loops:
+                var = identifier(name)
+                stack.enter_context(self.out.block(f"for (int {var} = 0; {var} < {extent}; ++{var})"))
+                self.scope.extents[name] = extent
+            if t.bounds:
+                stack.enter_context(self.out.block(f"if ({self.scope.condition(t.bounds)})"))
+            index = self.scope.text(t.index)
+            if t.register:
+                who = self._who(t.target) if t.target in self.spread else "0"
+                touch = "mark" if t.writes else "get"
+                self.out.line(f"{self._register_name(t.target)}.{touch}({who}, {index}, {self.site});")
+            else:
+                self.out.line(f"tf_together_{'write' if t.writes else 'read'}(check, {identifier(t.target)}, {index}, {self.site});")
+
+    def address_of(self, buffer: str, index: Affine) -> str:
+        """Where an element lies, past its shadow."""
+        return f"{identifier(buffer)}.address({self.scope.text(index)})"
+
+    def address_of_register(self, r: Reg) -> str:
+        """Where an element of a register array lies, past its shadow."""
+        return f"{self._register_name(r.name)}.address({self._at(r.name, r.index)})"
 
     def _remote_buffer(self, buffer: str, rank: Affine) -> str:
         b = self.buffers[buffer]

@@ -23,11 +23,14 @@ from tilefuse.codegen.kernel import (
     If,
     IfValue,
     Kernel,
+    KExpr,
     LastBlock,
     Let,
     Load,
     MatrixProduct,
+    Pointer,
     Reg,
+    RoutineCall,
     Shuffle,
     Stmt,
     Store,
@@ -35,8 +38,10 @@ from tilefuse.codegen.kernel import (
     VectorStore,
 )
 from tilefuse.codegen.operand_table import find_member, operand_place, operand_table
+from tilefuse.codegen.routine_text import routine_namespaces
 from tilefuse.codegen.walk import index_names, may_alias_itself, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
+from tilefuse.ir.affine import Affine
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.target.device import DeviceSpec
 
@@ -57,6 +62,7 @@ def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
                  + (f", {launch.shared_bytes} bytes of shared memory" if launch.shared_bytes else "") + f", for {device.arch}")
     for text in kernel.header:
         head.comment(text)
+    body = routine_namespaces(kernel) + body
     pasted = support.paste("cuda", body)
     return head.text() + "\n" + (pasted + "\n\n" if pasted else "") + body
 
@@ -197,7 +203,19 @@ class _CudaPrinter:
                 return f"tf_atomic_{op}(&{identifier(buffer)}[{address}], {self.expressions.text(value)});"
             case MatrixProduct():
                 return self._product(s)
+            case RoutineCall(function, arguments):
+                return f"{function}({', '.join(self._argument(a) for a in arguments)});"
         return self._synchronisation(s)
+
+    def _argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
+        match a:
+            case Pointer(buffer, index):
+                return self._element(buffer, index)
+            case Reg(name, _, index) if index is not None:
+                return self._element(name, index)
+            case Affine():
+                return self.scope.text(a)
+        return self.expressions.text(a)
 
     def _product(self, s: MatrixProduct) -> str:
         left_turned, right_turned = (str(t).lower() for t in (s.left_turned, s.right_turned))

@@ -5,6 +5,7 @@ from tilefuse.codegen import support
 from tilefuse.codegen.check import CheckedPrinter
 from tilefuse.codegen.fission import HostPrinter
 from tilefuse.codegen.kernel import Kernel
+from tilefuse.codegen.routine_text import routine_namespaces
 from tilefuse.codegen.writer import Writer
 
 
@@ -16,7 +17,7 @@ def print_host(kernel: Kernel, check: bool = False) -> str:
     """
     printer: HostPrinter = CheckedPrinter(kernel) if check else HostPrinter(kernel)
     printer.function()
-    body = printer.out.text()
+    body = routine_namespaces(kernel) + printer.out.text()
     head = Writer()
     head.comment(f"{kernel.name}: {kernel.launch.num_blocks} blocks of {kernel.launch.num_threads} threads, for the host"
                  + (", every access checked" if check else ""))

@@ -347,7 +347,58 @@ class MatrixProduct:
 
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
-             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, MatrixProduct, Group]
+    arithmetic: str = ""
+    columns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Address of an element of a global or shared buffer, as an argument of a routine."""
+
+    buffer: str
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Words that a routine reads or writes out of the kernel IR's view: element `index` of `target` for all values of `loops`.
+
+    target   a buffer, or a register array of the calling thread (`register`)
+    loops    (name, number of values), names of `index` and `bounds`
+    bounds   where one does not hold, the word is not touched
+    Words of buffers are touched by all threads of the call together, nobody knows which by whom: only where `first` holds (the call's
+    first thread) they are declared, for all. Only the checking mode of the host executor asks.
+    """
+
+    target: str
+    index: Affine
+    loops: tuple[tuple[str, int], ...]
+    writes: bool
+    register: bool = False
+    bounds: tuple[Bound, ...] = ()
+    first: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineCall:
+    """function(arguments): one thread's call of a routine of `Kernel.routines`. It neither synchronises nor shuffles.
+
+    arguments  addresses of buffer elements, register arrays (a `Reg` with index: the address of that element), index values, scalars
+    touched    what the routine reads and writes through its pointers
+    """
+
+    function: str
+    arguments: tuple[Pointer | Reg | Affine | KExpr, ...]
+    touched: tuple[Touched, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineText:
+    """C text of routines, macros replaced; it stands in a namespace of this name before the kernel. Equal text on device and host."""
+
+    namespace: str
+    text: str
+             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, MatrixProduct, RoutineCall, Group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +407,8 @@ class Kernel:
 
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
     second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
-    ones of `ir.ops.NARROW_CUDA`. `header` is what the reader should know first: nodes, levels, bytes.
+    ones of `ir.ops.NARROW_CUDA`. `header` is what the reader should know first: nodes, levels, bytes. `routines` is what its
+    `RoutineCall`s call.
     """
 
     name: str
@@ -371,6 +423,7 @@ class Kernel:
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:
+    routines: tuple[RoutineText, ...] = ()
         return tuple(b for b in self.buffers if b.space == "global")
 
     @property

@@ -25,11 +25,14 @@ from tilefuse.codegen.kernel import (
     If,
     IfValue,
     Kernel,
+    KExpr,
     LastBlock,
     Let,
     Load,
     MatrixProduct,
+    Pointer,
     Reg,
+    RoutineCall,
     Shuffle,
     Stmt,
     Store,
@@ -143,6 +146,8 @@ class ThreadPrinter:
                 out.line(self.assign(target, self.cluster_load(buffer, index, rank)))
             case ClusterStore(buffer, index, rank, value):
                 out.line(self.cluster_store(buffer, index, rank, self.expressions.text(value)))
+            case RoutineCall():
+                self.routine(s)
             case _ if self.direct:
                 self._alone(s)
             case _:
@@ -220,6 +225,28 @@ class ThreadPrinter:
             self.out.line(f"alignas(64) {ctype} {identifier(s.name)}[{s.size}];")
         else:
             self.out.line(f"{ctype} {identifier(s.name)}" + (f" = {self.expressions.text(s.init)};" if s.init is not None else ";"))
+
+    def routine(self, s: RoutineCall) -> None:
+        """A call of a routine."""
+        self.out.line(f"{s.function}({', '.join(self._argument(a) for a in s.arguments)});")
+
+    def _argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
+        match a:
+            case Pointer(buffer, index):
+                return self.address_of(buffer, index)
+            case Reg(_, _, index) if index is not None:
+                return self.address_of_register(a)
+            case Affine():
+                return self.scope.text(a)
+        return self.expressions.text(a)
+
+    def address_of(self, buffer: str, index: Affine) -> str:
+        """Where an element of a buffer lies."""
+        return self.element(buffer, index)
+
+    def address_of_register(self, r: Reg) -> str:
+        """Where an element of a register array lies."""
+        return f"&{self.place(r.name, r.index)}"
 
     def load(self, e: Load) -> str:
         """The value of an element."""

@@ -24,6 +24,7 @@ from tilefuse.codegen.kernel import (
     Load,
     MatrixProduct,
     Reg,
+    RoutineCall,
     Shuffle,
     Stmt,
     Store,
@@ -93,6 +94,8 @@ def written_buffers(kernel: Kernel) -> frozenset[str]:
                 found.add(name)
             case LastBlock(counter=name) | BulkCopy(shared=name):
                 found.add(name)
+            case RoutineCall():
+                found |= {t.target for t in s.touched if t.writes and not t.register}
     return _with_arguments(kernel, found)
 
 
@@ -111,6 +114,8 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
                 found.add(name)
             case LastBlock(counter=name):
                 found.add(name)
+            case RoutineCall():
+                found |= {t.target for t in part.touched if not t.writes and not t.register}
     return _with_arguments(kernel, found)
 
 
