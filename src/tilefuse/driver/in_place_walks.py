@@ -13,7 +13,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, Lookup, Read, walk
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.schedule.packed import Packed
-from tilefuse.schedule.regions import Span, holds, region_of
+from tilefuse.schedule.regions import Span, holds, region_of, whole
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.row_lanes import first_lane_pieces
 from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
@@ -110,9 +110,9 @@ def _in_stages(plan: StitchPlan, value: str, target: str) -> bool:
     stitcher.kept = plan.kept
     home = {k: n for n, s in enumerate(plan.stages) for k in (*s.pieces, *s.products)}
     written = [p for p in plan.pieces if p.value == value]
-    if len(written) != 1 or written[0].kind != "map" or any(isinstance(e, Lookup) and e.value == target for n in graph.nodes
-                                                            if n.body is not None for e in walk(n.body)):
+    if len(written) != 1 or written[0].kind != "map":
         return False
+    shape = graph.type_of(target).shape
     own, at = written[0], home[written[0].key]
     beside: list[Piece] = []
     for p in plan.pieces:
@@ -124,12 +124,13 @@ def _in_stages(plan: StitchPlan, value: str, target: str) -> bool:
         else:
             spans = dict(zip(stitcher.axes(p.value), p.region, strict=True)) | {a: Span(number(0), e) for a, e in stitcher.over(p.value)}
             places = [index for v, index in stitcher.touches(p.value) if v == target]
+            looked_up = [whole(shape)] if target in stitcher.looked_up(p.value) else []
             here = tuple(map(axis, stitcher.axes(p.value)))
-            if home[p.key] == at and places and all(index == here for index in places):
+            if home[p.key] == at and places and not looked_up and all(index == here for index in places):
                 beside.append(p)
                 continue
-            regions = [region_of(index, spans, graph.type_of(target).shape, dict(plan.grid)) for index in places]
-            users = [p.key] if places else []
+            regions = [*looked_up, *(region_of(index, spans, shape, dict(plan.grid)) for index in places)]
+            users = [p.key] if regions else []
         if not all(holds(own.region, r) for r in regions):
             return False
         if any(home[k] >= at or not any(s.barrier for s in plan.stages[home[k] + 1:at + 1]) for k in users):

@@ -23,6 +23,9 @@ MAX_INNER = 1024
 ROW_TILES = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMN_TILES = (8, 16, 32, 64, 128)
 THREADS = (128, 256)
+# Results of at most so many elements are also tried in one block, which may then hold reductions over all of them; products want more
+# multiprocessors than one.
+ONE_BLOCK_ELEMENTS = 1 << 14
 # Registers a thread needs beside a product's sums and operands, and at least.
 BASE_REGISTERS, LEAST_REGISTERS = 24, 56
 # Cycles that a stage waits whatever its size: global memory, shared memory and barrier. Source: latencies of an H100, Luo et al. 2024,
@@ -61,7 +64,7 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
     best: Estimate | None = None
     why: Rejected | None = None
-    candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape))
+    candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape, bool(stitcher.contractions)))
     for choice in candidates:
         estimate = _estimated(stitcher, choice, device, wanted is None)
         if isinstance(estimate, Rejected):
@@ -94,12 +97,14 @@ def _estimated(stitcher: Stitcher, choice: Stitched, device: DeviceSpec, free: b
     return other if other.us < found.us else found
 
 
-def _candidates(shape: tuple[int, ...]) -> Iterator[Stitched]:
-    """Tiles to try: leading dimensions one by one, some rows, all columns or some."""
+def _candidates(shape: tuple[int, ...], products: bool) -> Iterator[Stitched]:
+    """Tiles to try: leading dimensions one by one, some rows, all columns or some; without products also everything in one block."""
     if not shape:
         yield from (Stitched((), t) for t in THREADS)
         return
     last = shape[-1]
+    if not products and prod(shape) <= ONE_BLOCK_ELEMENTS:
+        yield from (Stitched(shape, t) for t in (*THREADS, 512))
     row = next((d for d in range(len(shape) - 2, -1, -1) if shape[d] > 1), None)
     columns = [last] + [c for c in COLUMN_TILES if c < last and last % c == 0]
     rows = [1] if row is None else _row_tiles(shape[row])

@@ -24,6 +24,9 @@ from tilefuse.schedule.two_pass import two_pass
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
+# Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one more kernel is launched.
+MAX_STEPS_OF_ONE_BLOCK = 1 << 16
+
 
 def pattern_graph(graph: Graph, nodes: Sequence[str]) -> Graph:
     """The pattern as a graph of its own: inputs are the values it reads from outside, results those read outside or escaping."""
@@ -49,7 +52,19 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
     if any(n.category == "library" for n in inner.nodes):
         return _with_products(inner, layouts, device, eager_rounding)
     inner = inner if eager_rounding else keep_precision(inner)
-    return schedule_packed(inner, layouts, device, schedule_graph) if packing else schedule_graph(inner, layouts, device)
+    if packing:
+        return schedule_packed(inner, layouts, device, schedule_graph)
+    found = schedule_graph(inner, layouts, device)
+    if isinstance(found, Rejected) and _fits_one_block(inner):
+        stitched = schedule_stitched(inner, layouts, device)
+        return found if isinstance(stitched, Rejected) else stitched
+    return found
+
+
+def _fits_one_block(graph: Graph) -> bool:
+    """Whether a pattern with reductions is so small that one launch less is worth one block that computes its stages in turn."""
+    steps = sum(n.type.num_elements * prod(e for _, e in n.over) for n in graph.nodes)
+    return steps <= MAX_STEPS_OF_ONE_BLOCK and any(n.category == "reduce" for n in graph.nodes)
 
 
 def _with_products(inner: Graph, layouts: Layouts, device: DeviceSpec, eager_rounding: bool) -> TileProgram | Rejected:

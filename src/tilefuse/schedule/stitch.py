@@ -223,6 +223,10 @@ class Stitcher:
                 inner = self.graph.node_by_name[x.value]
                 yield from self._walk(inner, dict(zip(inner.axes, index, strict=True)))
 
+    def looked_up(self, name: str) -> set[str]:
+        """Values in whose elements a node, or what is evaluated on the way to it, looks at data-dependent places."""
+        return {e.value for n in self._on_the_way(name) if n.body is not None for e in walk(n.body) if isinstance(e, Lookup)}
+
     def flops(self, name: str) -> int:
         """Operations of one element (one step, for a reduction), what is evaluated on the way included."""
         node = self.graph.node_by_name[name]

@@ -15,9 +15,10 @@ from tilefuse.driver.in_place import alias_buffers
 from tilefuse.driver.in_place_walks import Walks
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost, Pattern, PlannedKernel
-from tilefuse.runtime.spec import CopyStep
+from tilefuse.runtime.spec import CopyStep, KernelStep
 from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.schedule.stitched import schedule_stitched
 from tilefuse.schedule.template import Stitched
@@ -62,7 +63,20 @@ ALL_ROWS = """graph @all(%x: f32[16, 24], %g: f32[16, 8], %w: f32[24, 8]) -> (f3
   update %w = %w1
   return %q
 }"""
-CASES = {
+# A loss and its gradient: sums of rows, of columns and of everything; the old bias is looked up before it is overwritten.
+LOSS = """graph @loss(%x: f32[20, 7], %b: f32[7], %t: i64[20]) -> (f32[], f32[20, 7]) {
+  %y: f32[20, 7] = map [i, j] { add(%x[i, j], %b[j]) }
+  %m: f32[20] = reduce.max [i] over [j < 7] { %y[i, j] }
+  %p: f32[20] = gather [i] { sub(add(lookup(%x, index(i), %t[i]), lookup(%b, %t[i])), %m[i]) }
+  %s: f32[] = reduce.sum [] over [i < 20] { %p[i] }
+  %g: f32[20, 7] = map [i, j] { sub(%y[i, j], add(%m[i], %s[])) }
+  %c: f32[7] = reduce.sum [j] over [i < 20] { %g[i, j] }
+  %b1: f32[7] = map [j] { sub(%b[j], %c[j]) }
+  update %b = %b1
+  return %s, %g
+}"""
+CASES: dict[str, tuple[str, Stitched | None]] = {
+    "loss": (LOSS, None),
     "product": (PRODUCT, Stitched((4, 17), 64)),
     "product, odd tiles": (PRODUCT, Stitched((5, 8), 64)),
     "bias": (BIAS, Stitched((20, 4), 64)),
@@ -70,11 +84,14 @@ CASES = {
 }
 
 
-def kernel_of(graph: Graph, choice: Stitched) -> PlannedKernel:
-    """One kernel that holds the whole graph, and writes its results and updates."""
+def kernel_of(graph: Graph, choice: Stitched | None) -> PlannedKernel:
+    """One kernel that holds the whole graph, and writes its results and updates. `choice`: None for the scheduler's own."""
     written = (*graph.results, *(v for _, v in graph.updates))
     pattern = Pattern(tuple(n.name for n in graph.nodes), written)
-    program = schedule_stitched(pattern.graph(graph), {}, H200, choice)
+    if choice is None:
+        program = schedule_pattern(pattern.graph(graph), pattern.nodes, {}, H200)
+    else:
+        program = schedule_stitched(pattern.graph(graph), {}, H200, choice)
     assert not isinstance(program, Rejected), program
     names = (*(i.name for i in graph.inputs), *written)
     return PlannedKernel("k0", pattern, program, tuple((v, v) for v in names), "text", Cost(0.0, "launch"), 0.0)
@@ -93,7 +110,7 @@ def test_a_stitched_update_in_place_is_right_and_free_of_races(name: str, tmp_pa
     buffer_of = {b.origin: b.name for b in kernel.parameters if b.origin}
     kernel = alias_buffers(kernel, {buffer_of[value]: buffer_of[target] for target, value in graph.updates})
     draw = np.random.default_rng(seed)
-    given = {i.name: draw.integers(-2, 3, i.type.shape).astype(np.float32) for i in graph.inputs}
+    given = {i.name: draw.integers(0, 3, i.type.shape).astype(NUMPY_DTYPES[i.type.dtype.name]) for i in graph.inputs}
     lies_in = {value: target for target, value in graph.updates}
     wanted = dict(zip(planned.pattern.written, interpret(planned.pattern.graph(graph), given), strict=True))
     library = build_together([(kernel, True)], tmp_path)
@@ -102,6 +119,16 @@ def test_a_stitched_update_in_place_is_right_and_free_of_races(name: str, tmp_pa
     for value, expected in wanted.items():
         found = memory[buffer_of[lies_in.get(value, value)]].reshape(expected.shape)
         assert np.array_equal(found, expected), f"{name} %{value}, seed {seed}"
+
+
+def test_small_reductions_of_every_shape_are_one_block() -> None:
+    """Without a product too: three launches cost more than one block that waits between its stages."""
+    made = generate(parse_graph(LOSS), constants={}, device=H200, options=Options())
+    (kernel,) = made.plan.kernels
+    assert kernel.program.template == "stitched" and kernel.program.launch.num_blocks == 1
+    assert [type(s) for s in made.spec.steps] == [KernelStep]
+    large = LOSS.replace("20, 7", "20000, 7").replace("[20]", "[20000]").replace("i < 20", "i < 20000")
+    assert len(generate(parse_graph(large), constants={}, device=H200, options=Options()).plan.kernels) > 1
 
 
 def test_rows_that_other_blocks_read_are_not_overwritten() -> None:
