@@ -1,0 +1,133 @@
+"""A representative sample of generated kernels at sizes that run in a moment under a checker: every template and its main variants.
+
+Nothing here imports torch: under compute-sanitizer that alone would take longer than all kernels together.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.unit.codegen.packed_graphs import side_by_side, total, update
+from tests.unit.codegen.pattern_graphs import (
+    Pattern,
+    batch_norm,
+    bias_gelu,
+    channels_last,
+    column_sum,
+    concatenation,
+    cross_entropy,
+    embedding,
+    embedding_sum,
+    full_sum,
+    layer_norm,
+    max_pool,
+    norm_backward,
+    padded,
+    row_extremes,
+    row_sum,
+    running_sum,
+    scatter_add,
+    softmax,
+    softmax_down,
+    transpose,
+)
+from tests.unit.codegen.stitched_cases import CASES
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import generate
+from tilefuse.driver.lone_kernel import lone_spec
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+from tilefuse.runtime.spec import KernelCode
+from tilefuse.schedule.pattern import schedule_graph, schedule_pattern
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+
+# Odd extents, so that guards and tails run; the long ones are what it takes to get a cluster, a split or a persistent grid.
+ALONE: dict[str, Callable[[], Pattern]] = {
+    "pointwise": lambda: bias_gelu(37, 250, "f16"),
+    "pointwise-pieces": lambda: concatenation(33, 70, 51, "f16"),
+    "pointwise-padded": lambda: padded(21, 45, 3, 6),
+    "pointwise-windows": lambda: max_pool(2, 5, 23, 17),
+    "transpose": lambda: transpose(301, 133, "f16"),
+    "transpose-channels": lambda: channels_last(3, 64, 33, 31, "f16"),
+    "rows-warp": lambda: softmax(333, 57, "f16"),
+    "rows-registers": lambda: layer_norm(65, 1003, "bf16"),
+    "rows-two-blocks": lambda: softmax(9, 20000),
+    "rows-cluster": lambda: softmax(3, 131072, "f16"),
+    "rows-long": lambda: softmax(2, 300001),
+    "rows-persistent": lambda: layer_norm(64, 32768),
+    "rows-positions": lambda: row_extremes(7, 3203, "f16"),
+    "rows-loss": lambda: cross_entropy(5, 50304, "bf16"),
+    "rows-and-columns": lambda: norm_backward(1056, 512, 132, "f16"),
+    "rows-split": lambda: row_sum(2, 1 << 20),
+    "everything": lambda: full_sum(401, 1003),
+    "columns": lambda: column_sum(1003, 131),
+    "columns-softmax": lambda: softmax_down(257, 70),
+    "columns-batch-norm": lambda: batch_norm(5, 12, 9, 7, "f16"),
+    "scan": lambda: running_sum(5, 5003),
+    "gather": lambda: embedding(50, 67, 31),
+    "gather-sum": lambda: embedding_sum(50, 64, 31),
+    "scatter": lambda: scatter_add(50, 67, 31),
+}
+PACKED: dict[str, Callable[[], Pattern]] = {
+    "packed-updates": lambda: side_by_side([update(37, 64), update(4096), update(1003)] * 3, shared=("rate",)),
+    "packed-kinds": lambda: side_by_side([row_sum(6, 2048), update(300), column_sum(512, 25), transpose(70, 51), total(5000)]),
+}
+IN_PLACE = """graph @updated(%t: f32[50, 8], %n: i64[6], %g: f32[6, 8]) -> () {
+  %a: f32[50, 8] = scatter.sum over [i < 6, j < 8] into %t at [%n[i], index(j)] { %g[i, j] }
+  update %t = %a
+  return
+}"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One kernel; `program` is None where the compiler chose among several."""
+
+    name: str
+    code: KernelCode
+    program: TileProgram | None
+
+
+def samples(device: DeviceSpec) -> Iterator[Sample]:
+    """Every kernel of the sample for a device; those that the device has no kernel for are left out."""
+    for name, make in ALONE.items():
+        yield from _lone(name, schedule_graph(make().graph, {}, device), device)
+    for name, make in PACKED.items():
+        yield from _lone(name, _whole(make().graph, device, packing=True), device)
+    for case in CASES:
+        if case.device.arch == device.arch:
+            yield from _lone(f"stitched {case.name}", case.program(), device)
+    for code in generate(parse_graph(IN_PLACE), constants={}, device=device, options=Options()).spec.kernels:
+        yield Sample("scatter in place", code, None)
+
+
+def _whole(graph: Graph, device: DeviceSpec, packing: bool) -> TileProgram | Rejected:
+    return schedule_pattern(graph, [n.name for n in graph.nodes], {}, device, packing=packing)
+
+
+def _lone(name: str, program: TileProgram | Rejected, device: DeviceSpec) -> Iterator[Sample]:
+    if isinstance(program, Rejected):
+        return
+    code, = lone_spec(program, device, Options()).kernels
+    yield Sample(name, code, program)
+
+
+def kinds(sample: Sample) -> set[str]:
+    """Which templates and variants a sample's kernel has."""
+    found = {"in place"} if sample.code.entry.endswith("_in_place") else set[str]()
+    if sample.program is None:
+        return found
+    template, chosen = sample.program.template, dict(sample.program.parameters)
+    found.add(template)
+    match template:
+        case "rows":
+            variants = {"in a warp": chosen["threads"] <= 32, "in a block": chosen["threads"] > 32, "in a cluster": chosen["cluster"] > 1,
+                        "split": chosen["split"] > 1, "persistent": chosen["stages"] > 0, "with columns": chosen["span"] > 0,
+                        "in registers": chosen["on_chip"], "read again": not chosen["on_chip"]}
+        case "columns":
+            variants = {"split": chosen["split"] > 1, "whole": chosen["split"] == 1}
+        case _:
+            variants = {}
+    return found | {f"{template} {what}" for what, is_used in variants.items() if is_used}

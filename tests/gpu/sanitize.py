@@ -1,0 +1,225 @@
+"""Generated kernels under NVIDIA's compute-sanitizer: `python -m tests.gpu.sanitize [--tools memcheck,racecheck]`.
+
+The kernels are planned and compiled in this process, all cores at work; a bare process that only knows the CUDA driver starts them under
+each tool, and all tools run side by side. Exit status: 0 nothing found; 1 something was; 2 there is no compute-sanitizer or no device.
+"""
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+# What is checked unless others are asked for, and what else there is (both find little and take as long).
+TOOLS = ("memcheck", "racecheck")
+MORE_TOOLS = ("synccheck", "initcheck")
+FOUND_ERRORS = 66
+ITEM_BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "f16": 2, "bf16": 2, "i16": 2, "u16": 2}
+# Positions are drawn below this, which every looked-up axis of the sample has.
+MOST_INTEGER = 5
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(prog="python -m tests.gpu.sanitize", description=__doc__)
+    found.add_argument("--tools", default=",".join(TOOLS), help=f"comma list of {', '.join((*TOOLS, *MORE_TOOLS))}")
+    found.add_argument("--only", default="", help="regular expression that a kernel's name in the sample must match")
+    found.add_argument("--sanitizer", default="", help="path of compute-sanitizer; default: PATH, the toolkit, or NVIDIA's Python package")
+    found.add_argument("--keep", type=Path, help="folder for sources, machine code and the tools' full output")
+    found.add_argument("--seconds", type=float, default=300.0, help="time that one tool may take")
+    found.add_argument("--list", action="store_true", help="print the sample and stop")
+    found.add_argument("--launch", type=Path, help=argparse.SUPPRESS)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the sample. Exit status: as the module says."""
+    options = parser().parse_args(arguments)
+    if options.launch:
+        return launch(options.launch)
+    from tests.gpu.kernel_samples import kinds, samples
+    from tilefuse.runtime import cuda_api
+    from tilefuse.target.catalog import describe_device
+    from tilefuse.target.device import H200
+
+    device = H200
+    if not options.list:
+        program = sanitizer_path(options.sanitizer)
+        if program is None or not cuda_api.has_device():
+            print("no CUDA device" if program else "no compute-sanitizer: pip install nvidia-cuda-sanitizer-api, or give --sanitizer PATH",
+                  file=sys.stderr)
+            return 2
+        found = cuda_api.describe_device(0)
+        device = describe_device(found.name, found.arch, found.memory_bytes, dict(found.facts))
+    started = time.monotonic()
+    chosen = [s for s in samples(device) if re.search(options.only, s.name)]
+    if options.list:
+        print("\n".join(f"{s.name}: {', '.join(sorted(kinds(s)))}" for s in chosen))
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        prepare([(s.name, s.code) for s in chosen], folder)
+        print(f"{len(chosen)} kernels for {device.name}, compiled after {time.monotonic() - started:.1f} s", flush=True)
+        tools = [t for t in options.tools.split(",") if t]
+        with ThreadPoolExecutor(max(1, len(tools))) as pool:
+            codes = list(pool.map(lambda tool: check(program, tool, folder, options.seconds), tools))
+    print(f"{time.monotonic() - started:.1f} s in all")
+    return max(codes, default=0)
+
+
+def sanitizer_path(asked: str) -> str | None:
+    """Where compute-sanitizer is; None if nowhere."""
+    packages = importlib.util.find_spec("nvidia")
+    roots = (packages.submodule_search_locations if packages else None) or ()
+    wheels = [p for root in roots for p in sorted(Path(root).glob("*/bin/compute-sanitizer"))]
+    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "compute-sanitizer"
+    candidates = [asked] if asked else [shutil.which("compute-sanitizer") or "", str(toolkit), *map(str, wheels)]
+    return next((c for c in candidates if c and Path(c).is_file()), None)
+
+
+def prepare(kernels: Sequence[tuple[str, Any]], folder: Path) -> None:
+    """Compile the kernels with line numbers and write them, with what their launches need, into the folder."""
+    from tilefuse.runtime.nvrtc import compile_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def compiled(item: tuple[int, tuple[str, Any]]) -> dict[str, Any]:
+        number, (name, code) = item
+        (folder / f"{number}.cu").write_text(code.source, encoding="utf-8")
+        made = compile_text(code.source, code.entry, code.arch, str(folder / str(number)), (*code.flags, "--generate-line-info"))
+        (folder / f"{number}.cubin").write_bytes(made.payload)
+        launched = code.launch
+        return {"name": name, "file": f"{number}.cubin", "entry": code.entry, "one_structure": code.one_structure,
+                "launch": [launched.num_blocks, launched.num_threads, launched.cluster, launched.shared_bytes, launched.early],
+                "parameters": [[p.dtype, p.num_elements, p.role] for p in code.parameters]}
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        rows = list(pool.map(compiled, enumerate(kernels)))
+    (folder / "kernels.json").write_text(json.dumps(rows), encoding="utf-8")
+
+
+def check(program: str, tool: str, folder: Path, seconds: float) -> int:
+    """Run every kernel under one tool; prints what it found. 0, or 1 if anything."""
+    started = time.monotonic()
+    command = [program, "--tool", tool, "--error-exitcode", str(FOUND_ERRORS), "--print-limit", "50", "--target-processes", "all",
+               sys.executable, "-m", "tests.gpu.sanitize", "--launch", str(folder)]
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")) if p)
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=seconds, check=False)
+        code, output = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        code, output = -1, (late.stdout or b"").decode(errors="replace") + f"\n{tool} took longer than {seconds:.0f} s\n"
+    (folder / f"{tool}.txt").write_text(output, encoding="utf-8")
+    print(f"== {tool}: {verdict(code, output)}, {time.monotonic() - started:.1f} s\n{told(output)}", flush=True)
+    return 0 if code == 0 else 1
+
+
+def verdict(code: int, output: str) -> str:
+    """One line: how many kernels ran, and how the tool ended."""
+    ran = len(re.findall(r"^ran ", output, re.MULTILINE))
+    ended = {0: "nothing found", FOUND_ERRORS: "errors found"}.get(code, f"ended with status {code}")
+    return f"{ran} kernels ran, {ended}"
+
+
+def told(output: str, most: int = 60) -> str:
+    """What to read of a tool's output: its reports under the kernels they belong to, without the kernels that are clean."""
+    lines: list[str] = []
+    heading = ""
+    for line in output.splitlines():
+        if line.startswith("kernel "):
+            heading = line
+        elif not line.startswith("ran ") and line.strip("= "):
+            if heading:
+                lines.append(heading)
+                heading = ""
+            lines.append(line)
+    return "\n".join(lines[:most]) + ("\n..." if len(lines) > most else "")
+
+
+def launch(folder: Path) -> int:
+    """Start every kernel of the folder twice on buffers of exactly its sizes; the part that runs under the sanitizer.
+
+    Exit status: 1 if a kernel cannot be started, or leaves a counter that is not zero.
+    """
+    from tilefuse.base.errors import DeviceError
+    from tilefuse.runtime.cuda_api import check as checked
+    from tilefuse.runtime.cuda_api import driver, load_function, prepare_launch, use_device
+    from tilefuse.target.launch import Launch
+
+    use_device(0)
+    library = driver()
+    failed = 0
+    for row in json.loads((folder / "kernels.json").read_text(encoding="utf-8")):
+        print(f"kernel {row['name']} ({row['entry']}, {row['file']})", flush=True)
+        shape = Launch(*row["launch"])
+        addresses = (ctypes.c_uint64 * len(row["parameters"]))()
+        counters: list[tuple[int, int]] = []
+        for number, (dtype, num_elements, role) in enumerate(row["parameters"]):
+            num_bytes = max(num_elements, 1) * ITEM_BYTES.get(dtype, 1)
+            pointer = ctypes.c_uint64()
+            checked(library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(num_bytes)), "cuMemAlloc")
+            addresses[number] = pointer.value
+            if role in ("in", "inout"):
+                data = contents(dtype, num_elements)
+                checked(library.cuMemcpyHtoD_v2(pointer, data, ctypes.c_size_t(num_bytes)), "cuMemcpyHtoD")
+            elif role == "counter":
+                checked(library.cuMemsetD8_v2(pointer, 0, ctypes.c_size_t(num_bytes)), "cuMemsetD8")
+                counters.append((pointer.value, num_bytes))
+        places = (ctypes.c_void_p * len(addresses))(*(ctypes.addressof(addresses) + 8 * n for n in range(len(addresses))))
+        try:
+            function = load_function((folder / row["file"]).read_bytes(), row["entry"], shape, 0)
+            call, _kept = prepare_launch(function, shape, 0, ctypes.addressof(places))
+            for _ in range(2):
+                checked(call(), "cuLaunchKernelEx", row["name"])
+            checked(library.cuCtxSynchronize(), "cuCtxSynchronize", row["name"])
+            for address, num_bytes in counters:
+                left = (ctypes.c_ubyte * num_bytes)()
+                checked(library.cuMemcpyDtoH_v2(left, ctypes.c_uint64(address), ctypes.c_size_t(num_bytes)), "cuMemcpyDtoH")
+                if any(left):
+                    failed += 1
+                    print(f"  a counter of {row['name']} is not zero after the kernel", flush=True)
+            print(f"ran {row['name']}", flush=True)
+        except DeviceError as error:
+            # After a fault the context is lost: no further kernel could start.
+            print(f"  {error}", flush=True)
+            return 1
+        for address in addresses:
+            checked(library.cuMemFree_v2(ctypes.c_uint64(address)), "cuMemFree")
+    return 1 if failed else 0
+
+
+def contents(dtype: str, num_elements: int) -> bytes:
+    """Bytes of a buffer: floats of both signs about one, small integers; the same for every call."""
+    turn = 1009
+    match dtype:
+        case "f64" | "f32":
+            kind = ctypes.c_double if dtype == "f64" else ctypes.c_float
+            period = bytes((kind * turn)(*((n * 37 % 101) / 50 - 1 for n in range(turn))))
+        case "f16" | "bf16":
+            # Halves by their bits: sign, an exponent around one, three bits of fraction.
+            bias, shift = (15, 10) if dtype == "f16" else (127, 7)
+            words = ((n % 2) << 15 | (bias - n % 3) << shift | (n * 37 % 8) << shift - 3 for n in range(turn))
+            period = bytes((ctypes.c_uint16 * turn)(*words))
+        case _:
+            item = ITEM_BYTES.get(dtype, 1)
+            period = b"".join((n % (2 if dtype == "bool" else MOST_INTEGER)).to_bytes(item, "little") for n in range(turn))
+    num_bytes = num_elements * ITEM_BYTES.get(dtype, 1)
+    return (period * (num_bytes // len(period) + 1))[:num_bytes]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
