@@ -346,11 +346,6 @@ class MatrixProduct:
     left_registers: bool = False
 
 
-Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
-    arithmetic: str = ""
-    columns: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """Address of an element of a global or shared buffer, as an argument of a routine."""
@@ -398,6 +393,9 @@ class RoutineText:
 
     namespace: str
     text: str
+
+
+Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, MatrixProduct, RoutineCall, Group]
 
 
@@ -420,10 +418,10 @@ class Kernel:
     min_blocks: int = 0
     num_barriers: int = 0
     narrow: bool = False
+    routines: tuple[RoutineText, ...] = ()
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:
-    routines: tuple[RoutineText, ...] = ()
         return tuple(b for b in self.buffers if b.space == "global")
 
     @property
