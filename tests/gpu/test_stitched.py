@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.codegen.online_cases import ONLINE_CASES
 from tests.unit.codegen.stitched_cases import CASES, StitchedCase
 from tests.unit.codegen.test_compose import assert_within
 from tilefuse.base.options import Options
@@ -21,7 +22,7 @@ def tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array.copy()).cuda()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", (*CASES, *ONLINE_CASES), ids=lambda c: c.name)
 def test_stitched_kernel_computes_its_graph(case: StitchedCase, seed: int = 3) -> None:
     """Every result is within its bound (exact where the pattern is), also when the kernel runs again."""
     if case.device.arch != describe_device(0).arch:

@@ -311,7 +311,7 @@ class OnlineWriter(Statements):
         for t in totals:
             own = self.carried[t.value]
             made: KExpr = Reg(own.name, own.dtype, i)
-            if t.top:
+            if t.top and t.shift == self.form.reads[t.top]:
                 made = Call("select", (self._is_empty(t.top, i), const(float("nan"), t.dtype), made))  # type: ignore[arg-type]
             for fn, e in t.late:
                 made = Call(fn, (made, self.element(e)))  # type: ignore[arg-type]
@@ -326,7 +326,7 @@ class OnlineWriter(Statements):
         """Applies a row's late factors to its finished products, in their registers."""
         own, late = self.carried[w.value], list(w.total.late)
         factors: list[tuple[str, KExpr]] = [(fn, self.register(self.element(e), own.dtype, "factor")) for fn, e in late]
-        if w.total.top:
+        if w.total.top and w.total.shift == self.form.reads[w.total.top]:
             nan = Call("select", (self._is_empty(w.total.top, i), const(float("nan"), own.dtype), const(1, own.dtype)))
             factors.append(("mul", self.register(nan, own.dtype, "whole")))
         with self.loop("g", here.groups, unroll=self.unroll) as g, self.loop("v", here.vector, unroll=self.unroll) as v:
@@ -358,7 +358,7 @@ class OnlineWriter(Statements):
             with self.when([Bound(column, 0, width)]):
                 self.emit(Declare(array, dtype, here.vector))
                 for v in range(here.vector):
-                    with self.at(**{WIDTH: column + v}), self.when(() if whole else [Bound(column + v, 0, width)]):
+                    with self.nested() as one, self.at(**{WIDTH: column + v}):
                         for w, other in zip(self.form.weighted, products, strict=True):
                             own = self.carried[w.value]
                             made: KExpr = Reg(own.name, own.dtype, other.place(i, g, number(v)))
@@ -371,6 +371,8 @@ class OnlineWriter(Statements):
                         if not whole:
                             offset = self.global_offset(name, self.form.points[name])
                             self.emit(Store(self.buffers[name].name, offset, Reg(array, dtype, number(v))))
+                    with self.when(() if whole else [Bound(column + v, 0, width)]):
+                        self.emit(*one.statements)
                 if whole:
                     lane = self.fresh("v")
                     self.frame.extents[lane] = here.vector

@@ -32,7 +32,9 @@ class Turn:
         """Scores, maxima, powers, products."""
         w, form = self.w, self.w.form
         self.sums = [multiply_scores(w, n, self.here, self.held[n], number(0)) for n in range(len(form.scores))]
-        shifts = {t.value: self._maximum(t) for t in form.tops}
+        shifts: dict[Expr, Reg] = {}
+        for t in form.tops:
+            self._maximum(t, shifts)
         powers = self._powers(shifts)
         if w.plan.unit == "fma" and form.weighted:
             w.emit(Barrier())
@@ -66,8 +68,8 @@ class Turn:
                 made = Call("add", (made, Call(reg.dtype.name, (w.element(s.bias),))))  # type: ignore[arg-type]
             w.remember(w.form.reads[s.value], made)
 
-    def _maximum(self, t: Total) -> Reg:
-        """The running maximum with this tile's elements; rescales what is relative to it. Gives what is subtracted from now on."""
+    def _maximum(self, t: Total, shifts: dict[Expr, Reg]) -> None:
+        """The running maximum with this tile's elements; rescales what is relative to it. `shifts`: what is subtracted from now on."""
         w, here = self.w, self.here
         own = w.carried[t.value]
         w.emit(Comment(f"%{t.value}: with the elements of this turn"))
@@ -89,23 +91,44 @@ class Turn:
                 w.emit(*([If(facts, tuple(inner.statements), lowest)] if facts else inner.statements))
                 w.emit(Assign(Reg(new.name, new.dtype, i), Call("maximum", (Reg(new.name, new.dtype, i), target))))  # type: ignore[arg-type]
         w.over_lanes("maximum", new, here)
-        shift, factor = Reg(w.fresh(f"{t.value}_shift"), t.dtype), Reg(w.fresh(f"{t.value}_factor"), t.dtype)
-        w.emit(Declare(shift.name, t.dtype, here.rows), Declare(factor.name, t.dtype, here.rows))
+        for shift in dict.fromkeys(r.shift for r in w.form.relative(t.value) if r.shift is not None):
+            shifts[shift] = self._shifted(t, shift, new)
         with w.loop("i", here.rows, unroll=w.unroll) as i:
-            now, old, by = (Reg(r.name, r.dtype, i) for r in (new, own, shift))
-            # Where all is -inf so far the differences would be NaN; less 0 instead, the powers are exp(-inf) = 0.
-            empty = Call("eq", (now, const(-INFINITY, t.dtype)))  # type: ignore[arg-type]
-            w.emit(Assign(by, Call("select", (empty, const(0, t.dtype), now))),  # type: ignore[arg-type]
-                   Assign(Reg(factor.name, t.dtype, i), Call("exp", (Call("sub", (old, by)),))), Assign(old, now))  # type: ignore[arg-type]
-            for s in w.form.sums:
-                if s.top == t.value:
-                    self._rescale(Reg(w.carried[s.value].name, s.dtype, i), Reg(factor.name, t.dtype, i))
-            for weighted, product in zip(w.form.weighted, self.products, strict=True):
-                if weighted.total.top == t.value:
+            w.emit(Assign(Reg(own.name, own.dtype, i), Reg(new.name, new.dtype, i)))
+
+    def _shifted(self, t: Total, shift: Expr, new: Reg) -> Reg:
+        """What is subtracted from now on; what was summed up before is multiplied by exp(old - new)."""
+        w, here, form = self.w, self.here, self.w.form
+        own, lowest = w.carried[t.value], const(-INFINITY, t.dtype)
+        shifted, factor = Reg(w.fresh(f"{t.value}_shift"), t.dtype), Reg(w.fresh(f"{t.value}_factor"), t.dtype)
+        w.emit(Declare(shifted.name, t.dtype, here.rows), Declare(factor.name, t.dtype, here.rows))
+        with w.loop("i", here.rows, unroll=w.unroll) as i:
+            old, now, by, grown = (Reg(r.name, r.dtype, i) for r in (own, new, shifted, factor))
+            row = w.simplified(w.first_row + here.row(i))
+            before, after = (self._shift_at(t, shift, top, row) for top in (old, now))
+            if shift == form.reads[t.value]:
+                # Where all is -inf so far the differences would be NaN; less 0 instead, the powers are exp(-inf) = 0.
+                after = Call("select", (Call("eq", (now, lowest)), const(0, t.dtype), now))  # type: ignore[arg-type]
+            ratio = Call("exp", (Call("sub", (before, by)),))  # type: ignore[arg-type]
+            # Before the first element nothing is summed up, whatever the difference would be.
+            w.emit(Assign(by, after), Assign(grown, Call("select", (Call("eq", (old, lowest)), const(0, t.dtype), ratio))))  # type: ignore[arg-type]
+            for s in form.sums:
+                if s.top == t.value and s.shift == shift:
+                    self._rescale(Reg(w.carried[s.value].name, s.dtype, i), grown)
+            for weighted, product in zip(form.weighted, self.products, strict=True):
+                if weighted.total.top == t.value and weighted.total.shift == shift:
                     carried = w.carried[weighted.value]
                     with w.loop("g", product.groups, unroll=w.unroll) as g, w.loop("v", product.vector, unroll=w.unroll) as v:
-                        self._rescale(Reg(carried.name, carried.dtype, product.place(i, g, v)), Reg(factor.name, t.dtype, i))
-        return shift
+                        self._rescale(Reg(carried.name, carried.dtype, product.place(i, g, v)), grown)
+        return shifted
+
+    def _shift_at(self, t: Total, shift: Expr, top: Reg, row: Affine) -> KExpr:
+        """The shift that belongs to a maximum."""
+        with self.w.nested() as inner, self.w.at(**{ROW: row}):
+            self.w.remember(self.w.form.reads[t.value], top)
+            made = self.w.element(shift)
+        self.w.emit(*inner.statements)
+        return made
 
     def _rescale(self, reg: Reg, factor: Reg) -> None:
         by: KExpr = factor if factor.dtype == reg.dtype else Call(reg.dtype.name, (factor,))  # type: ignore[arg-type]
@@ -126,7 +149,7 @@ class Turn:
 
         return any(reads(x.body) for x in (*form.sums, *(p.total for p in form.weighted)))
 
-    def _powers(self, shifts: dict[str, Reg]) -> list[str]:
+    def _powers(self, shifts: dict[Expr, Reg]) -> list[str]:
         """Adds the tile's elements to the sums, and keeps those that are multiplied: in registers as left fragments, or on chip."""
         w, here, form = self.w, self.here, self.w.form
         held: list[str] = []
@@ -141,7 +164,8 @@ class Turn:
             self._scores_known(place)
             for t in form.tops:
                 w.remember(t.body, Reg(self.scaled[t.value].name, t.dtype, place))
-                w.remember(form.reads[t.value], Reg(shifts[t.value].name, t.dtype, i))
+            for shift, reg in shifts.items():
+                w.remember(shift, Reg(reg.name, reg.dtype, i))
             for s in form.sums:
                 self._when(facts, s, partial(self._add, Reg(w.carried[s.value].name, s.dtype, i)), None)
             for n, weighted in enumerate(form.weighted):
@@ -167,7 +191,8 @@ class Turn:
         """Computes an element of the tile and hands it to `put`; beyond the end of the rows or of the walk `otherwise`, if anything."""
         w = self.w
         # The elements of a maximum are -inf there, and their powers 0.
-        safe = any(total.body == Call("exp", (Call("sub", (t.body, w.form.reads[t.value])),)) for t in w.form.tops)
+        safe = total.shift is not None and any(
+            total.body == Call("exp", (Call("sub", (t.body, total.shift)),)) for t in w.form.tops if t.value == total.top)
         if not facts or safe:
             put(w.element(total.body))
             return

@@ -12,7 +12,7 @@ the columns of weighted products). Source: Milakov and Gimelshein 2018, arXiv:18
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -34,7 +34,9 @@ class Total:
 
     monoid  "max" or "sum"
     body    its element over LEAD, ROW and WALK, in terms of scores, of boundary values, and of the maximum it is relative to
-    top     that maximum ("": none): what has been summed up is multiplied by exp(old - new) when it grows
+    top     that maximum ("": none)
+    shift   what the element subtracts before exp, the maximum itself or an expression of it: what has been summed up is multiplied by
+            exp(old - new) when it changes
     late    (function, row value): what is applied to the whole when it is done, in order
     """
 
@@ -43,6 +45,7 @@ class Total:
     dtype: DType
     body: Expr
     top: str = ""
+    shift: Expr | None = None
     late: tuple[tuple[str, Expr], ...] = ()
 
 
@@ -106,6 +109,10 @@ class OnlineForm:
         """The running maxima, in order."""
         return tuple(t for t in self.totals if t.monoid == "max")
 
+    def relative(self, top: str) -> tuple[Total, ...]:
+        """Sums and weighted products' elements that are relative to a maximum."""
+        return tuple(t for t in (*self.sums, *(w.total for w in self.weighted)) if t.top == top)
+
     @property
     def sums(self) -> tuple[Total, ...]:
         """The running sums, in order."""
@@ -114,10 +121,11 @@ class OnlineForm:
 
 @dataclass(frozen=True)
 class _Parts:
-    """An element as `early`, relative to `top`, times (or divided by) row values; `late` as in `Total`."""
+    """An element as `early`, relative to `top`, times (or divided by) row values; fields as of `Total`."""
 
     early: Expr
     top: str = ""
+    shift: Expr | None = None
     late: tuple[tuple[str, Expr], ...] = ()
 
 
@@ -208,6 +216,8 @@ class _Finder:
             extents = {LEAD: prod(shape[:-2]), ROW: shape[-2], WALK: shape[-1]}
             if self.scores and (extents != self.extents or node.type.dtype != self.scores[0][0].type.dtype):
                 return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} has other rows and columns than %{self.scores[0][0].name}")
+            if shape[-1] == 1:
+                return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} has one column: nothing to walk")
             self.extents = extents
             self.scores.append((node, found))
             self.kinds[node.name] = frozenset(["wide"])
@@ -222,7 +232,7 @@ class _Finder:
             return None
         self.extents[WIDTH] = shape[-1]
         right_at = self._operand(found, shape, "right", WALK, WIDTH)
-        total = Total(found.left, "sum", self._sum_dtype(), parts.early, parts.top, parts.late)
+        total = Total(found.left, "sum", self._sum_dtype(), parts.early, parts.top, parts.shift, parts.late)
         self.weighted.append(Weighted(node.name, total, right_at, shape[-1], self._bias(found, at)))
         self.kinds[node.name] = frozenset(["width"])
         self.at[node.name] = self._simple(shape_at(shape, (axis(ROW), axis(WIDTH))))
@@ -273,7 +283,7 @@ class _Finder:
             return None
         if node.detail == "max" and (parts.top or parts.late):
             return self.fail(Reason.REDUCTION_MISMATCH, f"%{node.name} is the maximum of what is relative to another")
-        self.totals[node.name] = Total(node.name, node.detail, dtype, parts.early, parts.top, parts.late)
+        self.totals[node.name] = Total(node.name, node.detail, dtype, parts.early, parts.top, parts.shift, parts.late)
         self.kinds[node.name] = frozenset(["row"])
         self.at[node.name] = at
         return None
@@ -311,11 +321,13 @@ class _Finder:
     # -- expressions -----------------------------------------------------------------------------------------------------
 
     def _simple(self, index: Iterable[Affine]) -> tuple[Affine, ...]:
-        return tuple(substitute(e, {}, self.extents) for e in index)
+        single = {a: number(0) for a, extent in self.extents.items() if extent == 1}
+        return tuple(substitute(e, single, self.extents) for e in index)
 
     def _read(self, value: str, index: tuple[Affine, ...]) -> Expr:
         """An element of a value with the bodies of inner maps written out."""
         wanted = self.at.get(value)
+        index = self._simple(index)
         if wanted is not None:
             if index != wanted:
                 self.fail(Reason.DOMAIN_MISMATCH, f"%{value} is read at another element than the one at hand")
@@ -398,22 +410,24 @@ class _Finder:
         if not self._reads_totals(e):
             return _Parts(e)
         match e:
-            case Call("exp", (Call("sub", (x, Read(top, _))),)) if self._is_top(top) and not self._reads_totals(x):
-                return _Parts(e, top)
+            case Call("exp", (Call("sub", (x, shift)),)) if not self._reads_totals(x) and self._is_row(shift):
+                read = {r.value for r in walk(shift) if isinstance(r, Read) and r.value in self.totals}
+                top = read.pop()
+                return _Parts(e, top, shift) if not read and self.totals[top].monoid == "max" else None
             case Call("mul", (a, b)):
                 for factor, other in ((a, b), (b, a)):
                     if self._is_row(other):
                         inner = self._split(factor)
-                        return inner and _Parts(inner.early, inner.top, (*inner.late, ("mul", other)))
+                        return inner and replace(inner, late=(*inner.late, ("mul", other)))
                 one, two = self._split(a), self._split(b)
                 if one is None or two is None or one.top and two.top:
                     return None
-                return _Parts(Call("mul", (one.early, two.early)), one.top or two.top, (*one.late, *two.late))
+                return _Parts(Call("mul", (one.early, two.early)), one.top or two.top, one.shift or two.shift, (*one.late, *two.late))
             case Call("div", (a, b)):
                 inner = self._split(a)
                 if inner is None or self._is_row(b):
-                    return inner and _Parts(inner.early, inner.top, (*inner.late, ("div", b)))
-                return None if self._reads_totals(b) else _Parts(Call("div", (inner.early, b)), inner.top, inner.late)
+                    return inner and replace(inner, late=(*inner.late, ("div", b)))
+                return None if self._reads_totals(b) else replace(inner, early=Call("div", (inner.early, b)))
             case Call("select", (condition, a, b)) if not self._reads_totals(condition):
                 return self._either(a, b, lambda x, y: Call("select", (condition, x, y)))
             case Guard(facts, a, b):
@@ -422,7 +436,7 @@ class _Finder:
                 return self._either(a, b, lambda x, y: Call(fn, (x, y)))
             case Call(fn, (a,)) if fn == "neg" or fn in ("f32", "f64"):
                 inner = self._split(a)
-                return inner and _Parts(Call(fn, (inner.early,)), inner.top, inner.late)
+                return inner and replace(inner, early=Call(fn, (inner.early,)))
         return None
 
     def _either(self, a: Expr, b: Expr, made) -> _Parts | None:  # type: ignore[no-untyped-def]
@@ -432,11 +446,9 @@ class _Finder:
             return None
         for x, y in ((one, two), (two, one)):
             if isinstance(x.early, Const) and x.early.value == 0 and not x.top:
-                return _Parts(made(one.early, two.early), y.top, y.late)
-        return _Parts(made(one.early, two.early), one.top, one.late) if (one.top, one.late) == (two.top, two.late) else None
-
-    def _is_top(self, value: str) -> bool:
-        return value in self.totals and self.totals[value].monoid == "max"
+                return replace(y, early=made(one.early, two.early))
+        same = (one.top, one.shift, one.late) == (two.top, two.shift, two.late)
+        return replace(one, early=made(one.early, two.early)) if same else None
 
     def _reads_totals(self, e: Expr) -> bool:
         return any(isinstance(x, Read) and x.value in self.totals for x in walk(e))

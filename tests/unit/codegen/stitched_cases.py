@@ -34,9 +34,10 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.text import parse_graph, print_graph
+from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.schedule.stitched import schedule_stitched
-from tilefuse.schedule.template import Stitched
+from tilefuse.schedule.template import Online, Stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200, DeviceSpec
 
@@ -69,7 +70,7 @@ class StitchedCase:
 
     name: str
     graph: Graph
-    choice: Stitched | None = None
+    choice: Stitched | Online | None = None
     amplified: int | None = None
     fill: Callable[[np.random.Generator, str, tuple[int, ...]], np.ndarray] = small_numbers
     device: DeviceSpec = H200
@@ -78,6 +79,8 @@ class StitchedCase:
         """The tile program."""
         if self.choice is None:
             made = schedule_pattern(self.graph, [n.name for n in self.graph.nodes], {}, self.device)
+        elif isinstance(self.choice, Online):
+            made = schedule_online(self.graph, {}, self.device, self.choice)
         else:
             made = schedule_stitched(self.graph, {}, self.device, self.choice)
         assert not isinstance(made, Rejected), made
@@ -96,7 +99,7 @@ class StitchedCase:
         with np.errstate(all="ignore"):
             if self.amplified is None:
                 return [(value, None) for value in interpret(self.graph, inputs)]
-            found = interpret(in_double(self.graph), {n: a.astype(np.float64) for n, a in inputs.items()})
+            found = interpret(in_double(self.graph), {n: a if a.dtype == bool else a.astype(np.float64) for n, a in inputs.items()})
         unit = max(ROUNDOFF[v.type.dtype.name] for v in (*self.graph.inputs, *self.graph.nodes) if v.type.dtype.is_float)
         return [(value, self.amplified * unit * np.maximum(np.abs(value), 1.0)) for value in found]
 
@@ -164,6 +167,22 @@ CASES: tuple[StitchedCase, ...] = (
     # Operands of the matrix unit whose rows lie apart, and parts of tiles that are no whole vectors.
     StitchedCase("heads between rows and columns", heads(16, 2, 16), tiles(1, 2, 16, 16)),
     StitchedCase("a part of a tile", slice_of_a_tile(16, 3, 16), tiles(16, 35)),
+    # f32 on the matrix unit: whole instructions, columns and inner axis that they reach beyond, every way operands lie.
+    StitchedCase("f32 layers on the matrix unit", clamped_layers(40, (32, 16, 16), F32), tiles(16, 16)),
+    StitchedCase("f32 layers in a warp's registers", clamped_layers(40, (32, 16, 16), F32), tiles(16, 16, threads=32)),
+    StitchedCase("f32 layers of odd widths in registers", clamped_layers(36, (13, 7, 5), F32), tiles(16, 5, threads=32)),
+    *(StitchedCase(f"{'xX'[a]} {'wW'[b]} f32", turned_product(32, 32, 24, (a, b), F32), tiles(16, 24)) for a, b in TURNED),
+    *(StitchedCase(f"odd {'xX'[a]} {'wW'[b]} f32", turned_product(32, 11, 21, (a, b), F32), tiles(16, 21)) for a, b in TURNED),
+    # Rows reduced by the warps that multiplied, in registers.
+    StitchedCase("rows of sums", product_softmax(40, 16, 48), tiles(16, 48, threads=32), 64, smooth),
+    StitchedCase("odd rows of sums", product_softmax(20, 7, 13), tiles(16, 13, threads=32), 64, smooth),
+    StitchedCase("two tiles of rows a warp", product_softmax(40, 16, 24), tiles(32, 24, threads=32), 64, smooth),
+    StitchedCase("rows of sums of f16", product_softmax(40, 16, 48, F16), tiles(16, 48, threads=32), 16, smooth),
+    StitchedCase("attention in registers", attention(2, 20, 8), tiles(1, 16, 8, threads=32), 64, smooth),
+    StitchedCase("odd attention in registers", attention(2, 21, 5, probabilities=True), tiles(1, 16, 21, threads=32), 64, smooth),
+    StitchedCase("causal attention in registers", attention(1, 34, 8, causal=True), tiles(1, 32, 8, threads=64), 64, smooth),
+    StitchedCase("attention of f16 in registers", attention(1, 32, 16, F16), tiles(1, 16, 16, threads=32), 16, smooth),
+    StitchedCase("infinities in registers", attention(1, 20, 4, keys=9), tiles(1, 16, 4, threads=32), 64, with_specials),
     # As schedules choose them.
     StitchedCase("chosen attention", attention(2, 20, 8), None, 64, smooth),
     StitchedCase("chosen layers", clamped_layers(70, (16, 16, 16), F16)),

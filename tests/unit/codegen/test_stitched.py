@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
+from tests.unit.codegen.online_cases import ONLINE_CASES
 from tests.unit.codegen.stitched_cases import CASES, StitchedCase
 from tests.unit.codegen.test_compose import assert_within, buffer_of
 from tilefuse.codegen.kernel import Kernel
 
-BY_NAME = {c.name: c for c in CASES}
+ALL = (*CASES, *ONLINE_CASES)
+BY_NAME = {c.name: c for c in ALL}
 # Compiling is most of the time.
 CHECKED_FLAGS = tuple("-O0" if f == "-O2" else f for f in FLAGS)
 PER_LIBRARY = 9
@@ -27,7 +29,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """The kernels of the selected tests, several in one shared object, being built in the background; by name of the case."""
     folder = tmp_path_factory.mktemp("stitched")
     names = {item.callspec.params["name"] for item in request.session.items if item.module is request.module and hasattr(item, "callspec")}  # type: ignore[attr-defined]
-    cases = [c for c in CASES if c.name in names]
+    cases = [c for c in ALL if c.name in names]
 
     def build(part: list[StitchedCase]) -> Built:
         kernels = [c.kernel() for c in part]
