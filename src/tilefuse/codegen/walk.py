@@ -4,8 +4,10 @@ Pure questions about a kernel; both printers ask them. Nothing here prints.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 from tilefuse.codegen.kernel import (
     Atomic,
@@ -54,13 +56,20 @@ def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
 
 def parts(x: object) -> Iterator[object]:
     """Everything that `x` (a statement, an expression, a tuple of such) is made of, itself included; index expressions whole."""
-    yield x
-    if isinstance(x, tuple):
-        for part in x:
-            yield from parts(part)
-    elif is_dataclass(x) and not isinstance(x, Affine):
-        for field in fields(x):
-            yield from parts(getattr(x, field.name))
+    waiting: list[Any] = [x]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        if isinstance(part, tuple):
+            waiting.extend(reversed(part))
+        else:
+            waiting.extend([getattr(part, name) for name in _inner_fields(type(part))])
+
+
+@functools.cache
+def _inner_fields(kind: type) -> tuple[str, ...]:
+    """Fields of a record of kernel IR, the last one first; none of an index expression, or of what is no record."""
+    return tuple(f.name for f in reversed(fields(kind))) if is_dataclass(kind) and kind is not Affine else ()
 
 
 def index_names(x: object) -> frozenset[str]:

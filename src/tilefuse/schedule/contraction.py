@@ -4,6 +4,7 @@ A `library.matmul` node keeps its meaning; this file only gives its subscripts, 
 """
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from math import prod
 
@@ -88,6 +89,7 @@ def mma_fits(rows: int, columns: int, inner: int, left: DType, right: DType) -> 
             and inner % MMA_INNER == 0)
 
 
+@functools.cache
 def tile_mma(rows: int, columns: int, warps: int) -> Tiling:
     """The warp tile with the fewest shared-memory reads an instruction that still gives every warp work, if any does."""
     tall, wide = rows // MMA_ROWS, columns // MMA_COLUMNS
@@ -102,6 +104,7 @@ def tile_mma(rows: int, columns: int, warps: int) -> Tiling:
     return Tiling("mma", m, n, step=MMA_INNER)
 
 
+@functools.cache
 def tile_fma(rows: int, columns: int, inner: int, threads: int, inner_last_right: bool) -> Tiling:
     """The thread tile with the fewest reads a multiplication that gives every thread work; lanes split the inner axis where
     there are fewer tiles than threads."""

@@ -63,9 +63,29 @@ def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple
 
     grid: extents of the grid's axes. Subscripts that are no sum of grid axes, local axes and a constant take the whole dimension.
     """
-    by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans.items()}
-    extents = dict(grid) | {local_name(a): s.extent for a, s in spans.items()}
-    return tuple(_span(substitute(e, by_axis, extents), grid, extents, full) for e, full in zip(index, shape, strict=True))
+    by_axis: dict[str, Affine] = {}
+    extents: dict[str, int] = {}
+    found: list[Span] = []
+    for e, full in zip(index, shape, strict=True):
+        plain = _plain(e, spans)
+        if plain is not None:
+            found.append(_clipped(plain.offset, plain.extent, grid, full))
+            continue
+        if not extents:
+            by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans.items()}
+            extents = dict(grid) | {local_name(a): s.extent for a, s in spans.items()}
+        found.append(_span(substitute(e, by_axis, extents), grid, extents, full))
+    return tuple(found)
+
+
+def _plain(e: Affine, spans: Mapping[str, Span]) -> Span | None:
+    """Where a subscript runs that is a constant, or one axis whose span begins at a sum of axes: most are."""
+    if not e.terms:
+        return Span(e, 1)
+    if len(e.terms) > 1 or e.const or e.terms[0][1] != 1:
+        return None
+    span = spans.get(e.terms[0][0]) if isinstance(e.terms[0][0], str) else None
+    return span if span is not None and span.offset.is_linear else None
 
 
 def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
@@ -78,8 +98,11 @@ def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
     span = bounds(from_terms(moving, 0), extents)
     if span is None:
         return Span(number(0), full)
-    offset = from_terms(fixed, simple.const + span[0])
-    extent = span[1] - span[0] + 1
+    return _clipped(from_terms(fixed, simple.const + span[0]), span[1] - span[0] + 1, grid, full)
+
+
+def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
+    """That span, as far as it lies in a dimension of `full` elements where that is known beforehand."""
     reach = bounds(offset, grid)
     if reach is None or extent >= full:
         return Span(number(0), full)

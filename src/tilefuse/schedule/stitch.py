@@ -105,6 +105,22 @@ class StitchPlan:
         return stage.kind == "copy" and not any(s.offset.terms for k in stage.pieces for s in self.pieces[k].region)
 
 
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """What tiles of the anchor make of every value, whatever threads compute it.
+
+    sources       pieces that each piece reads
+    users         pieces that read it
+    in_registers  products whose sums stay in the registers of the one map that reads them
+    """
+
+    grid: tuple[tuple[str, int], ...]
+    pieces: tuple[Piece, ...]
+    sources: dict[int, list[int]]
+    users: dict[int, list[int]]
+    in_registers: set[int]
+
+
 def flops_of(e: Expr) -> int:
     """Floating-point operations of one evaluation."""
     return sum(SCALAR_OPS[x.fn].flops for x in walk(e) if isinstance(x, Call) and x.fn in SCALAR_OPS)
@@ -121,6 +137,8 @@ class Stitcher:
         self._touches: dict[str, list[tuple[str, tuple[Affine, ...]]]] = {}
         self._class: dict[tuple[str, int], tuple[str, int]] = {}
         self._values: dict[tuple[str, int], frozenset[str]] = {}
+        self._flops: dict[str, int] = {}
+        self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
 
     def analyse(self) -> Rejected | None:
         """What does not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
@@ -229,7 +247,12 @@ class Stitcher:
 
     def flops(self, name: str) -> int:
         """Operations of one element (one step, for a reduction), what is evaluated on the way included."""
-        node = self.graph.node_by_name[name]
+        found = self._flops.get(name)
+        if found is None:
+            found = self._flops[name] = self._counted_flops(self.graph.node_by_name[name])
+        return found
+
+    def _counted_flops(self, node: Node) -> int:
         if node.body is None:
             return 2
         total = flops_of(node.body)
@@ -272,6 +295,14 @@ class Stitcher:
 
     def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
         """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""
+        if tiles not in self._tiled:
+            # Only the last ones: they are asked for again with other threads.
+            self._tiled = {tiles: self._tile(tiles)}
+        found = self._tiled[tiles]
+        return found if isinstance(found, Rejected) else self._stages(found, threads, matrix_unit)
+
+    def _tile(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
+        """Regions of all values, and who reads which."""
         shape = self.graph.type_of(self.anchor).shape
         grid: list[tuple[str, int]] = []
         span_of: dict[tuple[str, int], Span] = {}
@@ -289,13 +320,22 @@ class Stitcher:
                 return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}")
             requests[result] = [region]
         pieces: list[Piece] = []
-        found = self._propagate(requests, extents, pieces)
-        if isinstance(found, Rejected):
-            return found
-        return self._stages(tuple(grid), pieces, threads, matrix_unit)
+        reads = self._propagate(requests, extents, pieces)
+        if isinstance(reads, Rejected):
+            return reads
+        sources = self._sources(pieces, reads)
+        if isinstance(sources, Rejected):
+            return sources
+        users: dict[int, list[int]] = {p.key: [] for p in pieces}
+        for key, needed in sources.items():
+            for other in needed:
+                users[other].append(key)
+        return Tiled(tuple(grid), tuple(pieces), sources, users, self._register_products(pieces, users))
 
-    def _propagate(self, requests: dict[str, list[Region]], extents: dict[str, int], pieces: list[Piece]) -> Rejected | None:
-        """Regions of everything kept, from results to operands."""
+    def _propagate(self, requests: dict[str, list[Region]], extents: dict[str, int],
+                   pieces: list[Piece]) -> list[list[tuple[str, Region]]] | Rejected:
+        """Regions of everything kept, from results to operands: fills `pieces`, gives what each of them reads."""
+        reads: list[list[tuple[str, Region]]] = []
         for node in reversed(self.graph.nodes):
             wanted = requests.get(node.name)
             if node.name not in self.kept or not wanted:
@@ -308,14 +348,31 @@ class Stitcher:
                 pieces.append(Piece(len(pieces), node.name, region, kind, node.type.dtype, True, written and number_ == 0))
                 spans = dict(zip(self.axes(node.name), region, strict=True))
                 spans |= {a: Span(number(0), e) for a, e in self.over(node.name)}
-                for value, index in self.touches(node.name):
-                    if value in self.inside or kind == "product":
-                        shape = self.graph.type_of(value).shape
-                        requests.setdefault(value, []).append(region_of(index, spans, shape, extents))
+                reads.append([(value, region_of(index, spans, self.graph.type_of(value).shape, extents))
+                              for value, index in self.touches(node.name) if value in self.inside or kind == "product"])
+                for value, wanted_there in reads[-1]:
+                    requests.setdefault(value, []).append(wanted_there)
         for source in self.graph.inputs:
             for region in dict.fromkeys(requests.get(source.name, ())):
                 pieces.append(Piece(len(pieces), source.name, region, "copy", source.type.dtype, True, False))
-        return None
+                reads.append([])
+        return reads
+
+    def _sources(self, pieces: list[Piece], reads: list[list[tuple[str, Region]]]) -> dict[int, list[int]] | Rejected:
+        """The pieces that hold what each piece reads."""
+        by_value: dict[str, list[Piece]] = {}
+        for p in pieces:
+            by_value.setdefault(p.value, []).append(p)
+        sources: dict[int, list[int]] = {}
+        for p in pieces:
+            needed: dict[int, None] = {}
+            for value, region in reads[p.key]:
+                holder = next((q for q in by_value[value] if holds(q.region, region)), None)
+                if holder is None:
+                    return Rejected(Reason.DOMAIN_MISMATCH, f"%{p.value} reads %{value} in a way no tile holds")
+                needed[holder.key] = None
+            sources[p.key] = list(needed)
+        return sources
 
     def _merged(self, wanted: list[Region], kind: str) -> list[Region]:
         """Requested regions as few pieces; products keep regions apart that are read apart."""
@@ -338,32 +395,9 @@ class Stitcher:
 
     # -- stages -----------------------------------------------------------------------------------------------------------
 
-    def _stages(self, grid: tuple[tuple[str, int], ...], pieces: list[Piece], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
-        plan = StitchPlan(self.graph, grid, pieces, [], self.contractions, self.kept)
-        extents = dict(grid)
-        by_value: dict[str, list[Piece]] = {}
-        for p in pieces:
-            by_value.setdefault(p.value, []).append(p)
-        sources = plan.sources
-        for p in pieces:
-            if p.kind == "copy":
-                sources[p.key] = []
-                continue
-            spans = dict(zip(self.axes(p.value), p.region, strict=True)) | {a: Span(number(0), e) for a, e in self.over(p.value)}
-            needed: dict[int, None] = {}
-            for value, index in self.touches(p.value):
-                if value in by_value and (value in self.inside or p.kind == "product"):
-                    region = region_of(index, spans, self.graph.type_of(value).shape, extents)
-                    holder = next((q for q in by_value[value] if holds(q.region, region)), None)
-                    if holder is None:
-                        return Rejected(Reason.DOMAIN_MISMATCH, f"%{p.value} reads %{value} in a way no tile holds")
-                    needed[holder.key] = None
-            sources[p.key] = list(needed)
-        users: dict[int, list[int]] = {p.key: [] for p in pieces}
-        for key, needed_keys in sources.items():
-            for other in needed_keys:
-                users[other].append(key)
-        in_registers = self._register_products(pieces, users)
+    def _stages(self, tiled: Tiled, threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
+        pieces, sources, in_registers = list(tiled.pieces), tiled.sources, tiled.in_registers
+        plan = StitchPlan(self.graph, tiled.grid, pieces, [], self.contractions, self.kept, sources=sources)
         position = self.graph.position_by_name
         order = sorted((p for p in pieces if p.kind != "copy"), key=lambda p: (position[p.value], p.key))
         for p in order:
@@ -384,7 +418,7 @@ class Stitcher:
                     self._add_reduction(plan, p, threads)
                 else:
                     self._add_map(plan, p)
-        self._mark_stored(plan, users, in_registers)
+        self._mark_stored(plan, tiled.users, in_registers)
         return plan
 
     def _register_products(self, pieces: list[Piece], users: dict[int, list[int]]) -> set[int]:
