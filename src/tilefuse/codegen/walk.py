@@ -4,7 +4,6 @@ Pure questions about a kernel; both printers ask them. Nothing here prints.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -63,13 +62,19 @@ def parts(x: object) -> Iterator[object]:
         if isinstance(part, tuple):
             waiting.extend(reversed(part))
         else:
-            waiting.extend([getattr(part, name) for name in _inner_fields(type(part))])
+            waiting.extend([getattr(part, name) for name in _inner_fields(part)])
 
 
-@functools.cache
-def _inner_fields(kind: type) -> tuple[str, ...]:
+# Field names by type: records are asked again and again.
+_NAMES: dict[type, tuple[str, ...]] = {Affine: ()}
+
+
+def _inner_fields(x: Any) -> tuple[str, ...]:
     """Fields of a record of kernel IR, the last one first; none of an index expression, or of what is no record."""
-    return tuple(f.name for f in reversed(fields(kind))) if is_dataclass(kind) and kind is not Affine else ()
+    found = _NAMES.get(type(x))
+    if found is None:
+        found = _NAMES[type(x)] = tuple(f.name for f in reversed(fields(x))) if is_dataclass(x) else ()
+    return found
 
 
 def index_names(x: object) -> frozenset[str]:
