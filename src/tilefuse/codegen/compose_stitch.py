@@ -318,10 +318,11 @@ class StitchWriter(Statements):
                 self.keep(p, [const(0, p.dtype)] * width)
         self.emit(If(needed, tuple(inner.statements), tuple(other.statements)))
 
-    def keep(self, p: Piece, values: list[KExpr]) -> None:
-        """Neighbouring elements of a piece into its register array, if it stays in one."""
-        for v, value in enumerate(values if p.key in self.held and self.keep_at is not None else ()):
-            self.emit(Assign(Reg(self.held[p.key], p.dtype, self.keep_at(number(v))), value))  # type: ignore[misc]
+    def keep(self, p: Piece, values: list[KExpr], at: Callable[[Affine], Affine] | None = None) -> None:
+        """Neighbouring elements of a piece into its register array, if it stays in one: at `at(v)`, or where `keep_at` says."""
+        place = at or self.keep_at
+        for v, value in enumerate(values if p.key in self.held and place is not None else ()):
+            self.emit(Assign(Reg(self.held[p.key], p.dtype, place(number(v))), value))  # type: ignore[misc]
 
     def _straddles(self, p: Piece, width: int) -> bool:
         """Whether some of `width` neighbouring elements may lie beyond the end of the last dimension and others not."""
@@ -354,6 +355,7 @@ class StitchWriter(Statements):
                     self.emit(Assign(Reg(arrays[p.key], p.dtype, v), made))
                 else:
                     self.store(p, at, made)
+                    self.keep(p, [made])
         if width > 1:
             for p in pieces:
                 self.store_vector(p, self.start(region, local, number(0)), arrays[p.key], number(0), width)

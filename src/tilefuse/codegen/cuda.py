@@ -220,11 +220,23 @@ class _CudaPrinter:
     def _product(self, s: MatrixProduct) -> str:
         left_turned, right_turned = (str(t).lower() for t in (s.left_turned, s.right_turned))
         right = f"{self._element(s.right, s.right_index)}, {s.right_stride}"
+        if s.arithmetic:
+            return self._product_of_f32(s, right)
         if s.left_registers:
             called = f"tf_held_product<{s.tiles_m}, {s.tiles_n}, {right_turned}, {s.inner}>"
             return f"{called}({identifier(s.accumulator)}, {identifier(s.left)}, {right});"
         called = f"tf_matrix_product<{s.tiles_m}, {s.tiles_n}, {left_turned}, {right_turned}, {s.inner}>"
         return f"{called}({identifier(s.accumulator)}, {self._element(s.left, s.left_index)}, {s.left_stride}, {right});"
+
+    def _product_of_f32(self, s: MatrixProduct, right: str) -> str:
+        left_pairs = not s.left_registers and s.inner % 2 == 0 and s.left_stride % 2 == 0 and _is_even(s.left_index)
+        right_pairs = s.inner % 2 == 0 and s.right_stride % 2 == 0 and _is_even(s.right_index)
+        facts = (s.left_registers, s.left_turned, left_pairs and not s.left_turned, s.right_turned, right_pairs and s.right_turned)
+        told = ", ".join(str(f).lower() for f in facts)
+        called = (f"tf_f32_product<{3 if s.arithmetic == 'split' else 1}, {s.tiles_m}, {s.tiles_n}, {told}, {s.columns or 8 * s.tiles_n}, "
+                  f"{s.inner}>")
+        left = f"{identifier(s.left)}, 0" if s.left_registers else f"{self._element(s.left, s.left_index)}, {s.left_stride}"
+        return f"{called}({identifier(s.accumulator)}, {left}, {right});"
 
     def _synchronisation(self, s: Stmt) -> str:
         text = self.scope.text
@@ -282,3 +294,8 @@ class _CudaPrinter:
         with self.out.block(f"for ({scope.index_type} {var} = {start}; {var} < {stop}; {step})"), scope.nested():
             scope.add_loop(s.var, s.start, s.stop)
             self.body(s.body)
+
+
+def _is_even(index: Affine) -> bool:
+    """Whether an index expression is even whatever its names are."""
+    return index.const % 2 == 0 and all(c % 2 == 0 for _, c in index.terms)

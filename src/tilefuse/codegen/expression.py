@@ -20,6 +20,10 @@ from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, c
 
 _INT32_MAX = 2**31 - 1
 
+# Functions of f32 that kernels know and graphs do not: one step of a product as the matrix unit does it, a * b + c. `{n}` is argument n.
+# Only the host prints them; on a GPU a whole product is one statement.
+KERNEL_FUNCTIONS = {"split_fma": "tf_split_fma({0}, {1}, {2})", "tf32_fma": "tf_tf32_fma({0}, {1}, {2})"}
+
 
 def const_text(c: Const) -> str:
     """C++ text of a constant, the same value bit for bit (any NaN for NaN). Negative numbers come in parentheses."""
@@ -201,6 +205,8 @@ class ExpressionPrinter:
         if e.fn.startswith("random_") and isinstance(e.args[1], Index):
             texts[1] = self._counter(e.args[1].affine)
         dtype = typed[1][1] if e.fn == "select" else typed[0][1]
+        if e.fn in KERNEL_FUNCTIONS:
+            return KERNEL_FUNCTIONS[e.fn].format(*texts), F32
         if e.fn in DTYPES:
             return ops.conversion_text(dtype, DTYPES[e.fn]).format(*texts), DTYPES[e.fn]
         op = ops.SCALAR_OPS[e.fn]

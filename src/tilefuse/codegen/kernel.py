@@ -324,11 +324,14 @@ class MatrixProduct:
     """accumulator += left * right on the matrix unit, by one warp, from shared memory; all `inner` elements of the contracted axis.
 
     The warp's tile is `tiles_m` x `tiles_n` instructions of 16 x 8 elements. Element ((a * tiles_n) + b) * 4 + q of the accumulator
-    (f32) is row 16*a + lane // 4 + 8*(q // 2), column 8*b + 2*(lane % 4) + q % 2, lane = thread % 32 (the layout of m16n8k16).
+    (f32) is row 16*a + lane // 4 + 8*(q // 2), column 8*b + 2*(lane % 4) + q % 2, lane = thread % 32 (the layout of m16n8k16 and m16n8k8).
     left element (row, k): left_index + row * left_stride + k, or + k * left_stride + row where `left_turned`; right element
     (k, column): right_index + k * right_stride + column, or + column * right_stride + k where `right_turned`. Units: elements.
     Rows of both operands are 16-byte aligned. `left_registers`: `left` is a register array of the warp's lanes instead, which holds row
     tiles x `inner` / 8 tiles as an accumulator does; its index, stride and turn mean nothing. Source: PTX ISA, mma.m16n8k16 and ldmatrix.
+    arithmetic: of f32 operands ("" for 16-bit ones): "split", three products of halves, as exact as f32, or "tf32", one of 11 bits. They
+    need no alignment, and `inner` and `columns` need be no multiple of 8: what lies beyond counts as 0 and is not read.
+    columns: columns of the right operand, if fewer than 8 * tiles_n; 0: all.
     """
 
     accumulator: str
@@ -344,6 +347,8 @@ class MatrixProduct:
     tiles_n: int
     inner: int
     left_registers: bool = False
+    arithmetic: str = ""
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

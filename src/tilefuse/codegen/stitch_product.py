@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
+from tilefuse.codegen.kernel import Assign, Comment, Declare, If, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
+from tilefuse.codegen.stitch_sums import SumRows, with_bias
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
@@ -172,7 +173,7 @@ def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
     """Each warp tiles of `rows` x `columns` instructions, over the whole inner axis."""
     products = [w.plan.pieces[k] for k in stage.products]
     first = products[0]
-    tall, wide = first.region[-2].extent // (16 * t.rows), first.region[-1].extent // (8 * t.columns)
+    tall, wide = first.region[-2].extent // (16 * t.rows), -(-first.region[-1].extent // (8 * t.columns))
     count = prod(s.extent for s in first.region[:-2]) * tall * wide
     warps = w.threads // WARP
     turns = -(-count // warps)
@@ -191,12 +192,24 @@ def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             sums: dict[int, Reg] = {}
             for p in products:
                 sums[p.key] = _warp_sums(w, p, t, lead, row, column)
+            if stage.columns:
+                SumRows(w, stage, t, {p.value: (p, sums[p.key]) for p in products}, lead, row, lane).emit()
+                return
+            columns = first.region[-1].extent
             with w.loop("a", t.rows, unroll=w.unroll) as a, w.loop("b", t.columns, unroll=w.unroll) as b, \
                     w.loop("half", 2, unroll=w.unroll) as half:
-                def element(v: Affine, a: Affine = a, b: Affine = b, half: Affine = half) -> Affine:
-                    return 4 * t.columns * a + 4 * b + 2 * half + v
+                here = column + 8 * b + 2 * (lane % 4)
+                for v in (0,) if columns % 2 == 0 else (0, 1):
+                    def element(u: Affine, a: Affine = a, b: Affine = b, half: Affine = half, v: int = v) -> Affine:
+                        return 4 * t.columns * a + 4 * b + 2 * half + v + u
 
-                _finish(w, stage, products, sums, lead, row + 16 * a + 8 * half + lane // 4, column + 8 * b + 2 * (lane % 4), 2, element)
+                    with w.nested() as inner:
+                        _finish(w, stage, products, sums, lead, row + 16 * a + 8 * half + lane // 4, here + v, 2 - columns % 2, element)
+                    beyond = tuple(b for b in (Bound(here + v, 0, columns),) if not w.always(b))
+                    with w.nested() as other:
+                        for p in (w.plan.pieces[k] for k in stage.pieces):
+                            w.keep(p, [const(0, p.dtype)] * (2 - columns % 2), element)
+                    w.emit(*((If(beyond, tuple(inner.statements), tuple(other.statements)),) if beyond else inner.statements))
 
 
 def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Affine, column: Affine) -> Reg:
@@ -206,7 +219,7 @@ def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Af
     w.emit(Comment(f"%{p.value}: the warp's tile on the matrix unit"), Declare(total, F32, 4 * t.rows * t.columns))
     with w.loop("n", 4 * t.rows * t.columns, unroll=w.unroll) as n:
         w.emit(Assign(Reg(total, F32, n), const(0, F32)))
-    held = next((w.held[k] for k in w.plan.sources[p.key] if k in w.held and w.plan.pieces[k].value == contraction.left), "")
+    held = next((w.held[k] for k in w.plan.sources[p.key] if k in w.plan.held and w.plan.pieces[k].value == contraction.left), "")
     places = []
     for value, which, subscripts, along in (
             (contraction.left, "left", contraction.left_index, ROW if contraction.inner_last_left else INNER),
@@ -221,7 +234,8 @@ def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Af
         places.append((w.shared[piece.key].name, w.tile_offset(piece, index), stride))
     (left, left_at, left_stride), (right, right_at, right_stride) = places
     w.emit(MatrixProduct(total, left, left_at, left_stride, not contraction.inner_last_left, right, right_at, right_stride,
-                         contraction.inner_last_right, t.rows, t.columns, contraction.inner, bool(held)))
+                         contraction.inner_last_right, t.rows, t.columns, contraction.inner, bool(held), t.arithmetic,
+                         p.region[-1].extent if p.region[-1].extent < 8 * t.columns else 0))
     return Reg(total, F32)
 
 
@@ -238,21 +252,10 @@ def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict
             at = tuple(w.simplified(w.index(s.offset) + x + (v if n == len(local) - 1 else 0))
                        for n, (s, x) in enumerate(zip(p.region, local, strict=True)))
             reg = Reg(sums[p.key].name, sums[p.key].dtype, element(v))
-            value = _with_bias(w, w.plan.contractions[p.value], reg, at)
+            value = with_bias(w, w.plan.contractions[p.value], reg, at)
             value = value if reg.dtype == p.dtype else Call(p.dtype.name, (value,))  # type: ignore[arg-type]
             w.remember(p.value, at, w.register(value, p.dtype, p.value))
 
     w.before_lane, w.keep_at = sums_at, element
     w.at_point(pieces, local, width)
     w.before_lane = w.keep_at = None
-
-
-def _with_bias(w: StitchWriter, contraction: Contraction, total: Reg, at: Point) -> KExpr:
-    """The sum of products with the bias of its element, if there is one, before it is rounded."""
-    if not contraction.bias:
-        return total
-    by_axis = dict(zip(contraction.axes, at, strict=True))
-    bias = w.element(contraction.bias, tuple(substitute(e, by_axis) for e in contraction.bias_index))
-    dtype = w.graph.type_of(contraction.bias).dtype
-    widened = bias if dtype == total.dtype else Call(total.dtype.name, (bias,))  # type: ignore[arg-type]
-    return Call("add", (total, widened))  # type: ignore[arg-type]

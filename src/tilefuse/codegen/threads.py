@@ -44,7 +44,7 @@ from tilefuse.codegen.writer import Writer, identifier
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.ops import C_TYPES
-from tilefuse.ir.scalar import Call
+from tilefuse.ir.scalar import Bound, Call
 
 # Loop variables of a product printed as loops; composers give no name that starts with tf_.
 PRODUCT_LOOPS = ("tf_a", "tf_b", "tf_q", "tf_k")
@@ -323,10 +323,15 @@ def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
     left = s.left_index + (k * s.left_stride + row if s.left_turned else row * s.left_stride + k)
     right = s.right_index + (column * s.right_stride + k if s.right_turned else k * s.right_stride + column)
     own = Reg(s.accumulator, F32, 4 * s.tiles_n * a + 4 * b + q)
-    held = Reg(s.left, dtype, s.inner // 2 * a + 4 * (k // 8) + 2 * (q // 2) + k % 2)
+    held = Reg(s.left, dtype, -(-s.inner // 8) * 4 * a + 4 * (k // 8) + 2 * (q // 2) + k % 2)
     operands = held if s.left_registers else Load(s.left, dtype, left), Load(s.right, dtype, right)
-    term = Call("mul", tuple(Call("f32", (e,)) for e in operands))  # type: ignore[arg-type]
-    body: tuple[Stmt, ...] = (Assign(own, Call("add", (own, term))),)  # type: ignore[arg-type]
+    if s.arithmetic:
+        total = Call(f"{s.arithmetic}_fma", (*operands, own))  # type: ignore[arg-type]
+    else:
+        total = Call("add", (own, Call("mul", tuple(Call("f32", (e,)) for e in operands))))  # type: ignore[arg-type]
+    body: tuple[Stmt, ...] = (Assign(own, total),)
+    if s.columns:
+        body = (If((Bound(column, 0, s.columns),), body),)
     for name, extent in reversed(list(zip(PRODUCT_LOOPS, (s.tiles_m, s.tiles_n, 4, s.inner), strict=True))):
         body = (For(name, number(0), number(extent), 1, body),)
     return body

@@ -2,25 +2,24 @@
 
     sum (m16n8 tiles, f32)  ->  bias, maximum, 16 bits  ->  left fragments (m16k16) of the next product
 
-Two neighbouring tiles of sums lie in the lanes of a warp just as one left fragment does, so where each warp computes whole rows nothing
-passes through shared memory and nobody waits. Source: PTX ISA, fragments of mma.m16n8k16.
+Two neighbouring tiles of sums lie in the lanes of a warp just as one left fragment of 16 bits does; of f32 one tile does, once the inner
+axis is numbered otherwise. So where each warp computes whole rows nothing passes through shared memory and nobody waits. Between two
+products may also lie what reduces these rows (`row_chain.py`). Source: PTX ISA, fragments of mma.m16n8k16 and m16n8k8.
 """
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from tilefuse.ir.affine import axis, number
-from tilefuse.schedule.contraction import INNER, MMA_COLUMNS, MMA_ROWS, ROW, WARP, Tiling
+from tilefuse.schedule.contraction import INNER, MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS, ROW, WARP, Tiling, whole_rows
 from tilefuse.schedule.regions import Span
+from tilefuse.schedule.row_chain import keep_rows
 from tilefuse.schedule.stitch import Stage, StitchPlan
-
-# Instructions of 16 x 8 sums whose registers a warp can hold beside the left fragments.
-MAX_INSTRUCTIONS = 16
 
 
 def keep_chains(plan: StitchPlan, threads: int) -> None:
     """Keeps in registers every piece that only products take, as their left operand, and whose rows each warp computes whole."""
+    keep_rows(plan, threads // WARP)
     links: dict[int, set[int]] = {}
     for n, stage in enumerate(plan.stages):
         for key in stage.pieces if _on_matrix_unit(stage) else ():
@@ -51,7 +50,7 @@ def _on_matrix_unit(stage: Stage) -> bool:
 def _readers(plan: StitchPlan, home: int, key: int) -> set[int]:
     """The stages that read a piece of stage `home`, if all of them multiply its rows from the left; else none."""
     piece = plan.pieces[key]
-    if piece.written or not piece.stored or piece.dtype.itemsize != 2:
+    if piece.written or not piece.stored or piece.dtype.name not in ("f16", "bf16", "f32"):
         return set()
     found: set[int] = set()
     for n, stage in enumerate(plan.stages):
@@ -73,10 +72,6 @@ def _readers(plan: StitchPlan, home: int, key: int) -> set[int]:
 
 def _whole_rows(plan: StitchPlan, stage: Stage, warps: int) -> Tiling | None:
     """The tiling that gives each warp equally many whole rows, in one turn, if there is one."""
-    region = plan.pieces[stage.products[0]].region
-    tall, wide = region[-2].extent // MMA_ROWS, region[-1].extent // MMA_COLUMNS
-    each, rest = divmod(prod(s.extent for s in region[:-2]) * tall, warps)
-    if rest or not each or tall % each or each * wide * len(stage.products) > MAX_INSTRUCTIONS:
-        return None
     assert stage.tiling is not None
-    return replace(stage.tiling, rows=each, columns=wide)
+    extents = tuple(s.extent for s in plan.pieces[stage.products[0]].region)
+    return whole_rows(extents, stage.tiling, len(stage.products), warps, MAX_ROW_INSTRUCTIONS if stage.columns else MAX_INSTRUCTIONS)

@@ -12,6 +12,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.chained import keep_chains
+from tilefuse.schedule.contraction import MMA_COLUMNS, MMA_INNER_F32, MMA_ROWS, f32_pad, mma_cycles
 from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.stitch import DIRECT_BYTES, Piece, Stage, Stitcher, StitchPlan
 from tilefuse.schedule.storage import Request, plan_shared
@@ -33,7 +34,9 @@ BASE_REGISTERS, LEAST_REGISTERS = 24, 56
 GLOBAL_LATENCY, STAGE_LATENCY, CACHED_LATENCY = 700.0, 150.0, 200.0
 # Bytes a cycle that the second-level cache gives one multiprocessor when all ask, and when few do.
 CACHE_BYTES_PER_CYCLE, CACHE_PORT_BYTES = 24.0, 56.0
-FMA_PER_CYCLE, MMA_PER_CYCLE = 128.0, 1300.0
+FMA_PER_CYCLE = 128.0
+# Cycles from one step of products of f32 on the matrix unit to the next one of the same warp.
+F32_STEP_LATENCY = 30.0
 # Of a tile's instructions, what a block of 256 threads cannot overlap with each other. Source: products with softmax, timed on an H200
 # with two to four blocks a multiprocessor.
 ALONE = 0.8
@@ -184,10 +187,15 @@ def _pad(plan: StitchPlan) -> None:
     """Rows of product operands are made an odd number of 16-byte units, so that the rows that lanes read start in different banks."""
     for stage in plan.stages:
         for product in stage.products:
+            contraction = plan.contractions[plan.pieces[product].value]
             for key in plan.sources[product]:
                 piece = plan.pieces[key]
                 unit = 16 // piece.dtype.itemsize
-                if piece.stored and piece.region[-1].extent % (2 * unit) == 0:
+                if stage.tiling is not None and stage.tiling.arithmetic:
+                    inner_last = contraction.inner_last_left if piece.value == contraction.left else contraction.inner_last_right
+                    if piece.stored and piece.value != contraction.bias:
+                        plan.pieces[key] = replace(piece, pad=f32_pad(piece.region[-1].extent, inner_last))
+                elif piece.stored and piece.region[-1].extent % (2 * unit) == 0:
                     plan.pieces[key] = replace(piece, pad=unit)
 
 
@@ -252,7 +260,10 @@ def _registers(plan: StitchPlan) -> int:
         if stage.tiling is None:
             continue
         m, n = stage.tiling.rows, stage.tiling.columns
-        if stage.tiling.unit == "mma":
+        if stage.tiling.unit == "mma" and (stage.columns or stage.tiling.arithmetic):
+            # Left fragments with their halves, four right ones with theirs, addresses.
+            here = 4 * len(stage.products) * m * n + 12 * m + 16 + (30 if stage.columns else 0)
+        elif stage.tiling.unit == "mma":
             here = (4 * len(stage.products) + (2 if plan.held else 0)) * m * n + 4 * m + 2 * n + (40 if plan.held else 0)
         else:
             here = m * n * len(stage.products) + (m + n) * stage.tiling.step
@@ -298,8 +309,16 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             operations += 2 * multiplications
             m, n = stage.tiling.rows, stage.tiling.columns
             if stage.tiling.unit == "mma":
-                left = 0 if any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key])) else 2 * m
-                cycles += multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * (left + n) / (m * n))
+                held = any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key]))
+                covered = num_elements(piece.region[:-1]) * -(-piece.region[-1].extent // 8) * 8
+                work = mma_cycles(stage.tiling, covered, contraction.inner, held)
+                if stage.tiling.arithmetic:
+                    # Warps without a tile, and what one warp waits for the sums of the step before.
+                    tiles = covered // (MMA_ROWS * MMA_COLUMNS * m * n)
+                    turns = -(-tiles // (threads // 32))
+                    work *= turns * (threads // 32) / tiles
+                    latency += turns * contraction.inner / MMA_INNER_F32 * F32_STEP_LATENCY
+                cycles += work
             else:
                 items = num_elements(piece.region) // (m * n) * stage.tiling.split
                 busy = items / (-(-items // threads) * threads)
@@ -322,7 +341,8 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
         steps = elements * prod(e for _, e in stitcher.over(piece.value))
         flops = stitcher.flops(piece.value)
         operations += steps * flops
-        cycles += steps * (flops + (0 if key in plan.held else 2 if stage.kind == "product" else 4)) / FMA_PER_CYCLE
+        kept = key in plan.held or stage.kind == "product" and stage.columns and not piece.stored
+        cycles += steps * (flops + (0 if kept else 2 if stage.kind == "product" else 4)) / FMA_PER_CYCLE
         extent_of = dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
         for value, index in stitcher.touches(piece.value):
             if value in stitcher.inside:

@@ -5,7 +5,7 @@ A `library.matmul` node keeps its meaning; this file only gives its subscripts, 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.ir.affine import Affine, axis, number
@@ -13,9 +13,13 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph, Node
 
 ROW, COLUMN, INNER = "row", "column", "inner"
-# Tile of one matrix instruction, mma.m16n8k16 of 16-bit operands. Source: PTX ISA, warp-level matrix instructions.
-MMA_ROWS, MMA_COLUMNS, MMA_INNER = 16, 8, 16
+# Tile of one matrix instruction: mma.m16n8k16 of 16-bit operands, mma.m16n8k8 of tf32. Source: PTX ISA, warp-level matrix instructions.
+MMA_ROWS, MMA_COLUMNS, MMA_INNER, MMA_INNER_F32 = 16, 8, 16, 8
 WARP = 32
+# Multiplications and additions a cycle of one multiprocessor (see `mma_cycles`).
+MMA_PER_CYCLE, TF32_PER_CYCLE = 1300.0, 640.0
+# Instructions side by side whose sums one warp can hold: 64 registers a lane, and 160 where rows are reduced in registers.
+MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS = 16, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class Contraction:
 
     axes: result axes in order; *_index: subscripts of the operands over these axes and `INNER`; inner: extent of the contracted axis.
     bias: "" where there is none.
+    precision: of f32 operands: "default" (products of halves), "f32" (on threads) or "tf32".
     """
 
     axes: tuple[str, ...]
@@ -36,6 +41,7 @@ class Contraction:
     inner_last_right: bool
     bias: str = ""
     bias_index: tuple[Affine, ...] = ()
+    precision: str = "default"
 
 
 def contraction_of(node: Node, graph: Graph) -> Contraction | None:
@@ -59,7 +65,7 @@ def contraction_of(node: Node, graph: Graph) -> Contraction | None:
     bias_index = tuple(number(0) if e == 1 else axis(n) for e, n in zip(bias_shape, axes[len(axes) - len(bias_shape):], strict=True))
     return Contraction(axes, left, right, index(shapes[0], (INNER, ROW) if turned_left else (ROW, INNER)),
                        index(shapes[1], (COLUMN, INNER) if turned_right else (INNER, COLUMN)), inner, not turned_left, turned_right,
-                       more[0] if more else "", bias_index)
+                       more[0] if more else "", bias_index, str(node.attribute("precision", "default")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Tiling:
     step     inner elements a turn of the loop
     strip    fma: column tiles that neighbouring threads share out before they go on to the next row tile, so that a warp covers a patch
              of few columns and few rows and many of its lanes read the same elements; 0: all of a row first
+    arithmetic  mma of f32 operands: "split" or "tf32" (see `kernel.MatrixProduct`); "" for 16-bit operands
     """
 
     unit: str
@@ -81,27 +88,77 @@ class Tiling:
     side: int = 1
     step: int = 1
     strip: int = 0
-
-
-def mma_fits(rows: int, columns: int, inner: int, left: DType, right: DType) -> bool:
-    """Whether whole matrix instructions cover the tile."""
-    return (left == right and left.name in ("f16", "bf16") and rows % MMA_ROWS == 0 and columns % MMA_COLUMNS == 0
-            and inner % MMA_INNER == 0)
-
-
+    arithmetic: str = ""
 @functools.cache
-def tile_mma(rows: int, columns: int, warps: int) -> Tiling:
+
+
+def matrix_arithmetic(found: Contraction, left: DType, right: DType) -> str | None:
+    """`Tiling.arithmetic` of a product of these types on the matrix unit; None where only threads compute it."""
+    if left != right or left.name not in ("f16", "bf16", "f32") or left.name == "f32" == found.precision:
+        return None
+    return "" if left.name != "f32" else "tf32" if found.precision == "tf32" else "split"
+
+
+def mma_fits(rows: int, columns: int, inner: int, arithmetic: str | None) -> bool:
+    """Whether matrix instructions cover the tile: whole ones, or of f32 also ones that reach beyond the columns and the inner axis."""
+    if arithmetic is None or rows % MMA_ROWS:
+        return False
+    if arithmetic:
+        return columns % MMA_COLUMNS == 0 or columns <= MMA_COLUMNS * MAX_ROW_INSTRUCTIONS
+    return columns % MMA_COLUMNS == 0 and inner % MMA_INNER == 0
+
+
+def tile_mma(rows: int, columns: int, warps: int, arithmetic: str = "") -> Tiling:
     """The warp tile with the fewest shared-memory reads an instruction that still gives every warp work, if any does."""
-    tall, wide = rows // MMA_ROWS, columns // MMA_COLUMNS
+    tall, wide = rows // MMA_ROWS, -(-columns // MMA_COLUMNS)
+    step = MMA_INNER_F32 if arithmetic else MMA_INNER
+    if columns % MMA_COLUMNS:
+        # Only a warp with all columns knows which of its columns are the last ones.
+        return Tiling("mma", 1, wide, step=step, arithmetic=arithmetic)
     found: list[tuple[float, int, int]] = []
     for m in (1, 2, 4):
         for n in (1, 2, 4, 8, 16):
-            if tall % m or wide % n or m * n > 16:
+            if tall % m or wide % n or m * n > MAX_INSTRUCTIONS:
                 continue
             turns = -(-(tall // m) * (wide // n) // warps)
-            found.append((turns * (m * n + 0.5 * (2 * m + n)), m, n))
+            reads = _split_cost(m, n) if arithmetic == "split" else 0.5 * (2 * m + n)
+            found.append((turns * (m * n + reads), m, n))
     _, m, n = min(found)
-    return Tiling("mma", m, n, step=MMA_INNER)
+    return Tiling("mma", m, n, step=step, arithmetic=arithmetic)
+
+
+def _split_cost(m: int, n: int) -> float:
+    """Reading and halving the operands of m x n instructions of f32. Units: of three matrix instructions (20 issue slots).
+
+    Source: the assembler's output; 14 instructions a left fragment, 8 a right one.
+    """
+    return (14 * m + 8 * n) / 20
+
+
+def mma_cycles(t: Tiling, num_products: int, inner: int, held: bool) -> float:
+    """What a multiprocessor takes for the inner axis of `num_products` elements' products. Units: cycles.
+
+    held: the left operand lies in registers.
+    Source: mma.sync reaches about 62 % of the dense rate of an H100 (4096 FLOP of 16 bits, 1024 FMA of tf32 a cycle), Luo et al. 2024,
+    arXiv:2402.13499.
+    """
+    m, n = t.rows, t.columns
+    multiplications = num_products * -(-inner // t.step) * t.step
+    if not t.arithmetic:
+        return multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n))
+    rate = TF32_PER_CYCLE / (3 if t.arithmetic == "split" else 1)
+    # Instructions of the four schedulers beside the matrix unit's; about half of them find a gap.
+    others = ((12 if held else 14) * m + 8 * n) / 4 / (m * n) / (MMA_ROWS * MMA_COLUMNS * MMA_INNER_F32)
+    return multiplications * (1 / rate + 0.5 * others)
+
+
+def f32_pad(extent: int, inner_last: bool) -> int:
+    """Elements to add to rows of an f32 operand of the matrix unit, so that a warp reads it without bank conflicts.
+
+    inner_last: lanes read pairs along the row, of rows lane / 4; else single elements of rows 2 * (lane % 4), and lie lane / 4 apart.
+    Source: eight or four rows a turn start in different groups of the 32 banks.
+    """
+    return (8 - extent) % 16 if inner_last else (4 - extent) % 8
 
 
 @functools.cache
@@ -139,3 +196,12 @@ def _wavefronts(m: int, n: int, wide: int) -> tuple[float, int]:
     Eight different vectors of 16 bytes are one pass through shared memory's 32 banks. Units: passes, times the elements of a vector.
     """
     return min((m * max(WARP / strip / 8, 1.0) + n * max(strip / 8, 1.0), strip) for strip in range(1, wide + 1) if wide % strip == 0)
+
+
+def whole_rows(extents: tuple[int, ...], tiling: Tiling, num_products: int, warps: int, most: int) -> Tiling | None:
+    """The tiling that gives each warp equally many whole rows of the tile, in one turn, with `most` instructions or fewer; None if none."""
+    tall, wide = extents[-2] // MMA_ROWS, -(-extents[-1] // MMA_COLUMNS)
+    each, rest = divmod(prod(extents[:-2]) * tall, warps)
+    if rest or not each or tall % each or each * wide * num_products > most:
+        return None
+    return replace(tiling, rows=each, columns=wide)

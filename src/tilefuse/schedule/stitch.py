@@ -18,7 +18,18 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
-from tilefuse.schedule.contraction import COLUMN, INNER, ROW, Contraction, Tiling, contraction_of, mma_fits, tile_fma, tile_mma
+from tilefuse.schedule.contraction import (
+    COLUMN,
+    INNER,
+    ROW,
+    Contraction,
+    Tiling,
+    contraction_of,
+    matrix_arithmetic,
+    mma_fits,
+    tile_fma,
+    tile_mma,
+)
 from tilefuse.schedule.regions import Region, Span, holds, joined, local_strides, num_elements, region_of, stored_elements
 
 # Operations an element from which on a map read in several places is computed once and kept.
@@ -68,7 +79,8 @@ class Stage:
 
     kind     "copy", "map", "reduce", "product", or "rows": maps and reductions over the last dimension of the same rows, in order, each
              row by `lanes` lanes that keep its elements in registers, `vector` neighbouring ones each (warp composition)
-    columns  rows: extent of the last dimension
+    columns  rows: extent of the last dimension; product: the same, where its pieces go on along the rows of the sums (`row_chain.py`)
+    own_rows rows: what they read of the stage before lies at their own row and place
     """
 
     kind: str
@@ -79,6 +91,7 @@ class Stage:
     barrier: bool = False
     columns: int = 0
     vector: int = 1
+    own_rows: bool = False
 
 
 @dataclass
@@ -189,6 +202,7 @@ class Stitcher:
             if node.category == "library":
                 found = self.contractions[node.name]
                 kept.update(v for v in (found.left, found.right, found.bias) if v in self.inside)
+                kept.add(self._all_that_is_left(node))
         for node in self.graph.nodes:
             if node.body is None or node.name in kept:
                 continue
@@ -198,6 +212,17 @@ class Stitcher:
             if flops[node.name] >= HEAVY_FLOPS and (len(users) > 1 or node.type.num_elements * FEWER <= largest):
                 kept.add(node.name)
         return frozenset(kept)
+
+    def _all_that_is_left(self, product: Node) -> str:
+        """The last of the maps of a product's elements each of which is all that reads the one before, if its rows are reduced: kept in
+        place of the product."""
+        name = product.name
+        while name not in self.graph.results and len(users := self.graph.users_by_name[name]) == 1:
+            user = self.graph.node_by_name[users[0]]
+            if user.kind != "map" or user.type.shape != product.type.shape or user.type.dtype.itemsize > product.type.dtype.itemsize:
+                break
+            name = user.name
+        return name if any(self.graph.node_by_name[u].category == "reduce" for u in self.graph.users_by_name[name]) else product.name
 
     def _size(self, name: str) -> int:
         node = self.graph.node_by_name[name]
@@ -419,6 +444,11 @@ class Stitcher:
                 else:
                     self._add_map(plan, p)
         self._mark_stored(plan, tiled.users, in_registers)
+        for n, (before, stage) in enumerate(zip(plan.stages, plan.stages[1:]), 1):
+            if stage.kind == "rows" and before.kind == "product":
+                together = replace(stage, pieces=(*before.pieces, *stage.pieces))
+                own = all(self._row_read(plan, together, plan.pieces[k]) for k in stage.pieces)
+                plan.stages[n] = replace(stage, own_rows=own)
         return plan
 
     def _register_products(self, pieces: list[Piece], users: dict[int, list[int]]) -> set[int]:
@@ -462,22 +492,23 @@ class Stitcher:
         rows, columns = first.region[-2].extent, first.region[-1].extent
         found = [self.contractions[pieces[k].value] for k in products]
         types = [(self.graph.type_of(c.left).dtype, self.graph.type_of(c.right).dtype) for c in found]
-        if matrix_unit and all(mma_fits(rows, columns, contraction.inner, *t) for t in types) and all(
-                self._whole_vectors(plan, k) for k in products):
-            return tile_mma(rows, columns, threads // 32)
+        arithmetic = matrix_arithmetic(contraction, *types[0])
+        if matrix_unit and len(set(types)) == 1 and mma_fits(rows, columns, contraction.inner, arithmetic) and all(
+                self._plain_rows(plan, k, not arithmetic) for k in products):
+            return tile_mma(rows, columns, threads // 32, arithmetic or "")
         for left, right in types:
             if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
                 return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
         return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right)
 
-    def _whole_vectors(self, plan: StitchPlan, product: int) -> bool:
-        """Whether the rows of both operands' tiles are runs of whole 16-byte vectors: the matrix unit's loads take nothing else."""
+    def _plain_rows(self, plan: StitchPlan, product: int, vectors: bool) -> bool:
+        """Whether the rows of both operands' tiles are runs of elements: of whole 16-byte ones if `vectors`."""
         p = plan.pieces[product]
         found = self.contractions[p.value]
         starts = {a: s.offset for a, s in zip(found.axes, p.region, strict=True)} | {INNER: number(0)}
         for value, index, last in ((found.left, found.left_index, INNER if found.inner_last_left else ROW),
                                    (found.right, found.right_index, INNER if found.inner_last_right else COLUMN)):
-            unit = 16 // self.graph.type_of(value).dtype.itemsize
+            unit = 16 // self.graph.type_of(value).dtype.itemsize if vectors else 1
             run = index[-1]
             if not all(e.is_linear for e in index) or run.coefficient(last) != 1 or any(c % unit for a, c in run.terms if a != last):
                 return False

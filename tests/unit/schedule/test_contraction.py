@@ -1,6 +1,7 @@
 """Contractions against numpy, and thread and warp tiles: they cover the product's tile, whole, with legal lanes."""
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -10,10 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilefuse.ir.affine import evaluate
-from tilefuse.ir.dtype import BF16, F16, F32, I64
+from tilefuse.ir.dtype import BF16, F16, F32, F64, I64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.tensor import TensorBuilder
-from tilefuse.schedule.contraction import INNER, MMA_COLUMNS, MMA_INNER, MMA_ROWS, WARP, contraction_of, mma_fits, tile_fma, tile_mma
+from tilefuse.schedule.contraction import (
+    INNER,
+    MAX_ROW_INSTRUCTIONS,
+    MMA_COLUMNS,
+    MMA_INNER,
+    MMA_ROWS,
+    WARP,
+    contraction_of,
+    f32_pad,
+    matrix_arithmetic,
+    mma_fits,
+    tile_fma,
+    tile_mma,
+)
 
 
 def product_graph(left: tuple[int, ...], right: tuple[int, ...], turned: tuple[bool, bool]) -> Graph:
@@ -68,13 +82,43 @@ def test_thread_tiles_cover_the_tile(rows: int, columns: int, inner: int, thread
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 24), st.sampled_from((1, 2, 4, 8)))
 def test_warp_tiles_cover_the_tile(tall: int, wide: int, warps: int) -> None:
-    t = tile_mma(tall * MMA_ROWS, wide * MMA_COLUMNS, warps)
-    assert t.unit == "mma" and tall % t.rows == 0 and wide % t.columns == 0
-    # Sums of one thread: four a matrix instruction.
-    assert 4 * prod((t.rows, t.columns)) <= 64
+    for arithmetic in ("", "split", "tf32"):
+        t = tile_mma(tall * MMA_ROWS, wide * MMA_COLUMNS, warps, arithmetic)
+        assert t.unit == "mma" and t.arithmetic == arithmetic and tall % t.rows == 0 and wide % t.columns == 0
+        # Sums of one thread: four a matrix instruction.
+        assert 4 * prod((t.rows, t.columns)) <= 64
 
 
-def test_the_matrix_unit_takes_whole_instructions_of_two_types() -> None:
-    assert mma_fits(MMA_ROWS, MMA_COLUMNS, MMA_INNER, F16, F16) and mma_fits(32, 24, 48, BF16, BF16)
-    assert not mma_fits(16, 8, 16, F16, BF16) and not mma_fits(16, 8, 16, F32, F32) and not mma_fits(16, 8, 16, I64, I64)
-    assert not mma_fits(17, 8, 16, F16, F16) and not mma_fits(16, 12, 16, F16, F16) and not mma_fits(16, 8, 15, F16, F16)
+@pytest.mark.parametrize("columns", [1, 7, 13, 300])
+def test_a_warp_has_all_columns_where_instructions_reach_beyond_them(columns: int) -> None:
+    t = tile_mma(64, columns, 4, "split")
+    assert t.rows == 1 and 0 <= 8 * t.columns - columns < 8
+    assert 4 * t.columns <= 4 * MAX_ROW_INSTRUCTIONS
+
+
+def test_the_matrix_unit_takes_whole_instructions_and_columns_of_f32_that_end_anywhere() -> None:
+    assert mma_fits(MMA_ROWS, MMA_COLUMNS, MMA_INNER, "") and mma_fits(32, 24, 48, "")
+    assert not mma_fits(17, 8, 16, "") and not mma_fits(16, 12, 16, "") and not mma_fits(16, 8, 15, "") and not mma_fits(16, 8, 16, None)
+    assert mma_fits(16, 12, 15, "split") and mma_fits(16, 8000, 3, "tf32")
+    assert not mma_fits(15, 8, 8, "split") and not mma_fits(16, 1001, 8, "split")
+
+
+def test_arithmetic_follows_types_and_precision() -> None:
+    graph = product_graph((4, 3), (3, 4), (False, False))
+    found = contraction_of(graph.nodes[-1], graph)
+    assert found is not None and found.precision == "default"
+    assert [matrix_arithmetic(found, t, t) for t in (F16, BF16, F32, F64, I64)] == ["", "", "split", None, None]
+    assert matrix_arithmetic(found, F16, BF16) is None and matrix_arithmetic(replace(found, precision="f32"), F32, F32) is None
+    assert matrix_arithmetic(replace(found, precision="tf32"), F32, F32) == "tf32"
+
+
+@pytest.mark.parametrize("inner_last", [False, True])
+@pytest.mark.parametrize("extent", [1, 7, 16, 20, 64, 128, 300])
+def test_padded_rows_of_f32_have_no_bank_conflicts(extent: int, inner_last: bool) -> None:
+    """The words that the lanes read in one turn lie in different banks: half a warp reads pairs, a whole one single words."""
+    pitch = extent + f32_pad(extent, inner_last)
+    if inner_last:
+        words = [pitch * (lane // 4) + 2 * (lane % 4) + n for lane in range(16) for n in range(2)]
+    else:
+        words = [pitch * 2 * (lane % 4) + lane // 4 for lane in range(32)]
+    assert len({w % 32 for w in words}) == 32

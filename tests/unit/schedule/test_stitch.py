@@ -22,7 +22,7 @@ from tests.unit.codegen.stitched_graphs import (
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import CompilerError, NameLookupError, OptionError, UserError
 from tilefuse.codegen.compose import compose
-from tilefuse.ir.dtype import F16, F32, I64
+from tilefuse.ir.dtype import F16, F32, F64, I64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.schedule.by_hand import program_by_hand
@@ -80,7 +80,7 @@ def test_layers_keep_sums_in_registers() -> None:
 
 
 def test_the_matrix_unit_needs_whole_instructions_and_a_device() -> None:
-    for graph, choice in ((clamped_layers(30, (16, 16), F16), tiles(10, 16)), (clamped_layers(32, (16, 16), F32), tiles(16, 16))):
+    for graph, choice in ((clamped_layers(30, (16, 16), F16), tiles(10, 16)), (clamped_layers(32, (16, 16), F64), tiles(16, 16))):
         _, plan = made(graph, choice)
         assert all(s.tiling is not None and s.tiling.unit == "fma" for s in plan.stages if s.products)
 
