@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|compiler|show|readme`."""
+"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|compiler|planner|show|readme`."""
 from __future__ import annotations
 
 import argparse
@@ -21,6 +21,7 @@ SUITES = {
     "patterns": ("pattern", "eager,inductor,jax", INDUCTOR_MODE),
     "models": ("model", "eager,inductor", "default"),
     "stitched": ("stitched", "eager,inductor", INDUCTOR_MODE),
+    "blas": ("blas", "eager,inductor,jax", INDUCTOR_MODE),
     "workloads": ("workload", "eager,inductor", INDUCTOR_MODE),
 }
 
@@ -90,6 +91,10 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
 
             listed = [{"name": c.name, "family": c.family, "dtype": c.dtype, "rank": c.rank, "min_of_limit": c.min_of_limit}
                       for c in patterns.cases(options.size_mib)]
+        case "blas":
+            from benchmarks import blas
+
+            listed = blas.listed(options.tiny)
         case "stitched":
             from benchmarks import stitched
 
@@ -144,7 +149,7 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
 def limits_of(options: argparse.Namespace, on_gpu: bool) -> list[dict[str, Any]]:
     """Requests for what a device can do: copy bandwidth, and for stitched patterns the rate of a large product. Others need none."""
     asked: list[dict[str, Any]] = []
-    if options.suite in ("patterns", "stitched"):
+    if options.suite in ("patterns", "stitched", "blas"):
         sizes = [64, 256, LIMIT_MIB] if on_gpu else [8 if options.tiny else options.size_mib]
         asked.append({"what": "bandwidth", "key": "copy_curve_bytes_per_s", "sizes_mib": sizes})
     if options.suite == "stitched":

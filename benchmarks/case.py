@@ -8,7 +8,7 @@ import torch
 
 Tensors = tuple[torch.Tensor, ...]
 Inputs = Callable[[torch.device, torch.Generator], Sequence[torch.Tensor]]
-DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Case:
     check      judges a result by itself where no reference exists (random operators); returns an error measure
     flops      operations that must be done at the rate of a product in `dtype`; 0 where the bytes alone decide
     min_speedup  ratio to torch.compile asked of tilefuse (None: none is)
+    script     what tilefuse compiles instead of `function`: a BLAS script
     """
 
     name: str
@@ -40,6 +41,7 @@ class Case:
     tags: tuple[str, ...] = field(default=())
     flops: int = 0
     min_speedup: float | None = None
+    script: str = ""
 
 
 def as_tuple(result: object) -> Tensors:
@@ -81,8 +83,8 @@ def allowed_error(dtype: str) -> float:
     Source: eight units in the last place of the storage type, plus 64 of the f32 accumulator (Higham 2002, section 3.1: the
     typical growth of a sum of n terms is the root of n, and n here is at most 2^18 within one lane's partial sums).
     """
-    unit = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}[dtype]
-    return 8 * unit + 512 * 2.0**-24
+    unit = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}[dtype]
+    return 8 * unit + 512 * (2.0**-53 if dtype == "f64" else 2.0**-24)
 
 
 def reference_of(case: Case, inputs: Sequence[torch.Tensor]) -> Tensors:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import patterns, stitched
+from benchmarks import blas, patterns, stitched
 from benchmarks.case import Case, Tensors, allowed_error, ideal_bytes, reference_of, relative_error
 from benchmarks.environment import default_device
 from benchmarks.peers import NotApplicable, prepare
@@ -119,7 +119,7 @@ class Server:
                 return {"status": "ok", "copy_curve_bytes_per_s": measure_bandwidth(device, request["sizes_mib"])}
             case "rates":
                 return {"status": "ok", "flops_per_s": measure_rates(device, request["side"])}
-            case "pattern" | "stitched":
+            case "pattern" | "stitched" | "blas":
                 found = measure_pattern(self._given(request), request["peer"], inductor_mode=mode)
                 if found["status"] == "wrong":
                     self.given = None  # whoever was wrong may have written to the inputs
@@ -138,7 +138,13 @@ class Server:
         """Inputs of the asked case: those of the last request if it was about the same case."""
         key = (request["what"], request["size_mib"], request["tiny"])
         if key not in self.case_by_name:
-            made = patterns.cases(request["size_mib"]) if request["what"] == "pattern" else stitched.cases(request["tiny"])
+            match request["what"]:
+                case "pattern":
+                    made = patterns.cases(request["size_mib"])
+                case "blas":
+                    made = blas.cases(request["tiny"])
+                case _:
+                    made = stitched.cases(request["tiny"])
             self.case_by_name[key] = {case.name: case for case in made}
         case = self.case_by_name[key][request["case"]]
         if self.given is None or self.given.case is not case:

@@ -74,6 +74,8 @@ def _of_tilefuse(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
     import tilefuse
 
     started = time.perf_counter()
+    if case.script:
+        return _of_script(case, inputs)
     program = tilefuse.compile(case.function, tuple(inputs))
     compile_s = time.perf_counter() - started
     explanation = program.explain(json=True)
@@ -85,6 +87,18 @@ def _of_tilefuse(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
         "fallbacks": explanation.get("fallbacks", []),
     }
     prepared = _of_torch(program, inputs, facts)
+    return Prepared(prepared.run, prepared.time, compile_s, facts)
+
+
+def _of_script(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
+    from tilefuse import blas
+
+    started = time.perf_counter()
+    function = blas.compile(case.script)
+    made = function.program_for(*inputs)
+    compile_s = time.perf_counter() - started
+    facts: dict[str, object] = {"num_kernels": len(made.program.spec.steps), "how": made.choice.how}
+    prepared = _of_torch(function, inputs, facts)
     return Prepared(prepared.run, prepared.time, compile_s, facts)
 
 

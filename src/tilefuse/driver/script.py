@@ -1,0 +1,168 @@
+"""BLAS scripts as functions over arrays: a program for each set of sizes, strides and devices that calls bring.
+
+The calls of a script become kernels in one of two ways, or a mix of both: routines of the library glued into kernels (`routine_choice.py`),
+or the meanings of the functions through the ordinary pipeline. Which, is a matter of predicted or measured time.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tilefuse.base.errors import TypeMismatchError, UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import present_device
+from tilefuse.driver.script_programs import Choice, choose
+from tilefuse.frontends.blas_functions import FunctionLibrary, read_library
+from tilefuse.frontends.blas_lower import ArgumentShape, ResolvedScript, call_graph, resolve
+from tilefuse.frontends.blas_syntax import parse_script
+from tilefuse.ir.elementary import CallGraph
+from tilefuse.runtime.arguments import as_tensor
+from tilefuse.runtime.library import TORCH_DTYPES
+from tilefuse.runtime.program import Program
+from tilefuse.target.device import DeviceSpec
+
+Key = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
+
+
+def compile_script(text: str, *, library: Sequence[str] = (), shipped: bool = True, device: Any = None, name: str = "script",
+                   **options: Any) -> CompiledScript:
+    """The function that a script describes; see `tilefuse.blas.compile`."""
+    functions = read_library(*library, shipped=shipped)
+    return CompiledScript(resolve(parse_script(text, name), functions), functions, device, Options.from_environment().with_overrides(**options),
+                          name)
+
+
+@dataclass(frozen=True)
+class ScriptProgram:
+    """The program of a script for one set of sizes. `choice` says how its kernels were chosen."""
+
+    graph: CallGraph
+    program: Program
+    choice: Choice
+
+
+class CompiledScript:
+    """A callable with the inputs and results of a script. Programs are made at the first call with new sizes, and kept.
+
+    Arrays may be torch tensors, NumPy or CuPy arrays, or anything with DLPack; results are of the kind of the first array. Scalars may be
+    numbers or arrays of one word.
+    """
+
+    def __init__(self, resolved: ResolvedScript, library: FunctionLibrary, device: Any, options: Options, name: str) -> None:
+        self.resolved = resolved
+        self.library = library
+        self.options = options
+        self.name = name
+        self._device = device
+        self._programs: dict[Key, ScriptProgram] = {}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in order."""
+        return self.resolved.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the results, in order."""
+        return self.resolved.outputs
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The results: one array, or a tuple of them; always new arrays.
+
+        Raises: ShapeError where sizes disagree; TypeMismatchError for another element type than the script's functions take; UserError.
+        """
+        given = self._in_order(arguments, named)
+        tensors = [self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)]
+        made = self._program(tensors)
+        variables = made.graph.variables
+        seen = {name: t.t() if variables[name].turned else t for name, t in zip(self.inputs, tensors, strict=True)}
+        results = made.program(*[seen[name] for name in made.program.spec.inputs])
+        turned = [r.t() if variables[name].turned else r for name, r in zip(self.outputs, results, strict=True)]
+        back = _as_given(given)
+        results_out = tuple(back(r) for r in turned)
+        return results_out[0] if len(results_out) == 1 else results_out
+
+    def program_for(self, *arguments: Any, **named: Any) -> ScriptProgram:
+        """The program that a call with these arguments runs. Raises: as a call."""
+        given = self._in_order(arguments, named)
+        return self._program([self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)])
+
+    def graph_for(self, shapes: Mapping[str, Sequence[int]]) -> CallGraph:
+        """The calls with the sizes of dense inputs of these shapes. Raises: as a call."""
+        unknown = [n for n in shapes if n not in self.inputs]
+        if unknown:
+            raise UserError(f"the script has no input {', '.join(unknown)}", hint=f"inputs: {', '.join(self.inputs)}")
+        return call_graph(self.resolved, {n: ArgumentShape(tuple(s)) for n, s in shapes.items()}, self.name)
+
+    def _program(self, tensors: Sequence[torch.Tensor]) -> ScriptProgram:
+        place = next((str(t.device) for t in tensors if t.dim()), str(tensors[0].device) if tensors else "host")
+        key = (place, tuple((tuple(t.shape), t.stride()) for t in tensors))
+        found = self._programs.get(key)
+        if found is None:
+            shapes = {n: ArgumentShape(tuple(t.shape), _strides(t)) for n, t in zip(self.inputs, tensors, strict=True)}
+            graph = call_graph(self.resolved, shapes, self.name)
+            spec, where = present_device("host" if place == "cpu" else place)
+            found = self._programs[key] = self._build(graph, spec, where)
+        return found
+
+    def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
+        choice = choose(graph, device, place, self.options)
+        return ScriptProgram(graph, Program(choice.spec, {}, place, self.options), choice)
+
+    def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        if len(arguments) > len(self.inputs):
+            raise UserError(f"{self.name} takes {len(self.inputs)} arguments ({', '.join(self.inputs)}), got {len(arguments)}")
+        given = dict(zip(self.inputs, arguments))
+        for key, value in named.items():
+            if key not in self.inputs or key in given:
+                raise UserError(f"{self.name} has no further input {key!r}", hint=f"inputs: {', '.join(self.inputs)}")
+            given[key] = value
+        missing = [n for n in self.inputs if n not in given]
+        if missing:
+            raise UserError(f"{self.name} needs {', '.join(missing)} as well", hint=f"inputs: {', '.join(self.inputs)}")
+        return [given[n] for n in self.inputs]
+
+    def _tensor(self, name: str, value: Any) -> torch.Tensor:
+        """An argument as a tensor, on the script's device where one was asked for."""
+        dtype = TORCH_DTYPES[self.resolved.dtypes[name].name]
+        kind = self.resolved.kinds[name]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if kind != "scalar":
+                raise TypeMismatchError(f"{name} is a {kind}, the argument is the number {value}")
+            return torch.tensor(value, dtype=dtype)
+        tensor = as_tensor(value, name).detach()
+        if tensor.dtype != dtype:
+            raise TypeMismatchError(f"{name} has {tensor.dtype} elements, the script's functions take {dtype}",
+                                    hint="functions that begin with s take f32, with d f64")
+        if kind == "scalar":
+            tensor = tensor.reshape(())
+        return tensor if self._device is None else tensor.to("cpu" if str(self._device) == "host" else self._device)
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The strides that a program is compiled for: the tensor's, where both dimensions of a matrix or a vector step through memory."""
+    strides = tensor.stride()
+    steps = all(s > 0 or n <= 1 for s, n in zip(strides, tensor.shape))
+    return tuple(strides) if steps else ()
+
+
+def _as_given(given: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
+    """How results are handed back: as arrays of the library that the first array argument is of."""
+    first = next((g for g in given if not isinstance(g, int | float)), None)
+    module = type(first).__module__.partition(".")[0]
+    if first is None or isinstance(first, torch.Tensor):
+        return lambda tensor: tensor
+    if module == "numpy":
+        return lambda tensor: tensor.cpu().numpy()
+    if module == "cupy":
+        import cupy
+
+        return lambda tensor: cupy.from_dlpack(tensor)
+    if module == "jaxlib" or module == "jax":
+        import jax
+
+        return lambda tensor: jax.dlpack.from_dlpack(tensor)
+    return lambda tensor: tensor
