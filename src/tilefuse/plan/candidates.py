@@ -41,6 +41,7 @@ class Candidates:
         self.refused: list[tuple[tuple[int, ...], str, Rejected]] = []
         self.alone: dict[int, Priced] = {}
         self.without_schedule: list[int] = []
+        self.walks = pricer.products.walks
         self._pricer = pricer
         self._options = options
         self._until = until
@@ -104,7 +105,7 @@ class Candidates:
 
     def _tried(self, key: tuple[int, ...], packed: bool) -> Priced | Rejected:
         call = next((m for m in key if not self._fusible[m]), None)
-        if call is not None:
+        if call is not None and not self._walks_whole(key):
             return Rejected(Reason.LIBRARY_CALL, f"%{self.units.units[call].core[0]} is a call of the library")
         unit = self.unit_of(key)
         num_nodes = len(unit.core)
@@ -121,6 +122,12 @@ class Candidates:
         if isinstance(tried, Rejected) or isinstance(together, Rejected):
             return together if isinstance(tried, Rejected) and not isinstance(together, Rejected) else tried
         return together if together.cost.us < tried.cost.us else tried
+
+    def _walks_whole(self, key: tuple[int, ...]) -> bool:
+        """Whether every call of a set that no kernel may hold as it likes stands in a walk that is in the set as a whole."""
+        nodes = {n for m in key for n in self.units.units[m].core}
+        whole = {n for walk in self.walks if all(n in nodes or n not in self.units.unit_of for n in walk) for n in walk}
+        return all(self._fusible[m] or whole.issuperset(self.units.units[m].core) for m in key)
 
     def _priced(self, pattern: Pattern, packed: bool) -> Priced | Rejected:
         if self._pricer.num_scheduled >= self._most_scheduled and not self._pricer.knows(pattern, limited=not packed):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.plan.cost import transfer_us
+from tilefuse.plan.walks import find_walks
 from tilefuse.schedule.choose_stitch import MAX_INNER
 from tilefuse.schedule.contraction import contraction_of
 from tilefuse.target.device import DeviceSpec
@@ -29,16 +31,25 @@ def nothing(_node: Node) -> float:
     return 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Products:
-    """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds."""
+    """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds.
+
+    walks: sets of nodes that may share a kernel as a whole, whatever products are in them
+    """
 
     fusible: FusibleLibrary = never
     us: Callable[[Node], float] = nothing
+    walks: tuple[tuple[str, ...], ...] = ()
+
+    @cached_property
+    def walked(self) -> frozenset[str]:
+        """All nodes of walks."""
+        return frozenset(n for walk in self.walks for n in walk)
 
     def call_us(self, node: Node) -> float:
         """Time of a call that a kernel could hold instead; 0 for every other node. Units: microseconds."""
-        return self.us(node) if node.category == "library" and self.fusible(node) else 0.0
+        return self.us(node) if node.category == "library" and (node.name in self.walked or self.fusible(node)) else 0.0
 
 
 NO_PRODUCTS = Products()
@@ -87,4 +98,4 @@ def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
     """The matrix products of a graph that kernels may hold on a device."""
-    return Products(lambda n: fusible_product(n, graph, device), lambda n: library_product_us(n, graph, device))
+    return Products(lambda n: fusible_product(n, graph, device), lambda n: library_product_us(n, graph, device), find_walks(graph, device))
