@@ -30,11 +30,11 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
     """
     if device.kind != "cuda":
         return graph
-    rows: dict[tuple[int, int], set[str]] = {}
+    rows: dict[tuple[int, int], list[tuple[str, set[str]]]] = {}
     for node in graph.nodes:
         if node.category == "reduce" and prod(e for _, e in node.over) >= 32 and over_is_contiguous(node):
             shape = (node.type.num_elements, prod(e for _, e in node.over))
-            rows.setdefault(shape, set()).update(_sources(graph, node, shape[0] * shape[1]))
+            rows.setdefault(shape, []).append((node.name, _sources(graph, node, shape[0] * shape[1])))
     split: dict[str, tuple[Node, Node]] = {}
     for node in graph.nodes:
         if node.kind != "reduce.sum" or not node.axes or not node.type.dtype.is_float or over_is_contiguous(node):
@@ -42,12 +42,25 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
         count, length = prod(e for _, e in node.over), node.type.num_elements
         shared = rows.get((count, length))
         groups = num_groups(count, length, device)
-        if shared and groups and shared & _sources(graph, node, count * length):
+        if not shared or not groups:
+            continue
+        sources, later = _sources(graph, node, count * length), _users_of(graph, node.name)
+        # A row reduction that needs the whole column sums (w = A (A^T y)) cannot stand in their kernel.
+        if any(sources & read and name not in later for name, read in shared):
             split[node.name] = _split(graph, node, groups)
     if not split:
         return graph
     nodes = tuple(made for node in graph.nodes for made in split.get(node.name, (node,)))
     return replace(graph, nodes=nodes)
+
+
+def _users_of(graph: Graph, name: str) -> set[str]:
+    """Names of the nodes that need a value, directly or through others."""
+    found = {name}
+    for node in graph.nodes:
+        if not found.isdisjoint(node.reads()):
+            found.add(node.name)
+    return found - {name}
 
 
 def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:

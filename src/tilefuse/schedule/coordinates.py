@@ -64,9 +64,14 @@ def is_serial_reduction(node: Node) -> bool:
 
 
 def over_is_contiguous(node: Node) -> bool:
-    """Whether some read of the body runs along memory with a reduced axis in its last subscript."""
-    over = {name for name, _ in node.over}
-    return any(isinstance(x, Read) and x.index and x.index[-1].axes() & over for x in walk(node.body))  # type: ignore[arg-type]
+    """Whether some read of the body runs along memory with a reduced axis in its last subscript.
+
+    The largest operands decide: the vector of a matrix-vector product runs along whichever axis is reduced.
+    """
+    over, extents = {name for name, _ in node.over}, node.extents
+    reads = [x for x in walk(node.body) if isinstance(x, Read) and x.index]  # type: ignore[arg-type]
+    points = [prod(extents[a] for a in frozenset().union(*(e.axes() for e in x.index))) for x in reads]
+    return any(x.index[-1].axes() & over for x, n in zip(reads, points, strict=True) if n == max(points))
 
 
 class Placement:
