@@ -23,6 +23,7 @@ from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
 from tilefuse.plan.found import Found
 from tilefuse.plan.global_plan import plan_globally
+from tilefuse.plan.ilp import SCORE_TOLERANCE_US
 from tilefuse.plan.light import flops_per_element, light_nodes
 from tilefuse.plan.pack_kernels import pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, View, is_library
@@ -77,8 +78,9 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
             best = best if options.peak_memory_mb else _packed(graph, views, best, pricer)
             if options.peak_memory_mb or best.total_us(pricer) < packed.total_us(pricer):
                 packed = best
-            else:
-                search = replace(search, planner="greedy")
+            elif search.planner == "ilp":
+                is_equal = best.total_us(pricer) - packed.total_us(pricer) <= SCORE_TOLERANCE_US
+                search = replace(search, planner="both" if is_equal else "greedy")
         found = packed
     trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
     return assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,

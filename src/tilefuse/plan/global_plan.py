@@ -101,7 +101,7 @@ class _Decision:
                               rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
         saved_more_us = sum(c.score_us for c in taken) - begun_us
         if not self.ceiling_bytes and found.light == self.greedy.light and saved_more_us <= SCORE_TOLERANCE_US:
-            return self.greedy, replace(search, planner="greedy")
+            return self.greedy, replace(search, planner="both")
         refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
         return replace(found, rejected=self.greedy.rejected, num_rejected=refused), search
 

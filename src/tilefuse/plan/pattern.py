@@ -103,7 +103,8 @@ class RejectedMerge:
 class Search:
     """How a plan was found by integer program.
 
-    planner       "ilp", or "greedy" where no choice of candidates was better than the plan of greedy connecting
+    planner       whose plan this is: "ilp" the integer program's; "both" greedy connecting's, for no choice of candidates that was found
+                  saves more; "greedy" greedy connecting's, which is cheaper once kernels are packed, or for which no program could be made
     objective_us  time that the chosen candidates save against one kernel a unit: the sum of f(P) of FusionStitching 4.1
     bound_us      what no choice of the candidates exceeds; `proven`: the objective is as high, up to the solver's tolerance
     rounds, cuts  how often the solver ran, and conditions added in between; equal parts of the program count once

@@ -1,6 +1,7 @@
 """A program's explanation as short lines. The data is plain (the driver made it, a saved program carries it); nothing is decided here."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from json import loads
 from typing import Any
@@ -26,6 +27,8 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
     lines = [head]
     if told := search_text(explanation.get("plan", {})):
         lines.append(f"  {told}")
+    if explanation["kernels"]:
+        lines.append(f"  kernels: {generators_text(explanation)}")
     for k in explanation["kernels"]:
         lines.append(f"  {k['step']} {k['name']}: {k['template']}, {len(k['nodes'])} nodes, {k['bytes_read'] + k['bytes_written']} bytes, "
                      f"limit {k['limit_us']:.2f} us, predicted {k['predicted_us']:.2f} us from {k['bound_by']}")
@@ -39,15 +42,28 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
 
 
 def search_text(plan: Mapping[str, Any]) -> str:
-    """How the integer program found the plan, in one sentence; empty where greedy connecting alone did.
+    """Whose plan it is and how the integer program went, in one sentence; empty where greedy connecting alone was asked.
 
     Units: microseconds saved against one kernel a unit, and the most that any choice of the candidates could save.
     """
+    by = ", ".join(f"{count} by {generator}" for generator, count in plan.get("candidates", {}).items())
     if not plan.get("rounds"):
-        return ""
-    known = f"at most {plan['bound_us']:.1f} us" if not plan["proven"] else "which is the optimum"
-    by = ", ".join(f"{count} by {generator}" for generator, count in plan["candidates"].items())
-    kept = "the plan of greedy connecting stands: " if plan["planner"] == "greedy" else ""
+        return f"plan of greedy connecting; nothing to choose for the integer program (candidates: {by})" if by else ""
+    saved, known = f"{plan['objective_us']:.1f} us", f"at most {plan['bound_us']:.1f} us" if not plan["proven"] else "which is the optimum"
     seconds = f" and {plan['seconds']:.2f} s" if plan.get("seconds") is not None else ""
-    return (f"{kept}integer program saves {plan['objective_us']:.1f} us, {known}, in {plan['rounds']} rounds with {plan['cuts']} cuts"
-            f"{seconds}; candidates: {by or 'none'}")
+    effort = f"in {plan['rounds']} rounds with {plan['cuts']} cuts{seconds}; candidates: {by or 'none'}"
+    match plan["planner"]:
+        case "ilp":
+            return (f"plan of the integer program: saves {saved}, {known}, {effort}; "
+                    f"greedy connecting's takes {plan['greedy_us']:.1f} us")
+        case "both":
+            better = "no choice of candidates" if plan["proven"] else "no choice of candidates that was found"
+            return f"plan of greedy connecting, and of the integer program: {better} saves more than {saved} ({known}), {effort}"
+    return ("plan of greedy connecting: with packed kernels it is cheaper than the integer program's, which saves "
+            f"{saved}, {known}, {effort}")
+
+
+def generators_text(explanation: Mapping[str, Any]) -> str:
+    """Which generators proposed the plan's kernels, as in "1 by packing, 3 by connect"."""
+    counts = Counter(str(k["generator"]) for k in explanation["kernels"])
+    return ", ".join(f"{count} by {generator}" for generator, count in sorted(counts.items()))

@@ -45,7 +45,7 @@ def test_the_text_says_what_was_decided() -> None:
 
 def test_the_text_says_how_the_integer_program_went() -> None:
     text = print_plan(plan_of(softmax(), "ilp"))
-    assert "\n  search by greedy saved 2." in text and " proven rounds " in text and " from connect " in text
+    assert "\n  search by both saved 2." in text and " proven rounds " in text and " from connect " in text
     assert "search" not in print_plan(plan_of(softmax()))
 
 
