@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from tilefuse.codegen.fission import HostPrinter
 from tilefuse.codegen.kernel import (
     Assign,
+    AsyncCopy,
+    AsyncGroup,
+    AsyncWait,
     Atomic,
     Buffer,
     BulkCopy,
@@ -189,6 +192,10 @@ class CheckedPrinter(HostPrinter):
                 return f"BulkCopy from {buffer}[{index}] to {shared}"
             case BulkWait(barrier):
                 return f"BulkWait on {barrier}"
+            case AsyncCopy(shared, shared_index, buffer, index):
+                return f"AsyncCopy from {buffer}[{index}] to {shared}[{shared_index}]"
+            case AsyncWait(pending):
+                return f"AsyncWait for all but {pending}"
             case MatrixProduct(accumulator, left, _, _, _, right):
                 return f"MatrixProduct of {left} and {right} into {accumulator}"
             case RoutineCall(function):
@@ -340,6 +347,16 @@ class CheckedPrinter(HostPrinter):
         arrive = "true" if s.arrive else "false"
         return (f"tf_bulk_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
                 f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {self.site});")
+
+    def async_copy(self, s: AsyncCopy) -> str:
+        """A checked copy, in flight until its thread waits for its group."""
+        return (f"tf_async_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
+                f"{self.scope.text(s.index)}, {s.num_elements}, {self.site});")
+
+    def async_order(self, s: AsyncGroup | AsyncWait) -> None:
+        """What of the thread's copies has arrived."""
+        home = "homes[rank]" if self.cluster > 1 else "homes[0]"
+        self.out.line(f"{home}.end_group();" if isinstance(s, AsyncGroup) else f"{home}.wait_group({s.pending});")
 
 
 def _has_contents(b: Buffer) -> str:

@@ -14,6 +14,9 @@ from math import prod
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import (
     Assign,
+    AsyncCopy,
+    AsyncGroup,
+    AsyncWait,
     Barrier,
     Buffer,
     Comment,
@@ -220,8 +223,8 @@ class OnlineWriter(Statements):
                 sizes[WIDTH] = w.width
         return {a: sizes[a] for a in (operand.rows, operand.columns)}
 
-    def fetch(self, tile: OnChip, start: Affine, stage: Affine) -> None:
-        """Brings one tile on chip; `start`: where it begins along the rows or the walked axis."""
+    def fetch(self, tile: OnChip, start: Affine, stage: Affine, ahead: bool = False) -> None:
+        """Brings one tile on chip; `start`: where it begins along the rows or the walked axis. `ahead`: it need not be there at once."""
         operand = tile.operand
         assert operand is not None
         # Where threads multiply, the tile's rows are the product's, however memory runs.
@@ -242,11 +245,13 @@ class OnlineWriter(Statements):
                 row = self.let("r", item // across, rows)
                 column = self.let("x", item % across, across) * width
                 base = {ROW: start, WALK: start, INNER: number(0), WIDTH: number(0)}
+                place = {operand.rows: base[operand.rows] + row, operand.columns: base[operand.columns] + column}
+                where = stage * tile.elements
+                if ahead and not turned and self._started(tile, place, width, self.simplified(where + row * tile.pitch + column)):
+                    return
                 array = self.fresh(f"{operand.value}_v")
                 self.emit(Declare(array, tile.dtype, width))
-                place = {operand.rows: base[operand.rows] + row, operand.columns: base[operand.columns] + column}
                 self.load_lanes(operand, place, operand.columns, width, array, number(0))
-                where = stage * tile.elements
                 if turned:
                     for v in range(width):
                         offset = self.simplified(where + (column + v) * tile.pitch + row)
@@ -254,6 +259,31 @@ class OnlineWriter(Statements):
                 else:
                     offset = self.simplified(where + row * tile.pitch + column)
                     self.emit(VectorStore(self.shared[tile].name, offset, array, number(0), width))
+
+    def _started(self, tile: OnChip, place: dict[str, Affine], width: int, where: Affine) -> bool:
+        """Starts a copy of `width` elements to `where` in the tile, if one asynchronous copy can bring them; zeros beyond the end."""
+        operand = tile.operand
+        assert operand is not None
+        if not isinstance(operand.body, Read) or width * tile.dtype.itemsize not in (4, 8, 16):
+            return False
+        lane = self.fresh("v")
+        with self.nested(), self.at(**(place | {operand.columns: place[operand.columns] + axis(lane)})):
+            self.frame.extents[lane] = width
+            offset = self.global_offset(operand.body.value, operand.body.index)
+            source = substitute(offset, {lane: number(0)}, self.extents)
+            if len(vector_parts(offset, lane, width, tile.dtype)) > 1 or not is_vector(offset, lane, width):
+                return False
+        limits = self.limits(operand)
+        facts = tuple(b for b in (Bound(self.simplified(e), 0, limits[a]) for a, e in place.items()) if not self.always(b))
+        copy = AsyncCopy(self.shared[tile].name, where, self.buffers[operand.body.value].name, source, width)
+        if not facts:
+            self.emit(copy)
+            return True
+        array = self.fresh("zeros")
+        zeros = [Assign(Reg(array, tile.dtype, number(v)), const(0, tile.dtype)) for v in range(width)]
+        self.emit(If(facts, (copy,), (Declare(array, tile.dtype, width), *zeros,
+                                      VectorStore(self.shared[tile].name, where, array, number(0), width))))
+        return True
 
     # -- the walk ------------------------------------------------------------------------------------------------------------
 
@@ -277,15 +307,32 @@ class OnlineWriter(Statements):
             self.carried[w.value] = Reg(self.fresh(f"{w.value}_so_far"), form.sum_dtype)
             clear(self, self.carried[w.value], here.size)
         turns = -(-form.length // plan.choice.columns)
+        ahead = plan.choice.stages > 1 and turns > 1
+        if ahead:
+            self._fetch_turn(number(0), number(0), True)
         with self.loop("turn", turns) as turn:
-            if turns > 1:
+            stage = turn % plan.choice.stages if ahead else number(0)
+            if ahead:
+                # This turn's tiles have come, and nobody reads those of the last turn any more.
+                self.emit(AsyncWait(), Barrier())
+                with self.when([Bound(turn + 1, 0, turns)]):
+                    following = self.let("following", turn + 1, turns)
+                    self._fetch_turn(following, following % plan.choice.stages, True)
+            else:
+                if turns > 1:
+                    self.emit(Barrier())
+                self._fetch_turn(turn, stage, False)
                 self.emit(Barrier())
-            for tile in plan.tiles:
-                if tile.role in ("right", "weight"):
-                    self.fetch(tile, turn * plan.choice.columns, number(0))
-            self.emit(Barrier())
-            Turn(self, turn, scores, products, held).emit()
+            Turn(self, turn, self.let("stage", stage, plan.choice.stages), scores, products, held).emit()
         self._end(scores, products)
+
+    def _fetch_turn(self, turn: Affine, stage: Affine, ahead: bool) -> None:
+        """The right operands' tiles of one turn."""
+        for tile in self.plan.tiles:
+            if tile.role in ("right", "weight"):
+                self.fetch(tile, turn * self.plan.choice.columns, stage, ahead)
+        if ahead:
+            self.emit(AsyncGroup())
 
     def _end(self, scores: Fragment, products: list[Fragment]) -> None:
         """Sums of a row's lanes, what is applied at the end, results."""

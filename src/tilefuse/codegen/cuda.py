@@ -9,6 +9,9 @@ from tilefuse.codegen import support
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
 from tilefuse.codegen.kernel import (
     Assign,
+    AsyncCopy,
+    AsyncGroup,
+    AsyncWait,
     Atomic,
     Barrier,
     Buffer,
@@ -203,6 +206,13 @@ class _CudaPrinter:
                 return f"tf_atomic_{op}(&{identifier(buffer)}[{address}], {self.expressions.text(value)});"
             case MatrixProduct():
                 return self._product(s)
+            case AsyncCopy(shared, shared_index, buffer, index, num_elements):
+                num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
+                return f"tf_async_copy<{num_bytes}>({self._element(shared, shared_index)}, {self._element(buffer, index)});"
+            case AsyncGroup():
+                return "tf_async_group();"
+            case AsyncWait(pending):
+                return f"tf_async_wait<{pending}>();"
             case RoutineCall(function, arguments):
                 return f"{function}({', '.join(self._argument(a) for a in arguments)});"
         return self._synchronisation(s)

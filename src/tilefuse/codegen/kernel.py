@@ -273,6 +273,32 @@ class BulkWait:
 
 
 @dataclass(frozen=True, slots=True)
+class AsyncCopy:
+    """This thread starts a copy of `num_elements` (4, 8 or 16 bytes, aligned) from global buffer[index] to shared[shared_index].
+
+    Nobody reads or writes there before the thread has waited for the copy's group, and others not before a barrier after that.
+    """
+
+    shared: str
+    shared_index: Affine
+    buffer: str
+    index: Affine
+    num_elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncGroup:
+    """The copies that this thread has started since its last group are a group; there may be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncWait:
+    """This thread waits until all of its groups of copies but the last `pending` have arrived."""
+
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """One set of operands of a `Group`: a kernel parameter for each of its slots, a value for each of its numbers, and its blocks."""
 
@@ -401,7 +427,7 @@ class RoutineText:
 
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
-             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, MatrixProduct, RoutineCall, Group]
+             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall, Group]
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def multiply_scores(w: OnlineWriter, number_: int, here: Fragment, held: str, st
     a, b = (w.fresh(f"{score.value}_{side}") for side in ("left", "right"))
     with w.loop("c", plan.inner(number_) // STEP) as c:
         _rows_of(w, a, left, here.rows, here.row, c * STEP)
-        _rows_of(w, b, right, here.groups, lambda j: here.column(j, number(0)), c * STEP)
+        _rows_of(w, b, right, here.groups, lambda j: stage * right.rows + here.column(j, number(0)), c * STEP)
         for k in range(STEP):
             with w.loop("i", here.rows, unroll=w.unroll) as i, w.loop("j", here.groups, unroll=w.unroll) as j:
                 _add(w, Reg(total.name, total.dtype, here.place(i, j, number(0))), Reg(a, left.dtype, i * STEP + k),
@@ -138,7 +138,7 @@ def multiply_powers(w: OnlineWriter, number_: int, total: Reg, here: Fragment, h
             lane = w.fresh("v")
             w.frame.extents[lane] = here.vector
             with w.loop("g", here.groups, unroll=w.unroll) as g:
-                offset = w.simplified((c * STEP + k) * right.pitch + here.column(g, axis(lane)))
+                offset = w.simplified((stage * right.rows + c * STEP + k) * right.pitch + here.column(g, axis(lane)))
                 for start, width in vector_parts(offset, lane, here.vector, right.dtype):
                     where = substitute(offset, {lane: number(start)}, w.extents)
                     w.emit(VectorLoad(name, g * here.vector + start, w.shared[right].name, where, width))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
 from tilefuse.codegen.online_fragments import Fragment, multiply_powers, multiply_scores
-from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.affine import Affine
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const
 from tilefuse.schedule.choose_online import OnChip
 from tilefuse.schedule.online_products import ROW, WALK, Total
@@ -22,8 +22,8 @@ INFINITY = float("inf")
 class Turn:
     """One tile of the walked axis."""
 
-    def __init__(self, w: OnlineWriter, turn: Affine, scores: Fragment, products: list[Fragment], held: list[str]) -> None:
-        self.w, self.turn, self.here, self.products, self.held = w, turn, scores, products, held
+    def __init__(self, w: OnlineWriter, turn: Affine, stage: Affine, scores: Fragment, products: list[Fragment], held: list[str]) -> None:
+        self.w, self.stage, self.here, self.products, self.held = w, stage, scores, products, held
         self.start = turn * w.plan.choice.columns
         self.scaled: dict[str, Reg] = {}  # elements of what each maximum is of
         self.sums: list[Reg] = []
@@ -31,7 +31,7 @@ class Turn:
     def emit(self) -> None:
         """Scores, maxima, powers, products."""
         w, form = self.w, self.w.form
-        self.sums = [multiply_scores(w, n, self.here, self.held[n], number(0)) for n in range(len(form.scores))]
+        self.sums = [multiply_scores(w, n, self.here, self.held[n], self.stage) for n in range(len(form.scores))]
         shifts: dict[Expr, Reg] = {}
         for t in form.tops:
             self._maximum(t, shifts)
@@ -39,7 +39,7 @@ class Turn:
         if w.plan.unit == "fma" and form.weighted:
             w.emit(Barrier())
         for n, product in enumerate(self.products):
-            multiply_powers(w, n, w.carried[form.weighted[n].value], product, powers[n], number(0))
+            multiply_powers(w, n, w.carried[form.weighted[n].value], product, powers[n], self.stage)
 
     @contextlib.contextmanager
     def _at(self, i: Affine, g: Affine) -> Iterator[tuple[Bound, ...]]:

@@ -12,6 +12,9 @@ from tilefuse.base.errors import InternalError
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
 from tilefuse.codegen.kernel import (
     Assign,
+    AsyncCopy,
+    AsyncGroup,
+    AsyncWait,
     Atomic,
     Barrier,
     Buffer,
@@ -138,6 +141,10 @@ class ThreadPrinter:
         match s:
             case VectorLoad() | VectorStore():
                 out.line(self.vector(s))
+            case AsyncCopy():
+                out.line(self.async_copy(s))
+            case AsyncGroup() | AsyncWait():
+                self.async_order(s)
             case Store(buffer, index, value, dynamic):
                 out.line(self.store(buffer, self.expressions.address(index, dynamic), self.expressions.text(value)))
             case Atomic(op, buffer, index, value, dynamic):
@@ -228,9 +235,9 @@ class ThreadPrinter:
 
     def routine(self, s: RoutineCall) -> None:
         """A call of a routine."""
-        self.out.line(f"{s.function}({', '.join(self._argument(a) for a in s.arguments)});")
+        self.out.line(f"{s.function}({', '.join(self._routine_argument(a) for a in s.arguments)});")
 
-    def _argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
+    def _routine_argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
         match a:
             case Pointer(buffer, index):
                 return self.address_of(buffer, index)
@@ -293,6 +300,14 @@ class ThreadPrinter:
         """A copy to shared memory, done at once."""
         num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
         return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
+
+    def async_copy(self, s: AsyncCopy) -> str:
+        """A thread's copy to shared memory, done at once."""
+        num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
+        return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
+
+    def async_order(self, s: AsyncGroup | AsyncWait) -> None:
+        """Copies that are done at once need no waiting."""
 
     def barrier(self, scope: str) -> None:
         """All threads have arrived: between two thread loops that is always so."""

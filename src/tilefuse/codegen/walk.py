@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tilefuse.codegen.kernel import (
+    AsyncCopy,
     Atomic,
     Barrier,
     BulkCopy,
@@ -106,7 +107,7 @@ def written_buffers(kernel: Kernel) -> frozenset[str]:
         match s:
             case VectorStore(buffer=name) | Store(buffer=name) | Atomic(buffer=name) | ClusterStore(buffer=name):
                 found.add(name)
-            case LastBlock(counter=name) | BulkCopy(shared=name):
+            case LastBlock(counter=name) | BulkCopy(shared=name) | AsyncCopy(shared=name):
                 found.add(name)
             case RoutineCall():
                 found |= {t.target for t in s.touched if t.writes and not t.register}
@@ -124,7 +125,8 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
     found: set[str] = set()
     for part in parts(kernel.body):
         match part:
-            case Load(buffer=name) | VectorLoad(buffer=name) | Atomic(buffer=name) | ClusterLoad(buffer=name) | BulkCopy(buffer=name):
+            case (Load(buffer=name) | VectorLoad(buffer=name) | Atomic(buffer=name) | ClusterLoad(buffer=name) | BulkCopy(buffer=name)
+                  | AsyncCopy(buffer=name)):
                 found.add(name)
             case LastBlock(counter=name):
                 found.add(name)

@@ -144,8 +144,6 @@ def fit_online(form: OnlineForm, choice: Online, device: DeviceSpec) -> OnlinePl
     each = MMA_ROWS * (choice.threads // WARP) if unit == "mma" else choice.threads // LANES
     if choice.rows % each or not choice.rows or choice.stages not in (1, 2):
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{choice.rows} rows are no multiple of {each}, or stages are not 1 or 2")
-    if unit == "fma" and choice.stages != 1:
-        return Rejected(Reason.ILLEGAL_TEMPLATE, "operands are fetched ahead only for the matrix unit")
     widest = max((w.width for w in form.weighted), default=0)
     vector = next(v for v in (4, 2, 1) if v == 1 or widest >= v * LANES)
     made = OnlinePlan(form, choice, unit, choice.rows // each, vector, (), 0)

@@ -184,12 +184,17 @@ struct tf_shared_memory {
   int granule;
   std::vector<tf_cell> cells;
   std::vector<unsigned> arrived;  // phases completed, by transaction barrier
+  struct flight { long long cell; unsigned group; };
+  std::vector<std::vector<flight>> flying;  // copies that a thread has started and not waited for
+  std::vector<unsigned> groups;             // groups that a thread has ended
 
   tf_shared_memory(tf_checker& owner, unsigned char* place, long long num_bytes, int granule_bytes, int barriers)
       : check(owner), memory(place), bytes(num_bytes), granule(granule_bytes), cells(num_bytes / granule_bytes + 1), arrived(barriers, 0u) {}
   void begin() {
     std::fill(cells.begin(), cells.end(), tf_cell{});
     std::fill(arrived.begin(), arrived.end(), 0u);
+    flying.assign(check.threads, {});
+    groups.assign(check.threads, 0u);
     std::memset(memory, 0xee, bytes);
   }
   void wait(int barrier, unsigned phase, int site) {
@@ -201,6 +206,15 @@ struct tf_shared_memory {
         cell.pending = 0;
         cell.write.kind = 0;  // complete for all threads
       }
+  }
+  void end_group() { ++groups[check.thread]; }
+  void wait_group(unsigned left) {
+    std::vector<flight>& mine = flying[check.thread];
+    std::vector<flight> still;
+    for (const flight& f : mine)
+      if (f.group + left < groups[check.thread]) cells[f.cell].pending = 0;
+      else still.push_back(f);
+    mine = still;
   }
   // A copy that arrives after its block is gone writes to whatever holds the memory then.
   void end() {
@@ -301,6 +315,24 @@ template <class T, class Source> void tf_bulk_copy_checked(tf_shared<T>& shared,
       for (int part = 0; part < (int)sizeof(T) / shared.home.granule; ++part) shared.cells(at + n)[part].pending = barrier + 1;
   }
   if (arrive) ++shared.home.arrived[barrier];
+}
+
+//@ tf_async_copy_checked
+template <class T, class Source> void tf_async_copy_checked(tf_shared<T>& shared, long long at, Source& buffer, long long index,
+                                                            long long elements, int site) {
+  tf_shared_memory& home = shared.home;
+  const long long bytes = elements * (long long)sizeof(T);
+  if ((shared.offset + at * (long long)sizeof(T)) % bytes || index * (long long)sizeof(T) % bytes || (bytes != 4 && bytes != 8 && bytes != 16))
+    home.check.finding("copy that is not 4, 8 or 16 aligned bytes", site, shared.name, at);
+  for (long long n = 0; n < elements; ++n) {
+    shared.store(at + n, buffer.load(index + n, site), site);
+    if (at + n < 0 || at + n >= shared.size || shared.offset + (at + n + 1) * (long long)sizeof(T) > home.bytes) continue;
+    for (int part = 0; part < (int)sizeof(T) / home.granule; ++part) {
+      tf_cell* const cell = shared.cells(at + n) + part;
+      cell->pending = -1;
+      home.flying[home.check.thread].push_back({cell - home.cells.data(), home.groups[home.check.thread]});
+    }
+  }
 }
 
 //@ tf_registers

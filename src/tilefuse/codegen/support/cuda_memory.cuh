@@ -42,6 +42,18 @@ template <int WIDTH, class T> TF_INLINE void tf_vector_load_stream(T* registers,
   }
 }
 
+//@ tf_async_copy tf_async_group tf_async_wait
+// A thread's copies from global to shared memory that pass no register; groups of them arrive in order. Source: PTX ISA, cp.async.
+template <int BYTES, class T> TF_INLINE void tf_async_copy(T* shared, const T* source) {
+  const unsigned int address = (unsigned int)__cvta_generic_to_shared(shared);
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(address), "l"(source) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(address), "l"(source), "n"(BYTES) : "memory");
+}
+TF_INLINE void tf_async_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> TF_INLINE void tf_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+
 //@ tf_vector_store
 template <int WIDTH, class T> TF_INLINE void tf_vector_store(T* memory, const T* registers) {
   using Word = tf_word_t<WIDTH * sizeof(T)>;
