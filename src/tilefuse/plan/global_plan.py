@@ -29,6 +29,7 @@ from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.plan.substitution import substitution
 from tilefuse.plan.units import Units
+from tilefuse.plan.walking import offer_walks
 from tilefuse.target.device import DeviceSpec
 
 # Structures that each generator may have scheduled. Source: BERT-base, where one takes 0.8 ms of a cold compile of 1.6 s.
@@ -84,6 +85,7 @@ class _Decision:
         start = _offer_greedy(candidates, self.greedy)
         begun_us = sum(candidates.found[m].score_us for m in start if m in candidates.found)
         substitution(candidates)
+        offer_walks(candidates)
         candidates.allow(NEW_STRUCTURES)
         exploratory(candidates, self.device)
         taken = self._selected(candidates, start, self.ceiling_bytes)
