@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilefuse.codegen.compose import KernelWriter, compose_alone, extent_in_memory, hoist_without_lane, reachable
+from tilefuse.codegen.compose_stitch import compose_stitch
 from tilefuse.codegen.kernel import Buffer, Comment, Group, Kernel, Member
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.ir.affine import Affine, axis, number, substitute
@@ -17,7 +18,7 @@ from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.flat import FLAT
 from tilefuse.schedule.packed import Packed, PackedGroup, Part
-from tilefuse.schedule.template import Pointwise
+from tilefuse.schedule.template import Pointwise, Stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -35,7 +36,10 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
     bodies: list[Kernel] = []
     first_block = 0
     for packed in choice.groups:
-        body = compose_flat(packed, device, taken) if packed.flat else compose_alone(packed.program, device, taken)
+        if isinstance(packed.program.choice, Stitched):
+            body = compose_stitch(packed.program, device, taken)
+        else:
+            body = compose_flat(packed, device, taken) if packed.flat else compose_alone(packed.program, device, taken)
         taken.update(b.name for b in body.buffers)
         group, own = _group(program, packed, body, first_block, taken)
         parameters += own
@@ -48,7 +52,8 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
               *(f"group {n}, {len(g.members)} members: {line}" for n, (g, b) in enumerate(zip(groups, bodies, strict=True))
                 for line in b.header[:1]))
     launch = Launch(first_block, choice.threads, 1, shared_bytes, device.starts_early)
-    return Kernel(program.name, (*parameters, *inside), launch, tuple(groups), header, max(b.index_bits for b in bodies))
+    return Kernel(program.name, (*parameters, *inside), launch, tuple(groups), header, max(b.index_bits for b in bodies),
+                  min_blocks=1 if any(isinstance(g.program.choice, Stitched) for g in choice.groups) else 0)
 
 
 def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block: int, taken: set[str]) -> tuple[Group, list[Buffer]]:

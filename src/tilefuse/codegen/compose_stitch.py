@@ -49,8 +49,9 @@ Point = tuple[Affine, ...]
 class StitchWriter(Statements):
     """The statements of one stitched kernel."""
 
-    def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> None:
+    def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = ()) -> None:
         super().__init__()
+        self.names.update(taken)
         self.program, self.plan, self.device = program, plan, device
         self.graph = plan.graph
         self.threads, self.groups = choice.threads, choice.groups
@@ -564,10 +565,10 @@ class Items:
         self.writer.active, self.writer.lane = (), number(0)
 
 
-def compose_stitch(program: TileProgram, device: DeviceSpec) -> Kernel:
-    """The kernel IR of a stitched tile program."""
+def compose_stitch(program: TileProgram, device: DeviceSpec, taken: Iterable[str] = ()) -> Kernel:
+    """The kernel IR of a stitched tile program. `taken`: names that its buffers must not have."""
     choice, plan = program.choice, program.internal
     assert isinstance(choice, Stitched) and isinstance(plan, StitchPlan)
-    writer = StitchWriter(program, plan, choice, device)
+    writer = StitchWriter(program, plan, choice, device, taken)
     writer.run()
     return writer.finish()

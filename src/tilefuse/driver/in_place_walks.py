@@ -6,7 +6,8 @@ Every template shares elements among threads in its own way. What is not known h
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.graph import Graph
@@ -21,12 +22,25 @@ from tilefuse.schedule.template import Columns, Rows
 from tilefuse.schedule.tile import TileProgram
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What a kernel, or one part of a packed kernel, computes together.
+
+    nodes    in the plan's names; program: how, maybe with the names of an equal pattern
+    name_of  the program's name for each value of the plan that it knows
+    """
+
+    nodes: tuple[str, ...]
+    program: TileProgram
+    name_of: Mapping[str, str]
+
+
 class Walks:
-    """The walks of a plan's kernels: each computes all nodes of its kernel, or those of one part of a packed kernel."""
+    """The walks of a plan's kernels: one for each kernel, or one for each part of a packed kernel."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._parts: dict[str, dict[str, tuple[tuple[str, ...], TileProgram]]] = {}
+        self._parts: dict[str, dict[str, Walk]] = {}
         self._readers: dict[str, dict[str, int]] = {}
 
     def may_overwrite(self, kernel: PlannedKernel, value: str, target: str) -> bool:
@@ -34,37 +48,41 @@ class Walks:
         found = self._walk_of(kernel, value, target)
         if found is None:
             return False
-        nodes, program = found
-        if isinstance(program.internal, StitchPlan):
-            theirs = dict(zip(kernel.pattern.nodes, (n.name for n in program.graph.nodes), strict=True))
-            theirs |= {there: here for here, there in kernel.binding}
-            return _in_stages(program.internal, theirs[value], theirs.get(target, ""))
-        return _element_by_element(self.graph, nodes, target) and _is_walked_once(program, self.graph.type_of(value).num_elements)
+        plan = found.program.internal
+        if isinstance(plan, StitchPlan):
+            return _in_stages(plan, found.name_of[value], found.name_of.get(target, ""))
+        once = _is_walked_once(found.program, self.graph.type_of(value).num_elements)
+        return once and _element_by_element(self.graph, found.nodes, target)
 
-    def _walk_of(self, kernel: PlannedKernel, value: str, target: str) -> tuple[tuple[str, ...], TileProgram] | None:
-        """The nodes of the walk that writes `value` and its program; None where another part of the kernel reads `target`: it would
-        read the old contents at a time of its own."""
-        if not isinstance(kernel.program.choice, Packed):
-            return kernel.pattern.nodes, kernel.program
+    def _walk_of(self, kernel: PlannedKernel, value: str, target: str) -> Walk | None:
+        """The walk that writes `value`; None where another part of the kernel reads `target`: it would read the old contents at a time
+        of its own."""
+        choice = kernel.program.choice
+        theirs = kernel.program.graph
+        if not isinstance(choice, Packed):
+            names = dict(zip(kernel.pattern.nodes, (n.name for n in theirs.nodes), strict=True))
+            return Walk(kernel.pattern.nodes, kernel.program, names | {there: here for here, there in kernel.binding})
         if kernel.name not in self._parts:
-            self._add(kernel, kernel.program.choice)
+            ours = dict(zip((n.name for n in theirs.nodes), kernel.pattern.nodes, strict=True)) | dict(kernel.binding)
+            self._add(kernel.name, choice, ours)
         found = self._parts[kernel.name].get(value)
         if found is None:
             return None
-        mine = any(target in self.graph.node_by_name[n].reads() for n in found[0])
+        mine = any(target in self.graph.node_by_name[n].reads() for n in found.nodes)
         return None if self._readers[kernel.name].get(target, 0) > mine else found
 
-    def _add(self, kernel: PlannedKernel, choice: Packed) -> None:
-        # The program may be that of an equal kernel, with that one's names.
-        name_of = dict(zip((n.name for n in kernel.program.graph.nodes), kernel.pattern.nodes, strict=True))
-        parts = self._parts[kernel.name] = {}
-        readers = self._readers[kernel.name] = {}
+    def _add(self, kernel: str, choice: Packed, ours: Mapping[str, str]) -> None:
+        parts = self._parts[kernel] = {}
+        readers = self._readers[kernel] = {}
         for group in choice.groups:
+            body = group.program.graph
             for part in group.parts:
-                nodes = tuple(name_of[n] for n in part.nodes)
+                nodes = tuple(ours[n] for n in part.nodes)
                 for value in dict.fromkeys(v for n in nodes for v in self.graph.node_by_name[n].reads()):
                     readers[value] = readers.get(value, 0) + 1
-                parts.update(dict.fromkeys(nodes, (nodes, group.program)))
+                names = dict(zip(nodes, (n.name for n in body.nodes), strict=True))
+                names |= dict(zip((ours[v] for v in part.values), (*(i.name for i in body.inputs), *body.results), strict=True))
+                parts.update(dict.fromkeys(nodes, Walk(nodes, group.program, names)))
 
 
 def _element_by_element(graph: Graph, nodes: Collection[str], target: str) -> bool:

@@ -54,7 +54,8 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
     views = find_views(graph, decided, result_layouts or {}, frozen)
     schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
-    packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
+    packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True,
+                                             known={})
     if products is None:
         products = matrix_products(graph, device) if options.stitch and options.fuse and scheduler is None else NO_PRODUCTS
     model = cost_model or AnalyticCost(device)

@@ -249,12 +249,13 @@ def _overlap(a: Piece, b: Piece) -> bool:
 
 def _resident(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
     """Blocks that fit a multiprocessor together."""
-    return max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // (threads * _registers(plan)),
+    registers = threads * registers_of(plan)
+    return max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // registers,
                       device.shared_bytes_per_multiprocessor // (plan.shared_bytes + 1024)))
 
 
-def _registers(plan: StitchPlan) -> int:
-    """What the stage with the largest register tile is taken to need, for the number of blocks that fit a multiprocessor."""
+def registers_of(plan: StitchPlan) -> int:
+    """What a thread of the stage with the largest register tile is taken to need, for the number of blocks that fit a multiprocessor."""
     most = LEAST_REGISTERS
     for stage in plan.stages:
         if stage.tiling is None:

@@ -9,10 +9,15 @@ from dataclasses import replace
 from math import log2
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.schedule.choose_stitch import registers_of
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.stitch import StitchPlan
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
+
+# Stages of a stitched kernel with fewer threads wait most of the time.
+LEAST_STITCHED_THREADS = 64
 
 # A part counts at least this many bytes: very small ones are bound by latency, which the number of threads changes too.
 LEAST_BYTES = 1 << 14
@@ -25,7 +30,9 @@ def packable(program: TileProgram) -> Rejected | None:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} needs clusters of {cluster} blocks")
         case Rows() as rows if rows.stages or rows.groups or rows.span or rows.resident:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} is a persistent grid that fills the device")
-        case Pointwise() | Transpose() | Rows() | Columns():
+        case Stitched(groups=groups) if groups:
+            return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} is a persistent grid that fills the device")
+        case Pointwise() | Transpose() | Rows() | Columns() | Stitched():
             return None
     return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
 
@@ -33,7 +40,7 @@ def packable(program: TileProgram) -> Rejected | None:
 def threads_of(choice: object) -> int:
     """Threads a block. Raises: TypeError for a choice that is not `packable`."""
     match choice:
-        case Pointwise(threads=threads) | Transpose(threads=threads):
+        case Pointwise(threads=threads) | Transpose(threads=threads) | Stitched(threads=threads):
             return threads
         case Rows(threads=threads, rows=rows):
             return threads * rows
@@ -42,11 +49,16 @@ def threads_of(choice: object) -> int:
     raise TypeError(f"not a template that can be packed: {choice!r}")
 
 
-def with_threads(choice: object, domain: Domain, threads: int, device: DeviceSpec) -> Choice | None:
-    """The choice with `threads` threads a block, or None where it has no such neighbour."""
+def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choice | Stitched | None:
+    """The program's choice with `threads` threads a block, or None where it has no such neighbour."""
+    choice, domain = program.choice, program.internal
     match choice:
         case Pointwise() | Transpose():
             return replace(choice, threads=threads)
+        case Stitched():
+            return replace(choice, threads=threads) if threads % 32 == 0 and threads >= LEAST_STITCHED_THREADS else None
+    assert isinstance(domain, Domain)
+    match choice:
         case Rows() if choice.threads * choice.rows == threads:
             return choice
         case Rows() if device.kind == "host":
@@ -91,8 +103,7 @@ def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int |
     for threads in candidates:
         cost = 0.0
         for program in programs:
-            assert isinstance(program.internal, Domain)
-            changed = with_threads(program.choice, program.internal, threads, device)
+            changed = with_threads(program, threads, device)
             if changed is None:
                 break
             cost += max(program.bytes_read + program.bytes_written, LEAST_BYTES) * _slowdown(program.choice, changed, threads)
@@ -110,6 +121,8 @@ def resident_threads(program: TileProgram) -> tuple[int, int]:
     Source: register counts of generated kernels for sm_90a: 24 to 40 beside the values held.
     """
     domain = program.internal
+    if isinstance(domain, StitchPlan):
+        return registers_of(domain), domain.shared_bytes
     assert isinstance(domain, Domain)
     itemsize = max((program.graph.type_of(v).dtype.itemsize for v in program.graph.type_by_name), default=4)
     operands = len(program.graph.inputs) + len(program.graph.results)

@@ -19,7 +19,7 @@ from tilefuse.schedule.flat import FLAT, flat_form, flat_key
 from tilefuse.schedule.notation import print_template
 from tilefuse.schedule.parts import connected_parts, structure_of
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Choice, Pointwise
+from tilefuse.schedule.template import Choice, Pointwise, Stitched
 from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -40,7 +40,16 @@ STREAMING_BYTES = 4 << 20
 # Threads a multiprocessor that a streaming part needs: half of a device's most. Source: H200, copies with limited occupancy.
 STREAMING_THREADS = 1024
 
-ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | None], TileProgram | Rejected]
+# What blocks of a part that find no room take longer at least, a round. Units: microseconds.
+ROUND_US = 1.0
+
+# Of what the parts take one after the other on the whole device, what they take side by side at least: one hides what another waits.
+# Source: estimates of stitched kernels, which count waiting apart.
+SIDE_BY_SIDE = 0.8
+
+# Programs of parts by structure and wanted choice (None: the scheduler's own), with the names of the first part of that structure.
+Known = dict[tuple[Hashable, Hashable], TileProgram | Rejected]
+ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | Stitched | None], TileProgram | Rejected]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +95,21 @@ class _Scheduled:
     program: TileProgram
 
 
-def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne) -> TileProgram | Rejected:
+def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne,
+                    known: Known | None = None) -> TileProgram | Rejected:
     """The packed tile program of a pattern given as a graph of its own, or why there is none.
 
-    schedule_one: schedules one part; with a choice, by that choice.
-    Cost: each structure of parts is scheduled once or twice.
+    schedule_one: schedules one part; with a choice, by that choice. known: parts that were scheduled before, in this call or another one
+    with the same device and `schedule_one`.
+    Cost: each structure of parts is scheduled once, and once more for each number of threads that it shares with others.
     """
-    scheduled = _schedule_parts(pattern, layouts, device, schedule_one)
+    known = {} if known is None else known
+    scheduled = _schedule_parts(pattern, layouts, device, schedule_one, known)
     if isinstance(scheduled, Rejected):
         return scheduled
     if len(scheduled) == 1:
-        return scheduled[0].program
+        only, program = scheduled[0].part, scheduled[0].program
+        return program if program.graph.type_by_name.keys() == only.type_by_name.keys() else schedule_one(only, layouts, device, None)
     work = [s for s in scheduled if s.program.launch.num_blocks]
     if not work:
         return Rejected(Reason.DOMAIN_MISMATCH, "no part has any work to do")
@@ -110,20 +123,20 @@ def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
     threads = common_threads(tuple(distinct.values()), device)
     if isinstance(threads, Rejected):
         return threads
-    again = _with_common_threads(work, distinct, threads, layouts, device, schedule_one)
+    again = _with_common_threads(work, distinct, threads, layouts, device, schedule_one, known)
     if isinstance(again, Rejected):
         return again
     groups = _grouped(again, device, threads)
     if len(groups) > MAX_GROUPS:
         return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {MAX_GROUPS} in one kernel")
     crowded = _occupancy_conflict(groups, device, threads, len(work))
-    return crowded if crowded is not None else _program(pattern, layouts, again, groups, threads)
+    return crowded if crowded is not None else _program(pattern, layouts, again, groups, threads, _work_us(groups, device, threads))
 
 
-def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne) -> list[_Scheduled] | Rejected:
+def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne,
+                    known: Known) -> list[_Scheduled] | Rejected:
     """Every part that has elements, with its program; one that a kernel cannot hold is taken apart where its results share internal
     maps only."""
-    known: dict[Hashable, TileProgram | Rejected] = {}
     found: list[_Scheduled] = []
     # First what reads the same inputs together, then what depends on each other, then what only shares maps.
     todo = [(part, 0) for part in reversed(connected_parts(pattern, siblings=True))]
@@ -132,12 +145,14 @@ def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
         if all(0 in n.type.shape for n in part.nodes):
             continue
         structure = structure_of(part, layouts)
-        if step == 0 and len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS:
-            todo.extend((p, 1) for p in reversed(connected_parts(part)))
+        products = any(n.category == "library" for n in part.nodes)
+        if step == 0 and (products or len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS):
+            # Products that share an operand, or maps of it, have tiles of their own each.
+            todo.extend((p, 2 if products else 1) for p in reversed(connected_parts(part, recompute=products)))
             continue
-        if structure not in known:
-            known[structure] = schedule_one(part, layouts, device, None)
-        program = known[structure]
+        if (structure, None) not in known:
+            known[structure, None] = schedule_one(part, layouts, device, None)
+        program = known[structure, None]
         if isinstance(program, Rejected):
             smaller = [part] if step == 2 else connected_parts(part, recompute=step == 1)
             if len(smaller) < 2 and step == 0:
@@ -151,15 +166,16 @@ def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
 
 
 def _with_common_threads(work: list[_Scheduled], distinct: dict[Hashable, TileProgram], threads: int, layouts: Layouts,
-                         device: DeviceSpec, schedule_one: ScheduleOne) -> list[_Scheduled] | Rejected:
+                         device: DeviceSpec, schedule_one: ScheduleOne, known: Known) -> list[_Scheduled] | Rejected:
     """The parts with programs of `threads` threads a block."""
     graphs = {s.structure: s.part for s in reversed(work)}
     made: dict[Hashable, TileProgram] = {}
     for structure, program in distinct.items():
         if threads_of(program.choice) != threads:
-            assert isinstance(program.internal, Domain)
-            wanted = with_threads(program.choice, program.internal, threads, device)
-            again = schedule_one(graphs[structure], layouts, device, wanted)
+            wanted = with_threads(program, threads, device)
+            if (structure, wanted) not in known:
+                known[structure, wanted] = schedule_one(graphs[structure], layouts, device, wanted)
+            again = known[structure, wanted]
             if isinstance(again, Rejected):
                 return again
             program = again
@@ -175,8 +191,7 @@ def _grouped(work: list[_Scheduled], device: DeviceSpec, threads: int) -> tuple[
     for s in work:
         if s.structure not in flat_of:
             choice, domain = s.program.choice, s.program.internal
-            assert isinstance(domain, Domain)
-            flat = flat_form(domain, choice.order) if isinstance(choice, Pointwise) else None
+            flat = flat_form(domain, choice.order) if isinstance(choice, Pointwise) and isinstance(domain, Domain) else None
             flat_of[s.structure] = flat
             key_of[s.structure] = s.structure if flat is None else flat_key(flat, s.program.graph)
         groups.setdefault(key_of[s.structure], []).append(s)
@@ -228,19 +243,13 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
     needs = [resident_threads(g.program) for g in groups]
     registers, shared = max(r for r, _ in needs), max(s for _, s in needs)
 
-    def resident(registers: int, shared: int) -> int:
-        blocks = device.registers_per_multiprocessor // (max(registers, 16) * threads)
-        if shared:
-            blocks = min(blocks, device.shared_bytes_per_multiprocessor // (shared + 1024))
-        return min(blocks * threads, device.max_threads_per_multiprocessor)
-
-    together = resident(registers, shared)
+    together = _resident_blocks(registers, shared, device, threads) * threads
     if together == 0:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
     lost_us = 0.0
     for g, (own_registers, own_shared) in zip(groups, needs, strict=True):
         num_bytes = (g.program.bytes_read + g.program.bytes_written) * len(g.parts)
-        alone = min(resident(own_registers, own_shared), STREAMING_THREADS)
+        alone = min(_resident_blocks(own_registers, own_shared, device, threads) * threads, STREAMING_THREADS)
         if num_bytes >= STREAMING_BYTES and together < alone:
             lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)
     saved_us = device.graph_launch_us * (num_parts - 1)
@@ -250,7 +259,36 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
                     f"launches save {saved_us:.2f} us")
 
 
-def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int) -> TileProgram:
+def _work_us(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> float:
+    """What the stages of stitched parts take side by side, beside memory traffic; 0 where there are none. Units: microseconds.
+
+    A part is slowed down where its blocks no longer fit the device at once, for what another part needs of a multiprocessor.
+    """
+    if device.kind != "cuda" or not any(g.program.work_us for g in groups):
+        return 0.0
+    needs = [resident_threads(g.program) for g in groups]
+    together = _resident_blocks(max(r for r, _ in needs), max(s for _, s in needs), device, threads)
+    longest = total = 0.0
+    for g, (registers, shared) in zip(groups, needs, strict=True):
+        alone = _resident_blocks(registers, shared, device, threads)
+        for part in g.parts:
+            rounds, own = (-(-part.num_blocks // (device.num_multiprocessors * max(n, 1))) for n in (together, alone))
+            us = (g.program.work_us or (ROUND_US if rounds > own else 0.0)) * rounds / max(own, 1)
+            longest = max(longest, us)
+            total += us * min(part.num_blocks / device.num_multiprocessors, 1.0)
+    return max(longest, SIDE_BY_SIDE * total)
+
+
+def _resident_blocks(registers: int, shared: int, device: DeviceSpec, threads: int) -> int:
+    """Blocks that fit a multiprocessor at once; 0 where not even one does."""
+    blocks = device.registers_per_multiprocessor // (max(registers, 16) * threads)
+    if shared:
+        blocks = min(blocks, device.shared_bytes_per_multiprocessor // (shared + 1024))
+    return min(blocks, device.max_threads_per_multiprocessor // threads)
+
+
+def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int,
+             work_us: float) -> TileProgram:
     levels: list[EdgeLevel] = []
     for s in work:
         own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
@@ -263,4 +301,4 @@ def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: t
         layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=(*told, ("threads", threads)),
         levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
         bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),
-        flops=sum(s.program.flops for s in work), choice=Packed(threads, groups))
+        flops=sum(s.program.flops for s in work), work_us=work_us, choice=Packed(threads, groups))

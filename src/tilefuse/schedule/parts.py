@@ -75,7 +75,7 @@ def structure_of(part: Graph, layouts: Layouts) -> Hashable:
     """Equal for parts that are equal up to names: same nodes, same wiring, same types and layouts at the boundary."""
     number_of: dict[str, str] = {i.name: str(n) for n, i in enumerate(part.inputs)}
     number_of |= {n.name: f"n{p}" for p, n in enumerate(part.nodes)}
-    nodes = tuple((n.kind, n.type, n.axes, n.over, n.along, None if n.body is None else rename_reads(n.body, number_of),
+    nodes = tuple((n.kind, n.type, n.axes, n.over, n.along, n.attributes, None if n.body is None else rename_reads(n.body, number_of),
                    tuple(rename_reads(t, number_of) for t in n.target), tuple(number_of[v] for v in n.operands)) for n in part.nodes)
     boundary = tuple((i.type, layouts.get(i.name)) for i in part.inputs)
     return (nodes, boundary, tuple((number_of[r], layouts.get(r)) for r in part.results))

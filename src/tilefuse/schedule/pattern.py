@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -14,11 +15,11 @@ from tilefuse.schedule.domain import find_domain
 from tilefuse.schedule.notation import print_template
 from tilefuse.schedule.online import with_online_sums
 from tilefuse.schedule.online_program import schedule_online
-from tilefuse.schedule.packed import schedule_packed
+from tilefuse.schedule.packed import Known, schedule_packed
 from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stitched import schedule_stitched
-from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Transpose
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.schedule.two_pass import two_pass
 from tilefuse.target.device import DeviceSpec
@@ -38,22 +39,38 @@ def pattern_graph(graph: Graph, nodes: Sequence[str]) -> Graph:
 
 
 def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec,
-                     eager_rounding: bool = False, packing: bool = False) -> TileProgram | Rejected:
+                     eager_rounding: bool = False, packing: bool = False, known: Known | None = None) -> TileProgram | Rejected:
     """The tile program of a pattern on a device, or why there is none.
 
     eager_rounding: every value inside is rounded to its own type, also where it never leaves the kernel (see `precision.py`).
     packing: what has no data dependence on the rest becomes a part of a packed kernel (see `packed.py`); else all nodes must fit one walk.
+    known: parts of packed kernels scheduled before, for the same device and rounding.
     Requires: nodes are maps, gathers, reductions, scans, scatters or matrix products. Layouts give strides of values that are not dense
     row-major.
     """
     inner = pattern_graph(graph, nodes)
     if not inner.results:
         return Rejected(Reason.DOMAIN_MISMATCH, "nothing outside reads the pattern")
-    if any(n.category == "library" for n in inner.nodes):
-        return _with_products(inner, layouts, device, eager_rounding)
-    inner = inner if eager_rounding else keep_precision(inner)
+    products = any(n.category == "library" for n in inner.nodes)
     if packing:
-        return schedule_packed(inner, layouts, device, schedule_graph)
+        whole = inner if eager_rounding or products else keep_precision(inner)
+        return schedule_packed(whole, layouts, device, partial(_schedule_part, eager_rounding=eager_rounding), known)
+    if products:
+        return _with_products(inner, layouts, device, eager_rounding)
+    return _one_walk_or_block(inner if eager_rounding else keep_precision(inner), layouts, device)
+
+
+def _schedule_part(part: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | Stitched | None,
+                   eager_rounding: bool) -> TileProgram | Rejected:
+    """One part of a packed kernel: as a kernel of its own would be, or by the choice that is wanted."""
+    if any(n.category == "library" for n in part.nodes) or isinstance(wanted, Stitched):
+        return schedule_stitched(part, layouts, device, wanted if isinstance(wanted, Stitched) else None)
+    part = part if eager_rounding else keep_precision(part)
+    return _one_walk_or_block(part, layouts, device) if wanted is None else schedule_graph(part, layouts, device, wanted)
+
+
+def _one_walk_or_block(inner: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+    """One walk over a domain; where no walk holds the pattern and it is small, one block that computes it in stages."""
     found = schedule_graph(inner, layouts, device)
     if isinstance(found, Rejected) and _fits_one_block(inner):
         stitched = schedule_stitched(inner, layouts, device)

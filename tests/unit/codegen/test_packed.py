@@ -22,6 +22,7 @@ from tests.unit.codegen.pattern_graphs import (
     softmax,
     transpose,
 )
+from tests.unit.codegen.stitched_graphs import turned_product, two_results
 from tests.unit.codegen.test_compose import assert_within, buffer_of
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
@@ -34,6 +35,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
 from tilefuse.schedule import schedule_pattern
 from tilefuse.schedule.packed import Packed
+from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
@@ -60,8 +62,14 @@ PATTERNS: dict[str, Pattern] = {
     "last-blocks": side_by_side([full_sum(64, 64), full_sum(64, 64), column_sum(700, 32), total(5000), total(9000)]),
     "gathers": side_by_side([embedding(50, 32, 20), embedding(50, 32, 20), scatter_add(40, 8, 30), bias_gelu(8, 64)]),
     "no-operands": side_by_side([zeros(5, 3), zeros(100), zeros(2)]),
+    # Products by stages: equal ones share a body, others and walks stand beside them.
+    "products": side_by_side([Pattern(two_results(9, 5, 11), integers), Pattern(two_results(9, 5, 11), integers), update(300),
+                              Pattern(turned_product(33, 20, 9, (True, False)), integers), row_sum(7, 33)]),
+    "products-of-one-operand": side_by_side([Pattern(turned_product(m, 20, 12, (False, False)), integers) for m in (9, 17, 9)],
+                                            shared=("w",)),
     "one": update(300),
 }
+PLACES = [(name, place) for name in sorted(PATTERNS) for place in sorted(DEVICES) if place == "h200" or not name.startswith("products")]
 
 
 def packed(name: str, device: DeviceSpec) -> TileProgram:
@@ -75,15 +83,14 @@ def packed(name: str, device: DeviceSpec) -> TileProgram:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Kernel, object]]:
     """Every kernel with its entry."""
-    kernels = {(name, place): compose(packed(name, device), device) for name in PATTERNS for place, device in DEVICES.items()}
+    kernels = {(name, place): compose(packed(name, DEVICES[place]), DEVICES[place]) for name, place in PLACES}
     flags = tuple("-O0" if f == "-O2" else f for f in FLAGS)
     listed = [(k, place == "h200") for (_, place), k in kernels.items()]
     built = build_together(listed, tmp_path_factory.mktemp("packed"), flags)
     return {key: (k, getattr(built, f"{k.name}_{n}")) for n, (key, k) in enumerate(kernels.items())}
 
 
-@pytest.mark.parametrize("place", sorted(DEVICES))
-@pytest.mark.parametrize("name", sorted(PATTERNS))
+@pytest.mark.parametrize(("name", "place"), PLACES)
 def test_packed_kernel_computes_its_graph(name: str, place: str, library: dict[tuple[str, str], tuple[Kernel, object]]) -> None:
     """No finding of the checking mode, every result within its bound, counters at zero."""
     pattern = PATTERNS[name]
@@ -115,6 +122,14 @@ def test_groups_share_out_the_blocks_and_nobody_shares_what_is_written(name: str
     assert [a for g in kernel.groups for m in g.members for a in m.arguments] == [b.name for b in kernel.parameters]
     written = [b.origin for b in kernel.parameters if b.role in ("out", "inout")]
     assert len(set(written)) == len(written)
+
+
+def test_equal_products_share_a_body() -> None:
+    """One group for both, also where they have an operand in common: each has tiles of its own."""
+    for name, groups in (("products", 4), ("products-of-one-operand", 2)):
+        choice = packed(name, H200).choice
+        assert isinstance(choice, Packed) and len(choice.groups) == groups
+        assert max(len(g.parts) for g in choice.groups if isinstance(g.program.choice, Stitched)) == 2
 
 
 def test_members_of_any_size_share_one_body() -> None:

@@ -124,7 +124,7 @@ def test_a_changed_schedule_still_covers_its_rows(threads: int) -> None:
         program = schedule_graph(pattern.graph, {}, H200)
         assert isinstance(program, TileProgram)
         assert isinstance(program.internal, Domain)
-        wanted = with_threads(program.choice, program.internal, threads, H200)
+        wanted = with_threads(program, threads, H200)
         if wanted is None:
             continue
         again = schedule_graph(pattern.graph, {}, H200, wanted)
