@@ -12,7 +12,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.chained import keep_chains
-from tilefuse.schedule.contraction import MMA_COLUMNS, MMA_INNER_F32, MMA_ROWS, f32_pad, mma_cycles
+from tilefuse.schedule.contraction import FMA_PER_CYCLE, f32_pad, product_cycles
 from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.stitch import DIRECT_BYTES, Piece, Stage, Stitcher, StitchPlan
 from tilefuse.schedule.storage import Request, plan_shared
@@ -34,9 +34,6 @@ BASE_REGISTERS, LEAST_REGISTERS = 24, 56
 GLOBAL_LATENCY, STAGE_LATENCY, CACHED_LATENCY = 700.0, 150.0, 200.0
 # Bytes a cycle that the second-level cache gives one multiprocessor when all ask, and when few do.
 CACHE_BYTES_PER_CYCLE, CACHE_PORT_BYTES = 24.0, 56.0
-FMA_PER_CYCLE = 128.0
-# Cycles from one step of products of f32 on the matrix unit to the next one of the same warp.
-F32_STEP_LATENCY = 30.0
 # Of a tile's instructions, what a block of 256 threads cannot overlap with each other. Source: products with softmax, timed on an H200
 # with two to four blocks a multiprocessor.
 ALONE = 0.8
@@ -308,24 +305,11 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             contraction = plan.contractions[piece.value]
             multiplications = num_elements(piece.region) * contraction.inner
             operations += 2 * multiplications
-            m, n = stage.tiling.rows, stage.tiling.columns
-            if stage.tiling.unit == "mma":
-                held = any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key]))
-                covered = num_elements(piece.region[:-1]) * -(-piece.region[-1].extent // 8) * 8
-                work = mma_cycles(stage.tiling, covered, contraction.inner, held)
-                if stage.tiling.arithmetic:
-                    # Warps without a tile, and what one warp waits for the sums of the step before.
-                    tiles = covered // (MMA_ROWS * MMA_COLUMNS * m * n)
-                    turns = -(-tiles // (threads // 32))
-                    work *= turns * (threads // 32) / tiles
-                    latency += turns * contraction.inner / MMA_INNER_F32 * F32_STEP_LATENCY
-                cycles += work
-            else:
-                items = num_elements(piece.region) // (m * n) * stage.tiling.split
-                busy = items / (-(-items // threads) * threads)
-                reads = (0.6 if stage.tiling.strip else 1.6) * (m + n) / (m * n)
-                cycles += multiplications / FMA_PER_CYCLE * (1.0 + reads) / busy
-                latency += contraction.inner / stage.tiling.split * 4
+            held = any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key]))
+            work, wait = product_cycles(stage.tiling, num_elements(piece.region[:-1]), piece.region[-1].extent, contraction.inner, threads,
+                                        held)
+            cycles += work
+            latency += wait
             for source in plan.sources[key]:
                 if not plan.pieces[source].stored and source not in plan.held:
                     cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / cache_rate

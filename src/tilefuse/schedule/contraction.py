@@ -16,8 +16,11 @@ ROW, COLUMN, INNER = "row", "column", "inner"
 # Tile of one matrix instruction: mma.m16n8k16 of 16-bit operands, mma.m16n8k8 of tf32. Source: PTX ISA, warp-level matrix instructions.
 MMA_ROWS, MMA_COLUMNS, MMA_INNER, MMA_INNER_F32 = 16, 8, 16, 8
 WARP = 32
-# Multiplications and additions a cycle of one multiprocessor (see `mma_cycles`).
-MMA_PER_CYCLE, TF32_PER_CYCLE = 1300.0, 640.0
+# Multiplications and additions a cycle of one multiprocessor (see `product_cycles`).
+FMA_PER_CYCLE, MMA_PER_CYCLE, TF32_PER_CYCLE = 128.0, 1300.0, 640.0
+# Cycles from one step of products of f32 on the matrix unit to the next one of the same warp, and what the instructions of one tile and
+# step take of them; what remains of the wait at least.
+F32_STEP_LATENCY, F32_INSTRUCTIONS_CYCLES, F32_LEAST_LATENCY = 40.0, 20.0, 5.0
 # Instructions side by side whose sums one warp can hold: 64 registers a lane, and 160 where rows are reduced in registers.
 MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS = 16, 40
 
@@ -117,7 +120,7 @@ def tile_mma(rows: int, columns: int, warps: int, arithmetic: str = "") -> Tilin
         return Tiling("mma", 1, wide, step=step, arithmetic=arithmetic)
     found: list[tuple[float, int, int]] = []
     for m in (1, 2, 4):
-        for n in (1, 2, 4, 8, 16):
+        for n in range(1, MAX_INSTRUCTIONS + 1) if arithmetic else (1, 2, 4, 8, 16):
             if tall % m or wide % n or m * n > MAX_INSTRUCTIONS:
                 continue
             turns = -(-(tall // m) * (wide // n) // warps)
@@ -135,21 +138,31 @@ def _split_cost(m: int, n: int) -> float:
     return (14 * m + 8 * n) / 20
 
 
-def mma_cycles(t: Tiling, num_products: int, inner: int, held: bool) -> float:
-    """What a multiprocessor takes for the inner axis of `num_products` elements' products. Units: cycles.
+def product_cycles(t: Tiling, places: int, columns: int, inner: int, threads: int, held: bool = False) -> tuple[float, float]:
+    """(what a multiprocessor is busy with one product's tile, what its block waits beside that). Units: cycles.
 
-    held: the left operand lies in registers.
+    places: rows of all lead places; held: the left operand lies in registers.
     Source: mma.sync reaches about 62 % of the dense rate of an H100 (4096 FLOP of 16 bits, 1024 FMA of tf32 a cycle), Luo et al. 2024,
     arXiv:2402.13499.
     """
     m, n = t.rows, t.columns
-    multiplications = num_products * -(-inner // t.step) * t.step
+    if t.unit == "fma":
+        items = places * columns // (m * n) * t.split
+        busy = items / (-(-items // threads) * threads)
+        reads = (0.6 if t.strip else 1.6) * (m + n) / (m * n)
+        return places * columns * inner / FMA_PER_CYCLE * (1.0 + reads) / busy, inner / t.split * 4
+    covered = places * -(-columns // MMA_COLUMNS) * MMA_COLUMNS
+    multiplications = covered * -(-inner // t.step) * t.step
     if not t.arithmetic:
-        return multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n))
+        return multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n)), 0.0
     rate = TF32_PER_CYCLE / (3 if t.arithmetic == "split" else 1)
     # Instructions of the four schedulers beside the matrix unit's; about half of them find a gap.
     others = ((12 if held else 14) * m + 8 * n) / 4 / (m * n) / (MMA_ROWS * MMA_COLUMNS * MMA_INNER_F32)
-    return multiplications * (1 / rate + 0.5 * others)
+    # Warps without a tile, and what one warp waits for the sums of the step before.
+    warps, tiles = threads // WARP, covered // (MMA_ROWS * MMA_COLUMNS * m * n)
+    turns = -(-tiles // warps)
+    wait = max(F32_STEP_LATENCY - F32_INSTRUCTIONS_CYCLES * m * n, F32_LEAST_LATENCY)
+    return multiplications * (1 / rate + 0.5 * others) * turns * warps / tiles, turns * inner / t.step * wait
 
 
 def f32_pad(extent: int, inner_last: bool) -> int:

@@ -25,6 +25,7 @@ from tilefuse.schedule.contraction import (
     Tiling,
     matrix_arithmetic,
     mma_fits,
+    product_cycles,
     tile_fma,
     tile_mma,
 )
@@ -313,7 +314,13 @@ class Stitcher(StitchPattern):
         arithmetic = matrix_arithmetic(contraction, *types[0])
         if matrix_unit and len(set(types)) == 1 and mma_fits(rows, columns, contraction.inner, arithmetic) and all(
                 self._plain_rows(plan, k, not arithmetic) for k in products):
-            return tile_mma(rows, columns, threads // 32, arithmetic or "")
+            warps = tile_mma(rows, columns, threads // 32, arithmetic or "")
+            if not arithmetic:
+                return warps
+            each = tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right)
+            places = num_elements(first.region[:-1])
+            mma, fma = (sum(product_cycles(t, places, columns, contraction.inner, threads)) for t in (warps, each))
+            return warps if mma < fma else each
         for left, right in types:
             if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
                 return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
@@ -390,11 +397,12 @@ class Stitcher(StitchPattern):
             k for k in stage.pieces if plan.pieces[k].kind == "reduce")].region) else 1)
         axes = self.axes(p.value)
         place = (*axes[:rows], *((self.over(p.value)[0][0],) if p.kind == "reduce" else axes[rows:]))
+        extent = dict(zip(axes, self.graph.type_of(p.value).shape, strict=True)) | dict(self.over(p.value))
         for value, index in self.touches(p.value):
             other = inside.get(value)
             if other is None:
                 continue
-            if any(e != axis(a) for e, a in zip(index, place)) or len(index) > len(place):
+            if any(e != axis(a) and (e != number(0) or extent[a] > 1) for e, a in zip(index, place)) or len(index) > len(place):
                 return False
         return True
 
