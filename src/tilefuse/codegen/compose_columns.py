@@ -17,7 +17,7 @@ from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Touch
-from tilefuse.schedule.stages import stages
+from tilefuse.schedule.stages import after_shared, stages
 from tilefuse.schedule.template import Columns
 
 
@@ -50,6 +50,8 @@ def compose_columns(writer: KernelWriter, choice: Columns) -> None:
     reduced = set(domain.reduced)
     column_outputs = [o for o in domain.outputs if not o[2].axes() & reduced]
     full_outputs = [o for o in domain.outputs if o not in column_outputs]
+    early_outputs = [o for o in full_outputs if depth and not choice.on_chip and not after_shared(domain, o[1])]
+    full_outputs = [o for o in full_outputs if o not in early_outputs]
     e.hoist(range(len(domain.instances)), frozenset())
     if choice.on_chip:
         _load_all(state)
@@ -57,7 +59,7 @@ def compose_columns(writer: KernelWriter, choice: Columns) -> None:
     last_stage = max(depth.values(), default=-1)
     for stage in range(last_stage + 1):
         group = [domain.instances[k] for k in depth if depth[k] == stage]
-        parts = _stage(state, group, results)
+        parts = _stage(state, group, results, early_outputs if stage == 0 else [])
         if choice.split > 1:
             _finish_split(state, group, parts, column_outputs)
             return
@@ -169,11 +171,17 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
                         body(chosen, [*state.held, *local], env, step)
 
 
-def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -> dict[int, list[Reg]]:
-    """Accumulates one stage's reductions over the thread's rows; the accumulators are arrays over the lanes."""
+def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg],
+           outputs: list[tuple[str, int, Affine]]) -> dict[int, list[Reg]]:
+    """Accumulates one stage's reductions over the thread's rows; the accumulators are arrays over the lanes.
+
+    outputs: elements that depend on no reduction; they are stored on the way.
+    """
     w, c = state.writer, state.choice
     e = w.emitter
     e.emit(Comment(f"{', '.join(f'%{i.node.name} ({i.node.kind})' for i in group)}: down the columns"))
+    if outputs:
+        e.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory on the way"))
     parts = {i.key: _declare_parts(state, i) for i in group}
     squares = [i for i in group if i.node.detail == "m2"]
     shifted = ShiftedSquares(state.writer, c, group, parts) if squares and c.batch > 1 and not c.on_chip else None
@@ -183,15 +191,16 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -
         dtype = e.dtype(counts[0].body)
         rows_seen = Reg(e.fresh("rows_seen"), dtype)
         e.emit(Declare(rows_seen.name, dtype, None, const(0, dtype)))
-    bodies = [i.body for i in reachable(w.domain, [u for i in group for u in i.uses], set(results))] + [i.body for i in group]
+    keys = [*(u for i in group for u in i.uses), *(k for _, k, _ in outputs)]
+    bodies = [i.body for i in reachable(w.domain, keys, set(results))] + [i.body for i in group]
 
     def one_row(place: Affine, held: list[Held], env: dict[str, Affine], step: Affine) -> None:
         inverse = None
         if rows_seen is not None:
             e.emit(Assign(rows_seen, Call("add", (rows_seen, const(1, rows_seen.dtype)))))  # type: ignore[arg-type]
             inverse = e.register(Call("div", (const(1, rows_seen.dtype), rows_seen)), rows_seen.dtype, "inverse")  # type: ignore[arg-type]
-        with w.lanes(c.vector, env, state.lane) as v:
-            w.bind(held, place, v)
+
+        def one_lane(v: Affine) -> None:
             for i in group:
                 mine = [Reg(p.name, p.dtype, None if c.vector == 1 else v) for p in parts[i.key]]
                 if shifted is not None and shifted.takes(i):
@@ -201,10 +210,17 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg]) -
                     _welford(state, i, mine, rows_seen, inverse)
                 else:
                     e.accumulate(i, mine)
+
+        if outputs:
+            w.write_lanes(outputs, c.vector, held, place, env, state.lane, one_lane)
+        else:
+            with w.lanes(c.vector, env, state.lane) as v:
+                w.bind(held, place, v)
+                one_lane(v)
         if shifted is not None:
             shifted.next_row()
 
-    _walk_rows(state, bodies, results, one_row)
+    _walk_rows(state, bodies, results, one_row, state.column_bounds if outputs else ())
     if shifted is not None:
         shifted.end()
     return parts

@@ -4,11 +4,13 @@
                 reductions and stores of the row in registers, while S - 1 later rows are in flight
     else        turn t: wait for stage t mod S; every walk over the row reads it from there -> barrier -> the copy of turn t + S
                 (sums carried down many columns leave no registers for the row)
+    pieces      as the last, but each stage is one vector a thread and not a whole row: the first walk waits for piece after piece, the
+                last one leaves them, so that memory is busy where two rows do not fit on chip
 """
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilefuse.codegen.compose import Held
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
@@ -29,11 +31,12 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
     turns = num_turns(state)
     queues: dict[Touch, str] = {}
     if c.stages:
-        elements = c.rows * state.share * c.vector
+        elements = c.rows * state.share * c.vector // num_pieces(state)
         queues = {t: w.shared(t.value + "_queue", t.dtype, c.stages * elements) for t in fetched_touches(domain)}
         w.num_barriers = c.stages
-        e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.stages} rows start on their way to shared memory"))
-        with e.loop("ahead", min(c.stages, turns), unroll=True) as ahead:
+        what = "rows" if num_pieces(state) == 1 else "pieces of rows"
+        e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.stages} {what} start on their way to shared memory"))
+        with e.loop("ahead", min(c.stages, turns * num_pieces(state)), unroll=True) as ahead:
             _start_copies(state, queues, ahead, ahead)
     if c.cluster > 1:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster"))
@@ -45,13 +48,15 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
         now = _row_of_turn(state, turn)
         scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
         now = replace(now, held=columns)
-        if c.stages:
+        if num_pieces(state) > 1:
+            now = replace(now, ring=Ring(state, queues, turn), queued={t: (queue, number(0)) for t, queue in queues.items()})
+        elif c.stages:
             now = _arrived(now, queues, turn)
         if c.stages and c.on_chip:
             now = replace(now, held=[*_take(now), *columns], queued={})
             _next_copies(state, queues, turn, turns)
         compose_row(replace(now, carried=carried))
-        if c.stages and not c.on_chip:
+        if c.stages and not c.on_chip and num_pieces(state) == 1:
             _next_copies(state, queues, turn, turns)
     write_carried(state, carried)
 
@@ -62,6 +67,43 @@ def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns:
     e.emit(Barrier("block"))
     with e.when([Bound(turn, 0, turns - num_stages)]):
         _start_copies(state, queues, turn + num_stages, turn % num_stages)
+
+
+def num_pieces(state: RowState) -> int:
+    """Stages of the queue that a row takes."""
+    c = state.choice
+    in_pieces = c.stages > 0 and not c.on_chip and c.batch == 1 and c.rows == 1 and state.share == c.chunks * c.threads
+    return c.chunks if in_pieces else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The queue of a turn whose row comes in pieces, a vector a thread each. Requires: one row a block, its share whole."""
+
+    state: RowState
+    queues: dict[Touch, str]
+    turn: Affine
+
+    def first(self, chunk: Affine) -> Affine:
+        """First element of the piece in its queue. Units: elements."""
+        c = self.state.choice
+        return self._number(chunk) % c.stages * (c.threads * c.vector)
+
+    def arrive(self, chunk: Affine) -> None:
+        """Waits for the piece."""
+        c = self.state.choice
+        self.state.writer.emitter.emit(BulkWait(self._number(chunk) % c.stages, self._number(chunk) // c.stages % 2))
+
+    def leave(self, chunk: Affine) -> None:
+        """No thread reads the piece any more: what comes next into its place sets out."""
+        e, c = self.state.writer.emitter, self.state.choice
+        e.emit(Barrier("block"))
+        here = self._number(chunk)
+        with e.when([Bound(here, 0, num_turns(self.state) * c.chunks - c.stages)]):
+            _start_copies(self.state, self.queues, here + c.stages, here % c.stages)
+
+    def _number(self, chunk: Affine) -> Affine:
+        return self.turn * self.state.choice.chunks + chunk
 
 
 def num_turns(state: RowState) -> int:
@@ -97,11 +139,14 @@ def _row_of_turn(state: RowState, turn: Affine) -> RowState:
     return replace(state, row=row, row_bounds=bounds, kept_env=kept_env, parity=e.let("parity", turn % 2, 2), phase=turn // 2 % 2)
 
 
-def _start_copies(state: RowState, queues: dict[Touch, str], turn: Affine, stage: Affine) -> None:
-    """Starts the copies of one turn's share of its rows; past the last row a row is fetched again, which nobody uses."""
+def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, stage: Affine) -> None:
+    """Starts the copies of one turn's share of its rows, or of one piece; past the last row a row is fetched again, which nobody uses."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
-    elements = state.share * c.vector
+    parts = num_pieces(state)
+    turn = e.let("turn_ahead", unit // parts, num_turns(state)) if parts > 1 else unit
+    elements = state.share * c.vector // parts
+    start = state.rank * (state.share * c.vector) + (unit % parts * elements if parts > 1 else number(0))
     copies = [(t, queue, copies_of(t, domain, c.reduced_order, elements) or 0) for t, queue in queues.items()]
     total = [elements // piece for _, _, piece in copies]
     with e.loop("fetched_row", c.rows) as r:
@@ -110,7 +155,7 @@ def _start_copies(state: RowState, queues: dict[Touch, str], turn: Affine, stage
         kept_env = flat_axes(c.kept_order, row, domain.extents, e.extents)
         for number_of_touch, ((t, queue, piece), pieces) in enumerate(zip(copies, total, strict=True)):
             with e.loop("piece", pieces) as p:
-                env = kept_env | flat_axes(c.reduced_order, state.rank * elements + p * piece, domain.extents, e.extents)
+                env = kept_env | flat_axes(c.reduced_order, start + p * piece, domain.extents, e.extents)
                 at = substitute(t.offset, env, e.extents)
                 target = stage * (c.rows * elements) + r * elements + p * piece
                 if number_of_touch < len(copies) - 1:

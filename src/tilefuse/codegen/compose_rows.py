@@ -26,7 +26,7 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.resolved import Instance
-from tilefuse.schedule.stages import stages
+from tilefuse.schedule.stages import after_shared, stages
 from tilefuse.schedule.template import Rows
 
 
@@ -51,6 +51,9 @@ def _compose_row(state: RowState) -> None:
     row_keys = [key for _, key, offset in domain.outputs if not offset.axes() & set(domain.reduced) and not varies(writer, key)]
     row_outputs = [(n, k, o) for n, k, o in domain.outputs if k in row_keys]
     full_outputs = [o for o in domain.outputs if o[1] not in row_keys and not domain.instances[o[1]].carried]
+    streamed = not choice.on_chip and not choice.groups and bool(depth)
+    early_outputs = [o for o in full_outputs if streamed and not after_shared(domain, o[1])]
+    full_outputs = [o for o in full_outputs if o not in early_outputs]
     if choice.on_chip and not choice.stages:
         load_row(state)
         if not choice.groups and writer.unroll and choice.threads * choice.rows <= 256:
@@ -71,7 +74,7 @@ def _compose_row(state: RowState) -> None:
             reduce_moments(state, group[0], later[0])
             joined = later
             continue
-        reduce_stage(state, [i for i in group if i.node.category == "reduce"])
+        reduce_stage(state, [i for i in group if i.node.category == "reduce"], early_outputs if stage == 0 else [])
         scans = [i for i in group if i.node.category == "scan"]
         if scans:
             from tilefuse.codegen.compose_scan import compose_scans

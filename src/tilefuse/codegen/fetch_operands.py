@@ -12,7 +12,8 @@ from tilefuse.ir.affine import Affine, axis, substitute
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.resolved import Touch
 
-# Bytes of column vectors that a thread keeps for all its rows; twice as many where it carries no sums down the columns.
+# Bytes of column vectors that a thread keeps for all its rows; twice as many
+# where it carries no sums down the columns; all that those leave of four times as many where it holds no elements of the row.
 COLUMN_BYTES = 64
 
 
@@ -24,7 +25,10 @@ def column_operands(state: RowState) -> list[Held]:
     probe = flat_axes(c.reduced_order, axis("vector_probe") * c.vector + axis(state.lane), domain.extents,
                       e.extents | {"vector_probe": max(state.vectors, 1), state.lane: c.vector})
     wanted: list[Touch] = []
-    room = COLUMN_BYTES if c.span or not c.groups else 2 * COLUMN_BYTES
+    carried = 4 * c.chunks * c.vector * sum(i.carried for i in domain.instances)
+    room = 2 * COLUMN_BYTES if c.groups and not c.span else COLUMN_BYTES
+    if c.stages and not c.on_chip:
+        room = max(room, 4 * COLUMN_BYTES - carried)
     for t in w.touches(i.body for i in domain.instances):
         size = t.dtype.itemsize * c.chunks * c.vector
         of_column = t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1

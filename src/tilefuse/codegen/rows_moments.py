@@ -4,8 +4,9 @@
     pairs     t = t1 + t2,  q = q1 + q2 + (t1 / c - t2 / c)^2 * c / 2,  c = 2 c          vectors of a thread, lanes of a warp
     slots     T = sum t,  Q = sum (q + (t / c - T / n)^2 * c)     over the warps of a block, then over the blocks of a cluster
 
-All shares have the same count, so that nothing is divided by one. Source: Chan, Golub and LeVeque 1983, The American Statistician
-37(3), the pairwise algorithm.
+All shares have the same count, so that nothing is divided by one. Where some threads have fewer vectors of the row than others,
+`rows_shares.py` lets counts travel along. Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3), the pairwise
+algorithm.
 """
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
 from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
+from tilefuse.codegen.rows_shares import reduce_shares
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
 from tilefuse.ir.affine import number
 from tilefuse.ir.dtype import DType
@@ -22,13 +24,13 @@ from tilefuse.schedule.resolved import Instance
 
 
 def joins_moments(state: RowState, group: list[Instance], later: list[Instance]) -> bool:
-    """Whether a stage and the one after it are a sum and the squared deviations from its mean, over equal shares of a row."""
+    """Whether a stage and the one after it are a sum and the squared deviations from its mean, over a row that stays on chip."""
     c = state.choice
     if len(group) != 1 or len(later) != 1 or later[0].squares_of != group[0].key:
         return False
     # A single warp exchanges nothing.
-    whole = state.tail == 0 and state.vectors == c.chunks * c.threads * c.cluster and c.split == 1
-    return whole and c.on_chip and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
+    whole = state.tail == 0 and c.split == 1 and (c.on_chip or c.stages > 0)
+    return whole and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
 
 
 def reduce_moments(state: RowState, total: Instance, squares: Instance) -> None:
@@ -38,6 +40,9 @@ def reduce_moments(state: RowState, total: Instance, squares: Instance) -> None:
     e.emit(Comment(f"%{total.node.name} ({total.node.kind}) and %{squares.node.name}, squares about each vector's mean: threads -> warp -> "
                    + ("cluster" if c.cluster > 1 else "block")))
     dtype = e.dtype(total.body)
+    if state.vectors != c.chunks * c.threads * c.cluster:
+        e.frame.values |= reduce_shares(state, total, squares, dtype)
+        return
     t, q = _moments_of_thread(state, total, dtype)
     count = c.chunks * c.vector
     step = 16

@@ -24,34 +24,44 @@ from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
 BY_VECTOR = ("m2", "expsum")
 
 
-def reduce_stage(state: RowState, group: list[Instance]) -> None:
-    """One stage: all reductions that depend on the same earlier results, in one pass over the row."""
+# An output: the value's name, its instance, and where an element lies.
+Output = tuple[str, int, Affine]
+
+
+def reduce_stage(state: RowState, group: list[Instance], outputs: list[Output] | None = None) -> None:
+    """One stage: all reductions that depend on the same earlier results, in one pass over the row.
+
+    outputs: elements of the row that depend on no reduction; they are stored on the way.
+    """
     if not group:
         return
     names = ", ".join(f"%{i.node.name} ({i.node.kind})" for i in group)
     state.writer.emitter.emit(Comment(f"{names}: threads -> warp -> block" + (" -> cluster" if state.choice.cluster > 1 else "")))
-    combine_threads(state, group, accumulate_stage(state, group))
+    if outputs:
+        state.writer.emitter.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory on the way"))
+    combine_threads(state, group, accumulate_stage(state, group, outputs))
 
 
-def accumulate_stage(state: RowState, group: list[Instance]) -> dict[int, list[Reg]]:
-    """The thread's own elements into one partial result a reduction."""
+def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Output] | None = None) -> dict[int, list[Reg]]:
+    """The thread's own elements into one partial result a reduction; `outputs` as of `reduce_stage`."""
     w, c = state.writer, state.choice
     e = w.emitter
     parts: dict[int, list[list[Reg]]] = {}
     for i in group:
         parts[i.key] = _declare_parts(state, i, 1 if i.node.detail in BY_VECTOR else c.lanes)
-    needed = needed_keys(state, [u for i in group for u in i.uses])
+    written = outputs or []
+    needed = needed_keys(state, [*(u for i in group for u in i.uses), *(k for _, k, _ in written)])
     bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
     arrays = declare_kept(state, needed, group)
     long = c.threads == 1 and c.lanes > 1 and c.chunks > 2 * SUM_STRETCH
     summed = [i for i in group if long and i.node.detail == "sum" and e.dtype(i.body).is_float]
     totals = {i.key: _declare_parts(state, i, c.lanes) for i in summed}
     around = partial(_sums_of_stretch, state, summed, parts, totals)
-    for chunk, env, width, held in walk_row(state, bodies, False, SUM_STRETCH if summed else 0, around):
+    for chunk, env, width, held in walk_row(state, bodies, bool(written), SUM_STRETCH if summed else 0, around):
         chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail in BY_VECTOR and width > 1}
         hoist_lane_free(state, bodies, env, held)
-        with w.lanes(width, env, state.lane) as v:
-            w.bind(held, chunk, v)
+
+        def one_lane(v: Affine, chunk: Affine = chunk, width: int = width, chunk_values: dict[int, Reg] = chunk_values) -> None:
             for i in group:
                 if i.key in chunk_values:
                     e.emit(Assign(Reg(chunk_values[i.key].name, chunk_values[i.key].dtype, v), e.expression(i.body)))
@@ -59,6 +69,13 @@ def accumulate_stage(state: RowState, group: list[Instance]) -> dict[int, list[R
                     _accumulate(state, i, parts[i.key], v, width)
             for k, array in arrays.items():
                 e.emit(Assign(Reg(array.name, array.dtype, chunk * c.vector + v), e.value(k)))
+
+        if written:
+            w.write_lanes(written, width, held, chunk, env, state.lane, one_lane)
+        else:
+            with w.lanes(width, env, state.lane) as v:
+                w.bind(held, chunk, v)
+                one_lane(v)
         for i in group:
             if i.key in chunk_values:
                 merge = _merge_chunk if i.node.detail == "m2" else _merge_exponentials

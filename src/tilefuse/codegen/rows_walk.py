@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import (
@@ -19,6 +20,22 @@ from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance, Resolved, Touch
 from tilefuse.schedule.template import Rows
+
+
+class PieceQueue(Protocol):
+    """A queue of pieces of rows, one vector a thread each, as a walk over a row sees it."""
+
+    def first(self, chunk: Affine) -> Affine:
+        """First element of the piece in its queue."""
+        ...
+
+    def arrive(self, chunk: Affine) -> None:
+        """Waits for the piece."""
+        ...
+
+    def leave(self, chunk: Affine) -> None:
+        """Gives the piece's place to what comes next."""
+        ...
 
 
 @dataclass
@@ -43,6 +60,7 @@ class RowState:
     parity: Affine = number(0)  # turns: which copy of the exchange slots, and which transaction barrier, this turn uses
     phase: Affine = number(0)  # turns: parity of how often that barrier was used before
     queued: dict[Touch, tuple[str, Affine]] = field(default_factory=dict)  # operands read from the queue: buffer, row's first element
+    ring: PieceQueue | None = None  # where the queue holds pieces of rows
     exchange: dict[tuple[int, str], list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 
@@ -111,7 +129,10 @@ def fill_queued(state: RowState, held: Held, into: Affine, chunk: Affine) -> Non
     """The thread's vector `chunk` of a queued row, as vector `into` of the register array."""
     c = state.choice
     queue, first = state.queued[held.touch]
-    at = first + (chunk * c.threads + state.place) * c.vector
+    if state.ring is not None:
+        at = state.ring.first(chunk) + state.place * c.vector
+    else:
+        at = first + (chunk * c.threads + state.place) * c.vector
     state.writer.emitter.emit(VectorLoad(held.array, into * c.vector, queue, at, c.vector))
 
 
@@ -138,14 +159,20 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
     missing = [t for t in w.touches(bodies) if t.offset.axes() & reduced and not any(h.touch == t for h in state.held)
                and not t.offset.axes() - reduced - set(domain.kept)]
     restart_scans(state, False)
+    if state.ring is not None:
+        state, missing = _ask_first(state, missing)
     if state.vectors and stretch:
         with e.loop("stretch", -(-c.chunks // stretch)) as outer, around(), e.loop("chunk", stretch) as inner:
             chunk = outer * stretch + inner
             with e.when([Bound(chunk, 0, c.chunks)]):
                 yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
-    elif state.vectors and (c.on_chip or c.batch == 1):
+    elif state.vectors and (c.on_chip or c.batch == 1 or c.groups):
         with e.loop("chunk", c.chunks, unroll=w.unroll and (c.on_chip or c.groups > 0)) as chunk:
+            if state.ring is not None and not bounded_rows:
+                state.ring.arrive(chunk)
             yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
+            if state.ring is not None and bounded_rows:
+                state.ring.leave(chunk)
     elif state.vectors:
         yield from _walk_in_batches(state, bodies, missing, state.row_bounds if bounded_rows else [])
     if state.tail:
@@ -155,6 +182,20 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
         last = [Bound(state.part, c.split - 1, c.split)] if c.split > 1 else []
         with e.loop("rest", state.tail) as rest, e.when([*rows, *last]):
             yield number(0), lane_env_of(state, rest, 1, base), 1, []
+
+
+def _ask_first(state: RowState, missing: list[Touch]) -> tuple[RowState, list[Touch]]:
+    """Vectors that do not come through the queue are all asked for before the walk waits for its first piece."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    made = _step_arrays(state, [t for t in missing if t not in state.queued], lane_env_of(state, axis("vector_probe"), c.vector), c.chunks)
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
+        vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
+        env = lane_env_of(state, vector, c.vector) | state.kept_env
+        for h in made:
+            w.fill(h, chunk, env, state.lane)
+    asked = {h.touch for h in made}
+    return replace(state, held=[*state.held, *made]), [t for t in missing if t not in asked]
 
 
 def restart_scans(state: RowState, of_vectors: bool) -> None:

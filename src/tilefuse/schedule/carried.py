@@ -54,11 +54,8 @@ def num_groups(count: int, length: int, device: DeviceSpec) -> int:
     if shape is None or length < 32:
         return 0
     threads, rows, cluster = shape
-    blocks = device.num_multiprocessors * blocks_per_multiprocessor(threads * rows)
-    if cluster > 1:
-        # Some processing clusters have an odd number of multiprocessors to spare.
-        blocks -= blocks // 16
-    groups = max(blocks // cluster, 1)
+    # A cluster too many would walk all its rows after the others.
+    groups = device.clusters_at_once(cluster) * blocks_per_multiprocessor(threads * rows)
     turns = -(-count // (groups * rows))
     if turns < MIN_TURNS:
         return 0

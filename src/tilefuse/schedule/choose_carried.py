@@ -52,9 +52,14 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
     held_stages = WIDE_STAGES if all(t.dtype.itemsize >= 4 for t in fetched) else HELD_STAGES
     stages = min(held_stages if on_chip else QUEUE_STAGES, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    batch = 1 if on_chip else chunks
+    whole = rows == 1 and vectors == chunks * threads * cluster
+    if fits and not on_chip and 0 < stages < HELD_STAGES and whole and all(copies_of(t, domain, reduced, threads * width) for t in fetched):
+        # The queue holds pieces: one vector a thread each.
+        stages, batch = room // (share_bytes // chunks), 1
     if not stages or on_chip and stages < HELD_STAGES:
         if held_bytes > 3 * KEPT_BYTES_PER_THREAD:
             return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums and their row need {held_bytes} bytes a thread")
-        stages, on_chip = 0, True
-    return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, on_chip, min(width, 2), 1, stages,
+        stages, on_chip, batch = 0, True, 1
+    return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, on_chip, min(width, 2), batch, stages,
                 carried[0].node.type.shape[0], next(iter(spans)), resident)

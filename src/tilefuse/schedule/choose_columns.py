@@ -4,7 +4,7 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Columns
 from tilefuse.target.device import DeviceSpec
 
@@ -35,7 +35,7 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
         while width < 16 and count % (width * 2) == 0:
             width *= 2
         split = 1
-        if not multi and not writes_rows(domain):
+        if not multi:
             while count // width * split < device.num_multiprocessors * 4 and length // (split * 2) >= 64:
                 split *= 2
         return Columns(kept, reduced, width, 1, 1, -(-length // split), split, False, 1)
@@ -50,7 +50,7 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
     threads_y = 1
     while threads_y * threads_x < 256 and threads_y < length:
         threads_y *= 2
-    if not multi and not writes_rows(domain):
+    if not multi:
         if length <= FEW_ROWS * threads_y:
             return _short_columns(device, kept, reduced, width, count, length, max(a.itemsize for a in found))
         return _split_columns(domain, device, kept, reduced, width, threads_x, kept_bytes)

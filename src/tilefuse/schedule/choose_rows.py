@@ -5,7 +5,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.pipelined import choose_pipelined, column_touches
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
@@ -28,7 +28,7 @@ def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows
             return Rows(kept, reduced, 1, 1, 1, max(length, 1), 1, 1, False, 1)
         width = 16 if length >= 16 else 1
         split = 1
-        if not multi and not writes_rows(domain) and count < device.num_multiprocessors and length >= 1 << 16:
+        if not multi and count < device.num_multiprocessors and length >= 1 << 16:
             split = device.num_multiprocessors
         chunks = -(-(length // width) // split) if length >= width else 1
         return Rows(kept, reduced, width, 1, 1, max(chunks, 1), 1, split, False, width)
@@ -46,7 +46,7 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // vector_bytes)
     # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
     wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
-    once = not multi and not writes_rows(domain)
+    once = not multi
     if vectors <= 32 * min(max_chunks, 4 if once else max(wanted_chunks, 2)):
         return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
     if once:
@@ -114,7 +114,7 @@ def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, .
 
 def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int,
                        vectors: int) -> Rows:
-    """Rows that are read once and leave only row results: blocks split a row where there are too few rows."""
+    """Rows that are read once and leave row results, and elements that need none of these: blocks split a row where there are too few."""
     threads = min(256, 32 * -(-vectors // (32 * 4)))
     split = 1
     wanted_blocks = device.num_multiprocessors * 4

@@ -115,7 +115,7 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
         again = choice if online is domain else wanted or choose(online, device)
         if not isinstance(again, Rejected):
             domain, choice = online, again
-    if getattr(choice, "on_chip", False):
+    if getattr(choice, "on_chip", False) or getattr(choice, "stages", 0):
         domain = two_pass(domain)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
     moved = traffic(domain, sizes)

@@ -17,8 +17,13 @@ PIPELINED_ROW_BYTES = 512 * 1024
 # Where vectors that all rows share are as many bytes as the row itself, blocks that read them anew for every row ask more of the L2
 # cache than of memory: from this length on a persistent grid keeps them in registers (measured on H200: 0.89 of a copy against 0.73).
 WEIGHTED_ROW_BYTES = 128 * 1024
-# What 512 threads keep of them, 128 bytes each.
+# What 512 threads keep of them, 128 bytes each; where the row itself stays in the queue, twice as many.
 COLUMN_SHARE_BYTES = 64 * 1024
+
+# A kernel that reads its rows from the queue has this many threads, one block a multiprocessor: 128 registers each.
+QUEUE_THREADS = 512
+# Bytes of the next row that must be on their way while a row's pieces are all on chip.
+AHEAD_BYTES = 48 * 1024
 
 
 def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
@@ -51,6 +56,35 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
             if found is None and weighted:
                 continue
             return found
+    return from_queue(domain, device, kept, reduced, width, vectors, kept_bytes) if weighted else None
+
+
+def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
+               kept_bytes: int) -> Rows | None:
+    """Rows too long for registers: a persistent grid walks them in the queue, whole or in pieces of one vector a thread.
+
+    Measured on H200: held by one block of 1024 threads a multiprocessor, which loads, waits and stores in turn, gradients of softmax
+    over 262144 f32 run at 0.75 of a copy.
+    """
+    fetched, column_bytes = fetched_touches(domain), sum(t.dtype.itemsize for t in column_touches(domain))
+    if not device.arch.startswith("sm_9") or not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
+        return None
+    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - 8192
+    for cluster in (1, 2, 4, 8, 16):
+        share = vectors // cluster
+        if cluster > device.max_cluster_blocks or share * cluster != vectors or share % QUEUE_THREADS:
+            continue
+        chunks, piece_bytes = share // QUEUE_THREADS, QUEUE_THREADS * width * kept_bytes
+        stages = room // piece_bytes
+        turns = -(-domain.num_kept // device.clusters_at_once(cluster))
+        if share * width * column_bytes > 2 * COLUMN_SHARE_BYTES or (stages - chunks) * piece_bytes < AHEAD_BYTES or turns < 2:
+            continue
+        if any(copies_of(t, domain, reduced, QUEUE_THREADS * width) is None for t in fetched):
+            continue
+        whole = stages // chunks
+        stages, batch = (min(whole, 3), chunks) if whole > 1 else (stages, 1)
+        return Rows(kept, reduced, width, QUEUE_THREADS, 1, chunks, cluster, 1, False, min(width, 2), batch, stages,
+                    -(-domain.num_kept // turns), resident=1)
     return None
 
 

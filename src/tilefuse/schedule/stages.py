@@ -32,12 +32,13 @@ def is_multi_stage(domain: Domain) -> bool:
     if max(depth.values(), default=0) > 0 or domain.has_scan:
         return True
     return any(offset.axes() & set(domain.reduced) for _, key,
-               offset in domain.outputs if domain.num_reduced > 1 and _after_shared(domain, key))
+               offset in domain.outputs if domain.num_reduced > 1 and after_shared(domain, key))
 
 
-def _after_shared(domain: Domain, key: int) -> bool:
+def after_shared(domain: Domain, key: int) -> bool:
+    """Whether a value is a shared reduction or depends on one. What does not can be written while the first reductions read their row."""
     instance = domain.instances[key]
-    return instance.shared or any(_after_shared(domain, u) for u in instance.uses)
+    return instance.shared or any(after_shared(domain, u) for u in instance.uses)
 
 
 def writes_rows(domain: Domain) -> bool:

@@ -33,6 +33,7 @@ from tests.unit.codegen.pattern_graphs import (
     transpose,
     transposed_add,
     turned_sum,
+    written_and_summed,
 )
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
@@ -118,6 +119,9 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{n}x{c}", column_deviation(n, c), {}) for n, c in ((300, 20), (9, 64))),
     *((f"{n}x{c}-{t}", softmax_down(n, c, t), {}) for n, c, t in ((50, 64, "f32"), (300, 33, "f32"), (700, 8, "bf16"))),
     *((f"{r}x{n}-{t}", full_sum(r, n, t), {}) for r, n, t in ((300, 701, "f32"), (3, 5, "f32"), (1, 1, "f64"), (64, 64, "f16"))),
+    *((f"{r}x{n}-{t}", written_and_summed(r, n, over, t), {}) for over in ("rows", "all") for r, n, t in (
+        (7, 33, "f32"), (1, 3000, "f32"), (300, 96, "f16"), (3, 8200, "f64"), (1, 1, "f32"))),
+    *((f"{r}x{n}-{t}", written_and_summed(r, n, "columns", t), {}) for r, n, t in ((70, 33, "f32"), (300, 96, "f16"), (40, 1200, "f64"))),
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((10, 30, "f32"), (128, 192, "f16"), (200, 137, "f32"), (130, 128, "f64"))),
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((264, 140, "f16"), (12, 1400, "bf16"), (131, 130, "i8"), (134, 300, "f64"))),
     *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in ((2, 96, 14, 14, "f16"), (3, 36, 9, 17, "f32"))),
@@ -202,6 +206,12 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("split5", row_extremes(5, 1300), rows(2, 32, 5, split=5, on_chip=False, lanes=2, batch=4)),
     ("cluster4", row_extremes(6, 800), rows(1, 64, 4, cluster=4)),
     ("queue", row_extremes(5, 256), rows(4, 64, 1, stages=2, groups=2)),
+    ("split3", written_and_summed(3, 1001, "rows"), rows(1, 32, 11, split=3, on_chip=False, lanes=2, batch=4)),
+    ("rows-of-warps", written_and_summed(7, 520, "rows"), rows(4, 32, 5, rows=3, on_chip=False, lanes=4, batch=2)),
+    ("cluster2", written_and_summed(3, 1000, "rows"), rows(4, 32, 4, cluster=2, on_chip=False, lanes=2, batch=2)),
+    ("split5", written_and_summed(30, 70, "all"), rows(4, 32, 4, split=5, on_chip=False, lanes=4, batch=2)),
+    ("split4", written_and_summed(300, 44, "columns"), columns(4, 4, 8, 10, split=4, batch=4)),
+    ("streamed", written_and_summed(100, 7, "columns"), columns(1, 4, 4, 25, batch=2)),
     ("split4", column_sum(300, 48), columns(4, 4, 8, 10, split=4, batch=4)),
     ("split3-odd", column_sum(100, 7), columns(1, 4, 4, 9, split=3, batch=2)),
     ("split4", column_deviation(200, 12), columns(4, 4, 4, 13, split=4, batch=4)),

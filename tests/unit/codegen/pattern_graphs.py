@@ -284,6 +284,21 @@ def full_sum(rows: int, columns: int, dtype: str = "f32") -> Pattern:
     }}"""), integers)
 
 
+def written_and_summed(rows: int, columns: int, over: str, dtype: str = "f32") -> Pattern:
+    """A map that is a result, and the sums of its products with another operand: of rows, columns or all. Exact: integers."""
+    shape, axes, reduced, at = {
+        "rows": (f"[{rows}]", "i", f"k < {columns}", "i, k"), "columns": (f"[{columns}]", "j", f"k < {rows}", "k, j"),
+        "all": ("[]", "", f"k < {rows}, l < {columns}", "k, l")}[over]
+    work = computed(dtype)
+    body = f"add({wide('%x[i, j]', dtype)}, mul({wide('%y[i, j]', dtype)}, {wide('%y[i, j]', dtype)}))"
+    return Pattern(parse_graph(f"""graph @written_and_summed_{over}(%x: {dtype}[{rows}, {columns}], %y: {dtype}[{rows}, {columns}],
+                                       %u: {dtype}[{rows}, {columns}]) -> ({dtype}[{rows}, {columns}], {work}{shape}) {{
+      %z: {dtype}[{rows}, {columns}] = map [i, j] {{ {narrow(body, dtype)} }}
+      %s: {work}{shape} = reduce.sum [{axes}] over [{reduced}] {{ mul({wide(f'%z[{at}]', dtype)}, {wide(f'%u[{at}]', dtype)}) }}
+      return %z, %s
+    }}"""), integers)
+
+
 def transpose(rows: int, columns: int, dtype: str = "f32") -> Pattern:
     """A matrix turned. Exact: nothing is computed."""
     return Pattern(parse_graph(f"""graph @transpose(%x: {dtype}[{rows}, {columns}]) -> ({dtype}[{columns}, {rows}]) {{
