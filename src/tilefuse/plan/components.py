@@ -67,6 +67,8 @@ def split(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Co
     for before, after in edges:
         successors[before].append(after)
     useful = [n for n, c in enumerate(columns) if c.score_us > SCORE_TOLERANCE_US]
+    if not useful:
+        return []
     for number in useful:
         members = columns[number].members
         for before, after in zip(members, (*members[1:], members[0]), strict=True):

@@ -1,0 +1,62 @@
+"""What the package imports is declared, and what is declared is imported; the package itself imports quickly."""
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+
+from tests.house.source_tree import PACKAGE, ROOT
+
+# Distributions whose modules have another name, and those without modules: NVRTC's library, which cuda.bindings loads.
+MODULES = {"cuda_bindings": "cuda.bindings"}
+LIBRARIES = {"nvidia_cuda_nvrtc"}
+SECONDS = 0.5
+
+
+def declared() -> set[str]:
+    """Modules of the runtime dependencies."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    names = [re.split(r"[<>=;\s]", d, maxsplit=1)[0].replace("-", "_") for d in listed]
+    return {MODULES.get(n, n) for n in names if n not in LIBRARIES}
+
+
+def imported() -> set[str]:
+    """Modules of other packages that ours import, also inside functions."""
+    found: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.partition(".")[0] not in (*sys.stdlib_module_names, "tilefuse")}
+
+
+def covers(module: str, name: str) -> bool:
+    """Whether `name` is the module or inside it."""
+    return name == module or name.startswith(module + ".")
+
+
+def test_every_dependency_is_used() -> None:
+    """None is declared that nothing imports."""
+    used = imported()
+    assert {d for d in declared() if not any(covers(d, name) for name in used)} == set()
+
+
+def test_every_import_is_declared() -> None:
+    """Except optional packages, each behind its own message, and what a declared package is part of."""
+    optional = {"cupy", "functorch", "google", "jax", "transformers", "triton"}  # google.protobuf comes with onnx, functorch with torch
+    roots = {d.partition(".")[0] for d in declared()} | optional
+    assert {name for name in imported() if name.partition(".")[0] not in roots} == set()
+
+
+def test_importing_the_package_is_quick() -> None:
+    """Without frameworks and graph libraries; the best of three, for other work on the machine only lengthens it."""
+    script = "import time; t = time.perf_counter(); import tilefuse; print(time.perf_counter() - t)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    taken = [float(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True).stdout)
+             for _ in range(3)]
+    assert min(taken) < SECONDS, taken
