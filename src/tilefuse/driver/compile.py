@@ -226,10 +226,10 @@ def _as_module(function: Callable[..., Any]) -> Any:
 
 
 def _import_exported(exported: Any, name: str) -> Imported:
-    from tilefuse.frontends.torch_decompositions import decompositions
+    from tilefuse.frontends.torch_decompositions import decompositions, is_taken_apart
     from tilefuse.frontends.torch_fx import import_exported
 
-    return import_exported(exported.run_decompositions(decompositions()), name)
+    return import_exported(exported if is_taken_apart(exported) else exported.run_decompositions(decompositions()), name)
 
 
 def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,

@@ -6,6 +6,7 @@ whole.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -67,6 +68,21 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table.update(get_decompositions(extra))
     table.update(DECOMPOSITIONS)
     return {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
+
+
+def is_taken_apart(program: torch.export.ExportedProgram) -> bool:
+    """Whether every operator of an exported program has a lowering, and torch would neither take it apart nor has it write into a tensor.
+
+    Taking apart traces the whole program again, which would change nothing of such a program and takes most of the time of its import.
+    """
+    table = decompositions()
+    known: dict[Any, bool] = {operator.getitem: True}
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.target not in known:
+            op = node.target
+            known[op] = (isinstance(op, torch._ops.OpOverload) and _name(op) in TORCH_OPS and op not in table
+                         and not op._schema.is_mutable and not op._can_decompose())
+    return all(known.values())
 
 
 def _name(op: Any) -> str:
