@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
-from tilefuse.schedule.pipelined import choose_pipelined, column_touches
+from tilefuse.schedule.pipelined import choose_pipelined, column_touches, from_queue
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
@@ -92,6 +92,9 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 bounded = full and width >= 4 and len([a for a in reduced if domain.extents[a] > 1]) == 1
                 resident = RESIDENT_THREADS // threads if bounded else 0
                 return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
+    queued = None if domain.has_scan else from_queue(domain, device, kept, reduced, width, vectors, vector_bytes // width)
+    if queued is not None:
+        return queued
     for cluster in (8, 16):
         share = -(-vectors // cluster)
         threads = 32 * -(-share // (32 * max_chunks))
