@@ -32,6 +32,7 @@ from tilefuse.codegen.kernel import (
     VectorStore,
 )
 from tilefuse.codegen.online_fragments import Fragment, clear, fragment, hold_left
+from tilefuse.codegen.online_lazy import LazyTop, is_lazy
 from tilefuse.codegen.online_turn import Turn
 from tilefuse.codegen.statements import Statements
 from tilefuse.codegen.vectors import vector_parts
@@ -70,6 +71,7 @@ class OnlineWriter(Statements):
         self.first_row = number(0)
         # Arrays of what is carried along the walk, by value.
         self.carried: dict[str, Reg] = {}
+        self.lazy: dict[str, LazyTop] = {}  # maxima that are followed lazily
         self.tails = {WALK: self.form.length, ROW: self.form.num_rows}
 
     def _add(self, value: str, dtype: DType, role: str) -> None:
@@ -306,6 +308,7 @@ class OnlineWriter(Statements):
         for w, here in zip(form.weighted, products, strict=True):
             self.carried[w.value] = Reg(self.fresh(f"{w.value}_so_far"), form.sum_dtype)
             clear(self, self.carried[w.value], here.size)
+        self.lazy = {t.value: LazyTop(self, t, scores.rows) for t in form.tops if is_lazy(self, t)}
         turns = -(-form.length // plan.choice.columns)
         ahead = plan.choice.stages > 1 and turns > 1
         if ahead:
@@ -358,7 +361,11 @@ class OnlineWriter(Statements):
         for t in totals:
             own = self.carried[t.value]
             made: KExpr = Reg(own.name, own.dtype, i)
-            if t.top and t.shift == self.form.reads[t.top]:
+            if t.value in self.lazy:
+                made = self.lazy[t.value].maximum(i)
+            if t.top in self.lazy:
+                made = Call("mul", (made, self.lazy[t.top].whole(i)))  # type: ignore[arg-type]
+            elif t.top and t.shift == self.form.reads[t.top]:
                 made = Call("select", (self._is_empty(t.top, i), const(float("nan"), t.dtype), made))  # type: ignore[arg-type]
             for fn, e in t.late:
                 made = Call(fn, (made, self.element(e)))  # type: ignore[arg-type]
@@ -373,7 +380,9 @@ class OnlineWriter(Statements):
         """Applies a row's late factors to its finished products, in their registers."""
         own, late = self.carried[w.value], list(w.total.late)
         factors: list[tuple[str, KExpr]] = [(fn, self.register(self.element(e), own.dtype, "factor")) for fn, e in late]
-        if w.total.top and w.total.shift == self.form.reads[w.total.top]:
+        if w.total.top in self.lazy:
+            factors.append(("mul", self.register(self.lazy[w.total.top].whole(i), own.dtype, "whole")))
+        elif w.total.top and w.total.shift == self.form.reads[w.total.top]:
             nan = Call("select", (self._is_empty(w.total.top, i), const(float("nan"), own.dtype), const(1, own.dtype)))
             factors.append(("mul", self.register(nan, own.dtype, "whole")))
         with self.loop("g", here.groups, unroll=self.unroll) as g, self.loop("v", here.vector, unroll=self.unroll) as v:
@@ -438,6 +447,12 @@ class OnlineWriter(Statements):
             for amount in here.amounts:
                 self.emit(Shuffle(other, own, "xor", amount), Assign(own, Call(fn, (own, other))))  # type: ignore[arg-type]
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether hardware approximations are lost in the rounding of the results: all floats of 16 bits or fewer."""
+        results = [self.graph.type_of(r).dtype for r in self.graph.results]
+        return all(t.is_float and t.bits <= 16 for t in results)
+
     def finish(self) -> Kernel:
         """The kernel: buffers in parameter order, launch, header for the reader."""
         program, plan = self.program, self.plan
@@ -447,9 +462,8 @@ class OnlineWriter(Statements):
         header = (f"nodes: {', '.join('%' + n.name for n in self.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
                   f"shared memory: {plan.shared_bytes} bytes allocated")
-        results = [self.graph.type_of(r).dtype for r in self.graph.results]
         return Kernel(program.name, buffers, launch, tuple(self.frame.statements), header, 32 if largest + (1 << 20) < 1 << 31 else 64,
-                      min_blocks=1, narrow=all(t.is_float and t.bits <= 16 for t in results))
+                      min_blocks=plan.choice.resident, narrow=self.is_narrow)
 
 
 def _plain(e: KExpr) -> Expr:

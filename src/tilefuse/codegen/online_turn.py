@@ -71,7 +71,7 @@ class Turn:
     def _maximum(self, t: Total, shifts: dict[Expr, Reg]) -> None:
         """The running maximum with this tile's elements; rescales what is relative to it. `shifts`: what is subtracted from now on."""
         w, here = self.w, self.here
-        own = w.carried[t.value]
+        own, lazy = w.carried[t.value], w.lazy.get(t.value)
         w.emit(Comment(f"%{t.value}: with the elements of this turn"))
         single = len(w.form.tops) == 1 and len(w.form.scores) == 1 and not self._scores_read(t)
         elements = self.sums[0] if single else Reg(w.fresh(f"{t.value}_of"), t.dtype)
@@ -86,12 +86,16 @@ class Turn:
                 target = Reg(elements.name, t.dtype, self._place(i, j))
                 with w.nested() as inner:
                     self._scores_known(self._place(i, j))
-                    w.emit(Assign(target, w.element(t.body)))
+                    made = w.element(t.body if lazy is None else lazy.body)
+                    if made != target:
+                        w.emit(Assign(target, made))
                 lowest = (Assign(target, const(-INFINITY, t.dtype)),)
                 w.emit(*([If(facts, tuple(inner.statements), lowest)] if facts else inner.statements))
                 w.emit(Assign(Reg(new.name, new.dtype, i), Call("maximum", (Reg(new.name, new.dtype, i), target))))  # type: ignore[arg-type]
         w.over_lanes("maximum", new, here)
-        for shift in dict.fromkeys(r.shift for r in w.form.relative(t.value) if r.shift is not None):
+        if lazy is not None:
+            lazy.grow(new, self.products)
+        for shift in dict.fromkeys(r.shift for r in w.form.relative(t.value) if r.shift is not None and lazy is None):
             shifts[shift] = self._shifted(t, shift, new)
         with w.loop("i", here.rows, unroll=w.unroll) as i:
             w.emit(Assign(Reg(own.name, own.dtype, i), Reg(new.name, new.dtype, i)))
@@ -163,7 +167,11 @@ class Turn:
             place = self._place(i, j)
             self._scores_known(place)
             for t in form.tops:
-                w.remember(t.body, Reg(self.scaled[t.value].name, t.dtype, place))
+                element = Reg(self.scaled[t.value].name, t.dtype, place)
+                if t.value in w.lazy:
+                    w.lazy[t.value].know(element, i)
+                else:
+                    w.remember(t.body, element)
             for shift, reg in shifts.items():
                 w.remember(shift, Reg(reg.name, reg.dtype, i))
             for s in form.sums:

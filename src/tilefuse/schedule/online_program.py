@@ -31,8 +31,8 @@ def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: 
     return TileProgram(
         name=f"k_{stem}", graph=graph, template="online", notation=print_template(template_of_walk(plan, launch)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
-        parameters=(("allocated_bytes", plan.shared_bytes), ("columns", choice.columns), ("rows", choice.rows), ("stages", choice.stages),
-                    ("threads", choice.threads), ("unit", plan.unit)),
+        parameters=(("allocated_bytes", plan.shared_bytes), ("columns", choice.columns), ("resident", choice.resident),
+                    ("rows", choice.rows), ("stages", choice.stages), ("threads", choice.threads), ("unit", plan.unit)),
         levels=_levels(plan), launch=launch, bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, work_us=plan.us, choice=choice,
         internal=plan)
@@ -54,8 +54,8 @@ def template_of_walk(plan: OnlinePlan, launch: Launch) -> Template:
             schedules.append(Schedule(w.total.value, (*lead, rows, turns), powers))
         schedules.append(Schedule(w.value, (*lead, rows, (Step(Worker.WARP),), (Step(Worker.LOOP, choice.columns),)),
                                   (Level.REGISTER, *_kept(w.value, plan))))
-    stages = (Setting("stages", choice.stages),)
-    return Template(tuple(schedules), (*stages, Setting("cta_num", launch.num_blocks), Setting("cta_size", launch.num_threads)))
+    own = (*((Setting("resident", choice.resident),) if choice.resident > 1 else ()), Setting("stages", choice.stages))
+    return Template(tuple(schedules), (*own, Setting("cta_num", launch.num_blocks), Setting("cta_size", launch.num_threads)))
 
 
 def _kept(value: str, plan: OnlinePlan) -> tuple[Level, ...]:
@@ -84,14 +84,14 @@ def online_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
         for step in (s for attr in schedule.attrs for s in attr if s.count is not None):
             if step.worker in (Worker.CTA, Worker.LOOP):
                 take("rows" if step.worker is Worker.CTA else "columns", step.count or 0, schedule.span)
-    names = ["stages", "cta_num", "cta_size"]
+    names = ["resident", "stages", "cta_num", "cta_size"]
     for setting in template.settings:
         if setting.name not in names or isinstance(setting.value, bool):
             raise OptionError(f"a kernel that walks has no setting {setting}", where=setting.span,
                               hint=nearest(setting.name, names) or f"settings: {', '.join(names)}")
         take(setting.name, setting.value, setting.span)
     choice = Online(found.get("rows", base.rows), found.get("columns", base.columns), found.get("cta_size", base.threads),
-                    found.get("stages", base.stages))
+                    found.get("stages", base.stages), found.get("resident", base.resident))
     made = schedule_online(program.graph, program.layouts, device, choice)
     if isinstance(made, Rejected):
         where = template.schedules[0].span if template.schedules else None

@@ -102,12 +102,14 @@ class Stitched:
 @dataclass(frozen=True, slots=True)
 class Online:
     """Products along an axis that is walked (`online_products.py`): `rows` rows of results a block, shared by `threads` threads; `columns`
-    elements of the walked axis a turn. `stages` 2: the operands of the next turn are fetched while this one is computed."""
+    elements of the walked axis a turn. `stages` 2: the operands of the next turn are fetched while this one is computed. `resident`: blocks
+    that must fit a multiprocessor together."""
 
     rows: int
     columns: int
     threads: int
     stages: int = 1
+    resident: int = 1
 
 
 Choice = Union[Pointwise, Transpose, Rows, Columns]
