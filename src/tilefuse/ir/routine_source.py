@@ -102,7 +102,8 @@ def state_bytes(text: str, struct: str) -> int:
     """
     found = re.search(rf"struct\s+{struct}\s*\{{(.*?)\}}", text, re.DOTALL)
     if not found:
-        raise UserError(f"the routine text defines no struct {struct}", hint="the combine routine's partial values need a struct of numbers")
+        raise UserError(f"the routine text defines no struct {struct}",
+                        hint="the combine routine's partial values need a struct of numbers")
     end, widest = 0, 4
     for declaration in filter(None, (d.strip() for d in found.group(1).split(";"))):
         field = _FIELD.match(" ".join(declaration.split()))

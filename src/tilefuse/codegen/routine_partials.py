@@ -1,0 +1,205 @@
+"""Partial values of reductions: exchanges within warps, copies of warps in shared memory, and what a block hands on.
+
+    gather:  y_l[0..7] of 32 lanes  ->  lane l holds the sum of word l / 4  ->  slab[warp][word]
+    finish:  threads 0 .. words - 1 add the rows of the slab; the result, an atomic update, or a row of the workspace takes the sum
+A word is one value, or several 32-bit words of a struct that a routine combines.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilefuse.codegen.kernel import (
+    Assign,
+    Atomic,
+    Buffer,
+    Declare,
+    For,
+    If,
+    Load,
+    Pointer,
+    Reg,
+    RoutineCall,
+    Shuffle,
+    Stmt,
+    Store,
+    Touched,
+)
+from tilefuse.codegen.routine_writer import RoutineWriter, Where
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.elementary import ElementaryFunction
+from tilefuse.ir.scalar import Bound, Call, Guard
+from tilefuse.schedule.routine_combine import Combination
+from tilefuse.schedule.routine_elements import ATOMICS, SINGLE, Element
+
+OPERATORS = {"+": ("add", "sum"), "max": ("maximum", "max"), "min": ("minimum", "min")}
+
+
+def combine(w: RoutineWriter, e: Element, into: Reg, other: Reg) -> tuple[Stmt, ...]:
+    """into = into combined with other; both point to one word."""
+    function, implementation, _ = w.role(*e.owner)
+    if function.state:
+        touched = (Touched(into.name, (into.index or number(0)) + axis("tf_w"), (("tf_w", e.units),), False, True),
+                   Touched(other.name, (other.index or number(0)) + axis("tf_w"), (("tf_w", e.units),), False, True))
+        return (RoutineCall(w.namespaces.combine(function, implementation), (into, other), touched),)
+    return (Assign(into, Call(operator_of(function)[0], (into, other))),)  # type: ignore[arg-type]
+
+
+def operator_of(function: ElementaryFunction) -> tuple[str, str]:
+    """(scalar function, atomic operation) of a reduction of plain values."""
+    return OPERATORS[function.operator]
+
+
+def exchange(w: RoutineWriter, e: Element, array: str, combination: Combination) -> tuple[Stmt, ...]:
+    """The exchanges within warps: afterwards a thread holds `combination.slots` words at the start of its array."""
+    found: list[Stmt] = []
+    slots = combination.slots << sum(halved for _, halved in combination.lanes)
+    units = e.units
+    for bit, halved in combination.lanes:
+        slots = slots // 2 if halved else slots
+        upper = Bound(axis("thread") // (1 << bit) % 2, 1, 2)
+        for slot in range(slots):
+            sent, got = (f"{array}_{bit}_{slot}_{x}" for x in ("sent", "got"))
+            body: list[Stmt] = [Declare(n, e.unit, units) for n in (sent, got)]
+            for u in range(units):
+                own = Reg(array, e.unit, number(slot * units + u))
+                if halved:
+                    beyond = Reg(array, e.unit, number((slot + slots) * units + u))
+                    body.append(Assign(Reg(sent, e.unit, number(u)), Guard((upper,), own, beyond)))  # type: ignore[arg-type]
+                    body.append(Assign(own, Guard((upper,), beyond, own)))  # type: ignore[arg-type]
+                else:
+                    body.append(Assign(Reg(sent, e.unit, number(u)), own))
+                body.append(Shuffle(Reg(got, e.unit, number(u)), Reg(sent, e.unit, number(u)), "xor", 1 << bit))
+            found += (*body, *combine(w, e, Reg(array, e.unit, number(slot * units)), Reg(got, e.unit, number(0))))
+    return tuple(found)
+
+
+def repeated_once(combination: Combination) -> tuple[Bound, ...]:
+    """Bounds that hold for one of the lanes with equal values."""
+    return tuple(Bound(axis("thread") // (1 << bit) % 2, 0, 1) for bit in combination.repeated)
+
+
+def to_slab(e: Element, array: str, combination: Combination, slab: str) -> tuple[Stmt, ...]:
+    """Words of this warp into its row of the slab."""
+    row = number(0)
+    for n, bit in enumerate(combination.upper):
+        row = row + axis("thread") // (1 << bit) % 2 * (1 << n)
+    stores = []
+    for slot in range(combination.slots):
+        word = substitute(combination.word, {"slot": number(slot)})
+        at = (row * combination.words + word) * e.units
+        stores += [Store(slab, at + u, Reg(array, e.unit, number(slot * e.units + u))) for u in range(e.units)]
+    bounds = repeated_once(combination)
+    return (If(bounds, tuple(stores)),) if bounds else tuple(stores)
+
+
+def from_slab(w: RoutineWriter, e: Element, slab: str, rows: int, stride: int, word: Affine, value: str) -> tuple[Stmt, ...]:
+    """Declares `value` as the combination of a word's copies: rows of `stride` words."""
+    def load(row: Affine, name: str) -> list[Stmt]:
+        at = (row * stride + word) * e.units
+        return [Assign(Reg(name, e.unit, number(u)), Load(slab, e.unit, at + u)) for u in range(e.units)]
+
+    found: list[Stmt] = [Declare(value, e.unit, e.units), *load(number(0), value)]
+    if rows > 1:
+        other = f"{value}_other"
+        into, more = Reg(value, e.unit, number(0)), Reg(other, e.unit, number(0))
+        body = (Declare(other, e.unit, e.units), *load(axis("row"), other), *combine(w, e, into, more))
+        found.append(For("row", number(1), number(rows), 1, body))
+    return tuple(found)
+
+
+def gather(w: RoutineWriter, e: Element, slab: str, where: Where) -> tuple[Stmt, ...]:
+    """Combines a block's partial values as far as no barrier is needed."""
+    combination = w.fused.reductions[e.variable].combination
+    if combination is None:
+        return ()
+    found = exchange(w, e, f"{e.name}_l", combination)
+    return (*found, *to_slab(e, f"{e.name}_l", combination, slab)) if slab else found
+
+
+def finish(w: RoutineWriter, e: Element, slab: str, where: Where) -> tuple[Stmt, ...]:
+    """Combines the copies of a block's partial values and hands them on."""
+    combination = w.fused.reductions[e.variable].combination
+    tiles = [(where.tile + e.copy * where.stride if d == w.walk and where.tile is not None else w.block(d)) for d in e.axes]
+    if combination is None or slab:
+        rows, stride, source = (combination.copies, e.words, slab) if combination else (1, e.words, f"{e.name}_l")
+        if combination is None and not w.fused.grid.nested:
+            rows, stride = w.fused.decision.instances, e.shared_words
+        value = f"{e.name}_sum"
+
+        def one(word: Affine) -> tuple[Stmt, ...]:
+            return (*from_slab(w, e, source, rows, stride, word, value), *deliver(w, e, Reg(value, e.unit, number(0)), word, tiles))
+
+        return w.spread_over_threads(e.words, one)
+    found: list[Stmt] = []
+    for slot in range(combination.slots):
+        word = substitute(combination.word, {"slot": number(slot)})
+        found += deliver(w, e, Reg(f"{e.name}_l", e.unit, number(slot * e.units)), word, tiles)
+    bounds = repeated_once(combination)
+    return (If(bounds, tuple(found)),) if bounds else tuple(found)
+
+
+def deliver(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequence[Affine]) -> tuple[Stmt, ...]:
+    """One word of a block: to the result, where this block is the only one, to the atomic update, or to its row of the workspace."""
+    reduction = w.fused.reductions[e.variable]
+    if reduction.finish == SINGLE:
+        return result(w, e, value, word, tiles)
+    if reduction.finish == ATOMICS:
+        function, _, _ = w.role(*e.owner)
+        w.uses(e.variable, True, updates=True)
+        index, bounds = place(w, e, word, tiles)
+        update = Atomic(operator_of(function)[1], e.variable, index, value)
+        return (If(bounds, (update,)),) if bounds else (update,)
+    row = number(0)
+    for d in reduction.over:
+        row = row * w.blocks(d) + w.block(d)
+    at = (row * padded_words(w, e) + tile_word(e, word, tiles)) * e.units
+    name = workspace(w, e)
+    assert value.index is not None
+    return tuple(Store(name, at + u, Reg(value.name, value.dtype, value.index + u)) for u in range(e.units))
+
+
+def result(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequence[Affine]) -> tuple[Stmt, ...]:
+    """The complete word goes to the result, through the function's `finish` routine where there is one."""
+    function, implementation, p = w.role(*e.owner)
+    w.uses(e.variable, True)
+    index, bounds = place(w, e, word, tiles)
+    if not function.finishes:
+        store: tuple[Stmt, ...] = (Store(e.variable, index, value),)
+        return (If(bounds, store),) if bounds else store
+    name = w.namespaces.finish(function, implementation)
+    assert value.index is not None
+    touched = (Touched(value.name, value.index + axis("tf_w"), (("tf_w", e.units),), False, True),
+               Touched(e.variable, index, (), True))
+    call: tuple[Stmt, ...] = (RoutineCall(name, (value, Pointer(e.variable, index)), touched),)
+    return (If(bounds, call),) if bounds else call
+
+
+def place(w: RoutineWriter, e: Element, word: Affine, tiles: Sequence[Affine]) -> tuple[Affine, tuple[Bound, ...]]:
+    """Where a word of a tile lies in the result, and the bounds within which it does."""
+    strides = w.fused.graph.variables[e.variable].word_strides
+    index, bounds = number(0), []
+    for d, extent, tile, stride in zip(e.axes, e.extents, tiles, strides, strict=True):
+        at = tile * extent + (word if len(e.axes) == 1 else word % extent)
+        index = index + at * stride
+        if w.fused.grid.extents[d] % extent:
+            bounds.append(Bound(at, 0, w.fused.grid.extents[d]))
+    return index, tuple(bounds)
+
+
+def tile_word(e: Element, word: Affine, tiles: Sequence[Affine]) -> Affine:
+    """Number of a word in a row of the workspace, which holds whole tiles."""
+    return tiles[0] * e.words + word if tiles else word
+
+
+def padded_words(w: RoutineWriter, e: Element) -> int:
+    """Words of a row of the workspace."""
+    return w.fused.num_tiles[e.axes[0]] * e.words if e.axes else 1
+
+
+def workspace(w: RoutineWriter, e: Element) -> str:
+    """The buffer that holds the blocks' partial values of an output."""
+    name = f"{e.variable}_blocks"
+    if all(b.name != name for b in w.scratch):
+        rows = w.fused.reductions[e.variable].partials
+        w.scratch.append(Buffer(name, e.unit, rows * padded_words(w, e) * e.units, "global", "workspace", e.variable))
+    return name

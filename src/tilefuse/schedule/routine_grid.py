@@ -1,0 +1,103 @@
+"""The grid that calls of one kernel share: which size of each call runs along which direction.
+
+    q = sgemv(A, p)     m: y, n: x            A is [y, x] for both, so both work on the same tile of it:
+    s = sgemtv(A, r)    m: y, n: x            the calls are compatible
+
+Unnested calls have the direction "x" alone, nested ones "y" (rows of the first matrix) and "x". Source: Filipovic et al., 3.2 and 4.3.2.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.elementary import CallGraph, FunctionCall
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Directions of a kernel and the size names of its calls along them.
+
+    extents  direction -> words along it (of the data, not padded)
+    axis_of  for every call of the kernel, in the order given: size name -> direction
+    """
+
+    extents: Mapping[str, int]
+    axis_of: tuple[Mapping[str, str], ...]
+
+    @property
+    def nested(self) -> bool:
+        """Whether there are two directions."""
+        return len(self.extents) == 2
+
+
+def parameter_variables(call: FunctionCall) -> tuple[tuple[str, str, Axes], ...]:
+    """(parameter, variable, size names) of every vector or matrix that a call reads or writes, and of scalars it gives."""
+    read = zip(call.function.inputs, call.arguments, strict=True)
+    found = [(p.name, v, p.extents) for p, v in read if isinstance(v, str) and p.extents]
+    return (*found, *((p.name, v, p.extents) for p, v in zip(call.function.outputs, call.results, strict=True)))
+
+
+def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
+    """The grid of some calls, or why they have none in common.
+
+    Calls of numbers alone, without any size, fit every grid: each block runs them. A variable computed by one of the calls must run the
+    same way for those of them that read it; inputs need not.
+    """
+    sized = [c for c in calls if graph.calls[c].function.sizes]
+    if not sized:
+        return Grid({"x": 1}, tuple({} for _ in calls))
+    numbers = sized
+    kinds = {graph.calls[c].function.kind.nested for c in numbers}
+    if len(kinds) > 1:
+        return Rejected(Reason.DOMAIN_MISMATCH, "calls of different nesting depth")
+    first = graph.calls[numbers[0]]
+    names = _size_names(first)
+    directions: Axes = ("y", "x") if kinds.pop() else ("x",)
+    if len(names) != len(directions):
+        return Rejected(Reason.DOMAIN_MISMATCH, f"{first.function.name} has {len(names)} sizes, its kind {len(directions)}")
+    extents = {d: first.sizes[n] for d, n in zip(directions, names, strict=True)}
+    produced = {r for c in numbers for r in graph.calls[c].results}
+    bound: list[dict[str, str]] = []
+    axes_of: dict[str, list[Axes]] = {}
+    for c in numbers:
+        choice = _assignment(graph.calls[c], directions, extents, axes_of, produced)
+        if choice is None:
+            return Rejected(Reason.DOMAIN_MISMATCH, f"the grid of {graph.calls[c].function.name} (call {c}) does not fit that of "
+                            f"{first.function.name} (call {numbers[0]}): {dict(graph.calls[c].sizes)} against {extents}")
+        bound.append(choice)
+        for _, variable, sizes in parameter_variables(graph.calls[c]):
+            axes_of.setdefault(variable, []).append(tuple(choice[n] for n in sizes))
+    by_call = dict(zip(numbers, bound, strict=True))
+    return Grid(extents, tuple(by_call.get(c, {}) for c in calls))
+
+
+def _size_names(call: FunctionCall) -> Axes:
+    """Size names with those of the first matrix first, so that its rows run along y."""
+    parameters = (*call.function.inputs, *call.function.outputs)
+    matrix = next((p.extents for p in parameters if len(p.extents) == 2), ())
+    return tuple(dict.fromkeys((*matrix, *call.function.sizes)))
+
+
+def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int], axes_of: Mapping[str, list[Axes]],
+                produced: set[str]) -> dict[str, str] | None:
+    """The way to lay a call into the grid that shares most variables; None if there is none."""
+    names = _size_names(call)
+    if len(names) != len(directions):
+        return None
+    best: tuple[int, dict[str, str]] | None = None
+    for order in ([directions] if len(directions) == 1 else [directions, directions[::-1]]):
+        choice = dict(zip(names, order, strict=True))
+        if any(call.sizes[n] != extents[d] for n, d in choice.items()):
+            continue
+        shared, fits = 0, True
+        for _, variable, sizes in parameter_variables(call):
+            axes = tuple(choice[n] for n in sizes)
+            known = axes_of.get(variable, [])
+            fits &= not (known and variable in produced and axes not in known)
+            shared += axes in known
+        if fits and (best is None or shared > best[0]):
+            best = (shared, choice)
+    return best[1] if best else None
