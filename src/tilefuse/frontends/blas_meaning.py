@@ -383,9 +383,18 @@ class _CallLowering:
                 dtype = F64 if to == "wide" else self.real
                 found = self.typed(operand, axes, sizes, name)
                 return found if found.dtype == dtype else _Typed(cast(found.expr, dtype), dtype)
+            case Applied("select", (condition, then, otherwise)) if (holds := self.decided(condition)) is not None:
+                return self.typed(then if holds else otherwise, axes, sizes, name)
             case Applied(function, operands):
                 return self.applied(function, [(o, self.typed(o, axes, sizes, name)) for o in operands])
         raise TypeError(f"no term: {term!r}")
+
+    def decided(self, condition: Term) -> bool | None:
+        """Whether a comparison of numbers holds (a coefficient that the script gives as a number); None where values decide."""
+        match condition:
+            case Applied("eq", (Element(name, (), _), Literal(value))) if name in self.known and not isinstance(self.known[name][0], str):
+                return self.known[name][0] == value
+        return None
 
     def applied(self, function: str, operands: list[tuple[Term, _Typed]]) -> _Typed:
         """A function of operands brought to one type; numbers take that of the others."""

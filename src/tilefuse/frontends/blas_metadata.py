@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import CompilerError, nearest
+from tilefuse.base.source import Span
+from tilefuse.frontends.blas_meaning import check_meaning
 from tilefuse.frontends.blas_numbers import coordinate, whole_number
 from tilefuse.ir.affine import Affine, bounds
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
@@ -127,11 +129,12 @@ class MetadataReader:
         shell = ElementaryFunction(
             name=names[dtype.name], kind=kind, dtype=dtype, inputs=inputs, outputs=outputs, over=over, operator=operator,
             neutral=self.take(table, "neutral", str, "0"), padding=self.named(table, "padding", inputs + outputs),
-            meaning=self.named(table, "meaning", outputs), transposed=self.by_type(table, "transposed", dtype),
+            meaning=self.named(table, "meaning", outputs, dtype), transposed=self.by_type(table, "transposed", dtype),
             turned=tuple(self.take(table, "turned", list, [])), positions=self.take(table, "positions", bool, False),
             state=self.take(table, "state", str, ""), finishes="finish" in table, called=self.by_type(table, "called", dtype),
             brief=self.take(table, "brief", str, ""), origin=str(self.folder))
         self.agreement(shell, table)
+        self.meanings(shell)
         given = self.take(table, "implementation", list, [])
         if not given:
             self.slip("implementation", "no implementation is given", "add an [[implementation]] table: docs/blas.md shows one")
@@ -172,11 +175,13 @@ class MetadataReader:
             found.append(Parameter(match[1], tuple(e for e in match.groups()[1:] if e), DTYPES[dtype] if dtype else None))
         return tuple(found)
 
-    def named(self, table: Mapping[str, Any], key: str, parameters: tuple[Parameter, ...]) -> dict[str, str]:
-        """A table of texts by parameter name."""
+    def named(self, table: Mapping[str, Any], key: str, parameters: tuple[Parameter, ...], dtype: DType | None = None) -> dict[str, str]:
+        """A table of texts by parameter name; with `dtype`, a text may also be given by element type: { f32 = ..., f64 = ... }."""
         names = [p.name for p in parameters]
         found: dict[str, str] = {}
         for name, value in self.take(table, key, dict, {}).items():
+            if dtype is not None and isinstance(value, dict):
+                value = value.get(dtype.name)
             if name not in names:
                 self.slip(f"{key}.{name}", f"{name} is none of {', '.join(names)}", nearest(name, names) or "")
             elif not isinstance(value, str):
@@ -226,6 +231,17 @@ class MetadataReader:
         if function.turned and sorted(function.turned) != list(range(len(function.inputs))):
             self.slip("turned", f"{list(function.turned)} is no order of {len(function.inputs)} inputs",
                       f"a permutation of {list(range(len(function.inputs)))}")
+
+    def meanings(self, function: ElementaryFunction) -> None:
+        """Findings about meanings that do not parse or name what the function does not have."""
+        if any(s.key == "outputs" for s in self.slips):
+            return
+        for output in function.meaning:
+            try:
+                check_meaning(function, output)
+            except CompilerError as error:
+                place = error.where.column if isinstance(error.where, Span) else 1
+                self.slip(f"meaning.{output}", f"{error.message} (character {place} of {function.meaning[output]!r})", error.hint or "")
 
     # -- implementations
 
@@ -411,7 +427,7 @@ class MetadataReader:
         return wanted
 
 
-_SPECIAL = {"combine": ("STATE* into", "const STATE* other"), "finish": ("const STATE* s", "REAL* out")}
+_SPECIAL = {"combine": ("STATE* into", "const STATE* other"), "finish": ("const STATE* s", "TYPE* out")}
 _EXAMPLES = {
     "names": 'names = { f32 = "saxpy", f64 = "daxpy" }', "inputs": 'inputs = ["alpha", "x[n]", "y[n]"]', "outputs": 'outputs = ["z[n]"]',
     "over": 'over = ["n"]', "kind": 'kind = "map"', "meaning": 'meaning = { z = "z[i] = alpha * x[i] + y[i]" }',

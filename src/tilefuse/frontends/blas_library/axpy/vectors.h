@@ -10,7 +10,7 @@ TF_ROUTINE void load_y(const REAL* p, INDEX stride, REAL* e, int tx, int ty, IND
 
 TF_ROUTINE void compute(REAL alpha, const REAL* x, const REAL* y, REAL* z, int tx, int ty) {
 #pragma unroll
-  for (int s = 0; s < LOADS * VEC; ++s) z[s] = alpha * x[s] + y[s];
+  for (int s = 0; s < LOADS * VEC; ++s) z[s] = alpha == 0 ? y[s] : alpha * x[s] + y[s];
 }
 
 TF_ROUTINE void store_z(REAL* p, INDEX stride, const REAL* e, int tx, int ty, INDEX first, INDEX count) {

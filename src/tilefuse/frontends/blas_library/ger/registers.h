@@ -17,7 +17,8 @@ TF_ROUTINE void compute(REAL alpha, const REAL* x, const REAL* y, const REAL* A,
 #pragma unroll
   for (int r = 0; r < ROWS; ++r)
 #pragma unroll
-    for (int c = 0; c < COLUMNS * VEC; ++c) B[r * COLUMNS * VEC + c] = alpha * x[r] * y[c] + A[r * COLUMNS * VEC + c];
+    for (int c = 0; c < COLUMNS * VEC; ++c) B[r * COLUMNS * VEC + c] =
+          alpha == 0 ? A[r * COLUMNS * VEC + c] : alpha * x[r] * y[c] + A[r * COLUMNS * VEC + c];
 }
 
 TF_ROUTINE void store_B(REAL* p, INDEX row_stride, INDEX column_stride, const REAL* e, int tx, int ty, INDEX row, INDEX column,

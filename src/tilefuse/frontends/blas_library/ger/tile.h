@@ -18,7 +18,10 @@ TF_ROUTINE void load_A(const REAL* p, INDEX row_stride, INDEX column_stride, REA
 
 TF_ROUTINE void compute(REAL alpha, const REAL* x, const REAL* y, const REAL* A, REAL* B, int tx, int ty) {
 #pragma unroll
-  for (int j = 0; j < TILE_M; j += BY) B[(j + ty) * PITCH_B + tx] = alpha * x[j + ty] * y[tx] + A[(j + ty) * PITCH_A + tx];
+  for (int j = 0; j < TILE_M; j += BY) {
+    const REAL a = A[(j + ty) * PITCH_A + tx];
+    B[(j + ty) * PITCH_B + tx] = alpha == 0 ? a : alpha * x[j + ty] * y[tx] + a;
+  }
 }
 
 TF_ROUTINE void store_B(REAL* p, INDEX row_stride, INDEX column_stride, const REAL* e, int tx, int ty, INDEX row, INDEX column,

@@ -10,7 +10,7 @@ TF_ROUTINE void load_y(const REAL* p, INDEX stride, REAL* e, int tx, int ty, IND
 
 TF_ROUTINE void compute(REAL alpha, const REAL* x, REAL beta, const REAL* y, REAL* w, int tx, int ty) {
 #pragma unroll
-  for (int s = 0; s < LOADS * VEC; ++s) w[s] = alpha * x[s] + beta * y[s];
+  for (int s = 0; s < LOADS * VEC; ++s) w[s] = (alpha == 0 ? 0 : alpha * x[s]) + (beta == 0 ? 0 : beta * y[s]);
 }
 
 TF_ROUTINE void store_w(REAL* p, INDEX stride, const REAL* e, int tx, int ty, INDEX first, INDEX count) {

@@ -1,0 +1,14 @@
+// y = x
+
+TF_ROUTINE void load_x(const REAL* p, INDEX stride, REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  tf_load_vector<LOADS, BX>(p, stride, e, tx, first, count, CONTIGUOUS_x, PAD_x);
+}
+
+TF_ROUTINE void compute(const REAL* x, REAL* y, int tx, int ty) {
+#pragma unroll
+  for (int s = 0; s < LOADS * VEC; ++s) y[s] = x[s];
+}
+
+TF_ROUTINE void store_y(REAL* p, INDEX stride, const REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  tf_store_vector<LOADS, BX>(p, stride, e, tx, first, count, CONTIGUOUS_y);
+}

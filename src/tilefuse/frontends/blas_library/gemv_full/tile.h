@@ -1,0 +1,29 @@
+// z = alpha A x + beta y
+
+TF_ROUTINE void load_A(const REAL* p, INDEX row_stride, INDEX column_stride, REAL* e, int tx, int ty, INDEX row, INDEX column,
+                       INDEX rows, INDEX columns) {
+#pragma unroll
+  for (int j = 0; j < TILE_M; j += BY)
+    e[(j + ty) * PITCH_A + tx] =
+        row + j + ty < rows && column + tx < columns ? p[(row + j + ty) * row_stride + (column + tx) * column_stride] : PAD_A;
+}
+
+TF_ROUTINE void load_x(const REAL* p, INDEX stride, REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  if (ty == 0) e[tx] = tf_word_or(p, stride, first + tx, count, PAD_x);
+}
+
+TF_ROUTINE void load_y(const REAL* p, INDEX stride, REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  e[0] = tf_word_or(p, stride, first + tx, count, PAD_y);
+}
+
+TF_ROUTINE void compute(REAL alpha, const REAL* A, const REAL* x, REAL beta, const REAL* y, REAL* z, INDEX m, INDEX n, int tx, int ty) {
+  REAL sum = 0;
+#pragma unroll
+  for (int j = 0; j < TILE_N; j += BY) sum += A[tx * PITCH_A + j + ty] * x[j + ty];
+  if (alpha != 0) z[0] += alpha * sum;
+  if (n == 0 && ty == 0 && beta != 0) z[0] += beta * y[0];
+}
+
+TF_ROUTINE void store_z(REAL* p, INDEX stride, const REAL* e, int tx, int ty, INDEX first, INDEX count) {
+  if (ty == 0 && first + tx < count) p[(first + tx) * stride] = e[0];
+}

@@ -1,0 +1,3 @@
+// c = square root of a, of a number
+
+TF_ROUTINE void compute(REAL a, REAL* c, int tx, int ty) { c[0] = sqrt(a); }
