@@ -75,6 +75,8 @@ class Node:
     operands: tuple[str, ...] = ()
     attributes: tuple[tuple[str, Attribute], ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
+    # Found once: passes and planners ask each node many times.
+    _reads: tuple[str, ...] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def category(self) -> str:
@@ -96,10 +98,11 @@ class Node:
 
     def reads(self) -> tuple[str, ...]:
         """Names of all values this node uses, each once, in order of occurrence."""
-        found: dict[str, None] = dict.fromkeys(self.operands)
-        for e in (*self.target, *(() if self.body is None else (self.body,))):
-            found.update(dict.fromkeys(reads(e)))
-        return tuple(found)
+        if self._reads is None:
+            inside = (v for e in (*self.target, self.body) if e is not None for v in reads(e))
+            object.__setattr__(self, "_reads", tuple(dict.fromkeys((*self.operands, *inside))))
+        assert self._reads is not None
+        return self._reads
 
 
 @dataclass(frozen=True)
