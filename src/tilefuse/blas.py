@@ -20,4 +20,4 @@ def compile(script: str, *, library: Sequence[str] = (), device: Any = None, nam
     """
     from tilefuse.driver.script import compile_script
 
-    return compile_script(script, library=library, device=device, name=name, **options)
+    return compile_script(script, library=library, device=device, name=name, options=options)

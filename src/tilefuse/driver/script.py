@@ -5,8 +5,11 @@ or the meanings of the functions through the ordinary pipeline. Which, is a matt
 """
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -27,12 +30,12 @@ from tilefuse.target.device import DeviceSpec
 Key = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 
 
-def compile_script(text: str, *, library: Sequence[str] = (), shipped: bool = True, device: Any = None, name: str = "script",
-                   **options: Any) -> CompiledScript:
-    """The function that a script describes; see `tilefuse.blas.compile`."""
-    functions = read_library(*library, shipped=shipped)
-    return CompiledScript(resolve(parse_script(text, name), functions), functions, device, Options.from_environment().with_overrides(**options),
-                          name)
+def compile_script(text: str, *, library: Sequence[str | os.PathLike[str]] = (), device: Any = None, name: str = "script",
+                   options: Mapping[str, Any] | None = None) -> CompiledScript:
+    """The function that a script describes; see `tilefuse.blas.compile`. `options` are fields of `Options`."""
+    functions = read_library(*library)
+    chosen = Options.from_environment().with_overrides(**(options or {}))
+    return CompiledScript(resolve(parse_script(text, name), functions), functions, device, chosen, name)
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class CompiledScript:
 
     def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
         choice = choose(graph, device, place, self.options)
-        return ScriptProgram(graph, Program(choice.spec, {}, place, self.options), choice)
+        return ScriptProgram(graph, Program(choice.spec, choice.constants, place, self.options), choice)
 
     def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         if len(arguments) > len(self.inputs):
@@ -129,10 +132,10 @@ class CompiledScript:
         """An argument as a tensor, on the script's device where one was asked for."""
         dtype = TORCH_DTYPES[self.resolved.dtypes[name].name]
         kind = self.resolved.kinds[name]
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, Real) and not isinstance(value, bool):
             if kind != "scalar":
                 raise TypeMismatchError(f"{name} is a {kind}, the argument is the number {value}")
-            return torch.tensor(value, dtype=dtype)
+            return torch.tensor(float(value), dtype=dtype)
         tensor = as_tensor(value, name).detach()
         if tensor.dtype != dtype:
             raise TypeMismatchError(f"{name} has {tensor.dtype} elements, the script's functions take {dtype}",
@@ -151,18 +154,13 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
 
 def _as_given(given: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
     """How results are handed back: as arrays of the library that the first array argument is of."""
-    first = next((g for g in given if not isinstance(g, int | float)), None)
+    first = next((g for g in given if not isinstance(g, Real)), None)
     module = type(first).__module__.partition(".")[0]
     if first is None or isinstance(first, torch.Tensor):
         return lambda tensor: tensor
     if module == "numpy":
         return lambda tensor: tensor.cpu().numpy()
-    if module == "cupy":
-        import cupy
-
-        return lambda tensor: cupy.from_dlpack(tensor)
-    if module == "jaxlib" or module == "jax":
-        import jax
-
-        return lambda tensor: jax.dlpack.from_dlpack(tensor)
-    return lambda tensor: tensor
+    # Whoever made the argument is loaded already.
+    maker: Any = sys.modules.get({"jaxlib": "jax"}.get(module, module))
+    take = getattr(maker, "from_dlpack", None) or getattr(getattr(maker, "dlpack", None), "from_dlpack", None)
+    return (lambda tensor: take(tensor)) if take is not None else (lambda tensor: tensor)

@@ -1,9 +1,9 @@
 """From the calls of a script to one program: fusions compiled from meanings or glued from routines, joined in order."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from tilefuse.base.errors import UnsupportedError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.frontends.blas_meaning import graph_of_calls
@@ -18,6 +18,7 @@ class Choice:
 
     spec: ProgramSpec
     how: str
+    constants: Mapping[str, object] = field(default_factory=dict)
     predicted_us: float | None = None
 
 
@@ -31,4 +32,4 @@ def from_meanings(graph: CallGraph, device: DeviceSpec, options: Options) -> Cho
     imported = graph_of_calls(graph)
     made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
                     result_layouts=imported.result_layouts)
-    return Choice(made.spec, "meanings", None)
+    return Choice(made.spec, "meanings", made.constants)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import typer
 
 from tilefuse.base.errors import CompilerError, DeviceError, InfeasibleError, ToolchainError, UnsupportedError, UserError
-from tilefuse.tools import commands_cache, commands_device, commands_model, commands_tune
+from tilefuse.tools import commands_blas, commands_cache, commands_device, commands_model, commands_tune
 
 OK, INTERNAL, USER, UNSUPPORTED, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 # click's own usage error, wherever this typer keeps its click: the class from which a bad parameter descends.
@@ -30,6 +30,7 @@ app.command("opt")(commands_model.opt)
 app.command("explain")(commands_model.explain)
 app.command("view")(commands_model.view)
 app.command("bench")(commands_model.bench)
+app.command("blas")(commands_blas.blas)
 app.command("tune")(commands_tune.tune)
 app.add_typer(commands_tune.tuning_app, name="tuning")
 app.command("calibrate")(commands_device.calibrate)

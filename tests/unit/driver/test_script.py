@@ -1,0 +1,93 @@
+"""BLAS scripts as functions: values against float64, kinds of arrays, programs by size, errors."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.blas import SEQUENCES, SOLVERS, Linear, _doubled, _inputs
+from tilefuse import blas
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+
+BICGK = "TILE32x32 A; subvector32 p, q, r, s; input A, p, r; q = sgemv(A, p); s = sgemtv(A, r); return q, s;"
+AXPY = "subvector32 x, y, z; scalar a; input a, x, y; z = saxpy(a, x, y); return z;"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("sequence", [*SEQUENCES, *SOLVERS], ids=lambda s: s.name)
+def test_a_sequence_computes_what_its_torch_form_does(sequence: Linear, dtype: str) -> None:
+    generator = torch.Generator().manual_seed(sum(map(ord, sequence.name)))
+    given = _inputs(sequence.arguments, 37, dtype)(torch.device("cpu"), generator)
+    function = blas.compile(sequence.script if dtype == "f32" else _doubled(sequence.script), name=sequence.name)
+    found = function(*given)
+    expected = sequence.function(*(t.double() for t in given))
+    for out, want in zip(found if isinstance(found, tuple) else (found,), expected if isinstance(expected, tuple) else (expected,),
+                         strict=True):
+        # Sums of 37 terms and a division: a few tens of units in the last place of the largest word.
+        unit = 2.0**-24 if dtype == "f32" else 2.0**-53
+        assert (out.double() - want).abs().max() <= 400 * unit * want.abs().max()
+
+
+def test_results_are_arrays_of_the_arguments_library() -> None:
+    rng = np.random.default_rng(3)
+    a, p, r = rng.standard_normal((20, 30), np.float32), rng.standard_normal(30, np.float32), rng.standard_normal(20, np.float32)
+    q, s = blas.compile(BICGK)(a, p, r)
+    assert isinstance(q, np.ndarray) and isinstance(s, np.ndarray)
+    np.testing.assert_allclose(q, a.astype(np.float64) @ p, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(s, a.T.astype(np.float64) @ r, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["row-major", "column-major", "leading dimension", "column-major with leading dimension"])
+def test_matrices_may_lie_in_any_order(layout: str) -> None:
+    wide = torch.randn(48, 64, dtype=torch.float32)
+    a = {"row-major": wide[:20, :30].contiguous(), "column-major": wide[:20, :30].t().contiguous().t(), "leading dimension": wide[:20, :30],
+         "column-major with leading dimension": wide.t()[:20, :30]}[layout]
+    p, r = torch.randn(30), torch.randn(20)
+    q, s = blas.compile(BICGK)(a, p, r)
+    torch.testing.assert_close(q, (a.double() @ p.double()).float())
+    torch.testing.assert_close(s, (a.double().t() @ r.double()).float())
+
+
+def test_one_function_keeps_a_program_for_every_size_and_order() -> None:
+    function = blas.compile(BICGK)
+    first = function.program_for(torch.zeros(4, 6), torch.zeros(6), torch.zeros(4))
+    other = function.program_for(torch.zeros(6, 4), torch.zeros(4), torch.zeros(6))
+    turned = function.program_for(torch.zeros(6, 4).t(), torch.zeros(6), torch.zeros(4))
+    assert first is not other and first is not turned
+    assert first is function.program_for(torch.ones(4, 6), torch.ones(6), torch.ones(4))
+
+
+@pytest.mark.parametrize("scalar", [0.0, 1.0, -2.5, np.float32(0.5), torch.tensor(3.0), torch.tensor([3.0])])
+def test_scalars_may_be_numbers_or_arrays_of_one_word(scalar: object) -> None:
+    x, y = torch.randn(100), torch.randn(100)
+    torch.testing.assert_close(blas.compile(AXPY)(scalar, x, y), float(scalar) * x + y)  # type: ignore[arg-type]
+
+
+def test_inputs_by_name_and_in_part() -> None:
+    function = blas.compile(AXPY)
+    x, y = torch.randn(5), torch.randn(5)
+    torch.testing.assert_close(function(2.0, y=y, x=x), 2 * x + y)
+    with pytest.raises(UserError, match="needs y"):
+        function(2.0, x)
+    with pytest.raises(UserError, match="no further input 'w'"):
+        function(2.0, x, y, w=x)
+    with pytest.raises(UserError, match="takes 3 arguments"):
+        function(2.0, x, y, x)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    function = blas.compile(BICGK)
+    with pytest.raises(ShapeError, match=r"A \[20, 30\].*p \[31\]"):
+        function(torch.zeros(20, 30), torch.zeros(31), torch.zeros(20))
+    with pytest.raises(TypeMismatchError, match="float64"):
+        function(torch.zeros(20, 30, dtype=torch.float64), torch.zeros(30), torch.zeros(20))
+    with pytest.raises(TypeMismatchError, match="p is a vector"):
+        function(torch.zeros(20, 30), 1.0, torch.zeros(20))
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_empty_and_one_word(size: int) -> None:
+    x, y = torch.randn(size), torch.randn(size)
+    torch.testing.assert_close(blas.compile(AXPY)(2.0, x, y), 2 * x + y)
+    q, s = blas.compile(BICGK)(torch.ones(size, 3), torch.ones(3), torch.ones(size))
+    assert q.tolist() == [3.0] * size and s.tolist() == [float(size)] * 3
