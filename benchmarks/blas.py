@@ -215,8 +215,8 @@ SOLVERS = (
            "x2 = saxpy(o, s, x1); r1 = saxpy(no, t, s); new = sdot(h, r1); b = sdivide(new, rho); ao = sdivide(a, o); "
            "c = smultiply(b, ao); d = saxpy(no, v, p); p1 = saxpy(c, d, r1); return x2, r1, p1, new;",
            "mvvvvs", bicgstab, _bicgstab_jax, 1.2, 0.0),
-    Linear("power-step", "TILE32x32 A; subvector32 x, y, z; scalar n, i, l, one; input A, x, one; y = sgemv(A, x); n = snrm2(y); "
-           "i = sdivide(one, n); z = sscal(i, y); l = sdot(x, y); return z, l;", "mvs", power_step, _power_jax, 1.2, 0.0),
+    Linear("power-step", "TILE32x32 A; subvector32 x, y, z; scalar n, i, l; input A, x; y = sgemv(A, x); n = snrm2(y); "
+           "i = sdivide(1.0, n); z = sscal(i, y); l = sdot(x, y); return z, l;", "mv", power_step, _power_jax, 1.2, 0.0),
 )
 
 
