@@ -10,7 +10,7 @@ CONSTRAINTS ?= --constraint constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.tilefuse-installed
 
-.PHONY: setup demo test test-onnx-full lint bench docs clean
+.PHONY: setup demo test test-onnx-full test-gpu sanitize lint bench docs clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,14 @@ test: setup
 # Every expressible node test of the onnx package as compiled host code (make test runs one of each set of operators).
 test-onnx-full: setup
 	ONNX_FULL=1 $(BIN)/python -m pytest tests/end_to_end/onnx --timeout 900
+
+# The tests that need a CUDA device (make test skips them elsewhere), by several processes; writes gpu-tests.txt.
+test-gpu: setup
+	PYTHONPATH=src $(BIN)/python -m tests.gpu --summary gpu-tests.txt
+
+# A sample of generated kernels under compute-sanitizer (of the CUDA toolkit): memcheck and racecheck.
+sanitize: setup
+	PYTHONPATH=src $(BIN)/python -m tests.gpu.sanitize
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples

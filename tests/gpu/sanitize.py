@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib.util
 import json
 import os
 import re
@@ -36,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m tests.gpu.sanitize", description=__doc__)
     found.add_argument("--tools", default=",".join(TOOLS), help=f"comma list of {', '.join((*TOOLS, *MORE_TOOLS))}")
     found.add_argument("--only", default="", help="regular expression that a kernel's name in the sample must match")
-    found.add_argument("--sanitizer", default="", help="path of compute-sanitizer; default: PATH, the toolkit, or NVIDIA's Python package")
+    found.add_argument("--sanitizer", default="", help="path of compute-sanitizer; default: on PATH, or below CUDA_HOME or /usr/local/cuda")
     found.add_argument("--keep", type=Path, help="folder for sources, machine code and the tools' full output")
     found.add_argument("--seconds", type=float, default=300.0, help="time that one tool may take")
     found.add_argument("--list", action="store_true", help="print the sample and stop")
@@ -58,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.list:
         program = sanitizer_path(options.sanitizer)
         if program is None or not cuda_api.has_device():
-            print("no CUDA device" if program else "no compute-sanitizer: pip install nvidia-cuda-sanitizer-api, or give --sanitizer PATH",
-                  file=sys.stderr)
+            missing = "no CUDA device" if program else "no compute-sanitizer: it comes with the CUDA toolkit; --sanitizer PATH names it"
+            print(missing, file=sys.stderr)
             return 2
         found = cuda_api.describe_device(0)
         device = describe_device(found.name, found.arch, found.memory_bytes, dict(found.facts))
@@ -81,11 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def sanitizer_path(asked: str) -> str | None:
     """Where compute-sanitizer is; None if nowhere."""
-    packages = importlib.util.find_spec("nvidia")
-    roots = (packages.submodule_search_locations if packages else None) or ()
-    wheels = [p for root in roots for p in sorted(Path(root).glob("*/bin/compute-sanitizer"))]
     toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "compute-sanitizer"
-    candidates = [asked] if asked else [shutil.which("compute-sanitizer") or "", str(toolkit), *map(str, wheels)]
+    candidates = [asked] if asked else [shutil.which("compute-sanitizer") or "", str(toolkit)]
     return next((c for c in candidates if c and Path(c).is_file()), None)
 
 
