@@ -25,7 +25,7 @@ ADAM_ROUNDS = 12
 
 def cases(tiny: bool = False) -> list[Case]:
     """Every case; `tiny` shrinks the shapes to try the harness."""
-    return [_attention(tiny), _adam(tiny), _lstm(tiny), _chain(tiny), _product_softmax(tiny), _batch_norm(tiny), _narrow_layers(tiny),
+    return [_attention(tiny), *_long_attention(tiny), _adam(tiny), _lstm(tiny), _chain(tiny), _product_softmax(tiny), _batch_norm(tiny), _narrow_layers(tiny),
             _wide_layer(tiny)]
 
 
@@ -66,6 +66,31 @@ def _attention(tiny: bool) -> Case:
     return Case(f"attention-log/f32/{batch}x{length}x{inner}", "products", "f32", attention_with_log,
                 _normal("f32", wide, wide, wide, (batch, length)), min_of_limit=0.0, flops=4 * batch * length * length * inner,
                 min_speedup=4.0)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention written out: scaled scores, their softmax, times v."""
+    return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same with all later keys masked."""
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    place = torch.arange(scores.shape[-1], device=q.device)
+    return torch.softmax(scores.masked_fill(place > place[:, None], float("-inf")), -1) @ v
+
+
+def _long_attention(tiny: bool) -> list[Case]:
+    """Rows of scores too long to hold: their softmax is taken while the keys are walked."""
+    shape = (2, 150, 16) if tiny else (64, 4096, 64)
+    heads = (2, 2, 150, 16) if tiny else (4, 16, 4096, 64)
+    flops = 4 * shape[0] * shape[1] ** 2 * shape[2]
+    made = [Case(f"attention-long/{dtype}/{'x'.join(map(str, shape))}", "products", dtype, attention, _normal(dtype, shape, shape, shape),
+                 min_of_limit=0.0, flops=flops, min_speedup=speedup) for dtype, speedup in (("f16", 2.0), ("f32", 1.1))]
+    masked = Case(f"attention-causal/bf16/{'x'.join(map(str, heads))}", "products", "bf16", causal_attention,
+                  _normal("bf16", heads, heads, heads), min_of_limit=0.0, flops=4 * heads[0] * heads[1] * heads[2] ** 2 * heads[3],
+                  min_speedup=2.0)
+    return [*made, masked]
 
 
 def product_softmax(x: Tensor, w: Tensor) -> Tensor:

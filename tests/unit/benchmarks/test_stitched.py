@@ -15,7 +15,7 @@ def test_small_versions_agree_with_double_precision(case: Case) -> None:
     """Every pattern runs in its own precision and is near the reference."""
     inputs = case.inputs(CPU, torch.Generator().manual_seed(2))
     outputs = as_tuple(case.function(*inputs))
-    assert relative_error(outputs, reference_of(case, inputs)) < (2e-2 if case.dtype == "f16" else 1e-4)
+    assert relative_error(outputs, reference_of(case, inputs)) < (2e-2 if case.dtype in ("f16", "bf16") else 1e-4)
 
 
 def test_full_and_small_lists_match() -> None:
