@@ -30,6 +30,10 @@ class Options:
     fast_math: bool = option(False, "let the device compiler reassociate, contract and drop NaN handling", affects_code=True)
     eager_rounding: bool = option(
         False, "round every intermediate value to its own dtype, as eager execution does, also inside a kernel", affects_code=True)
+    float32_products: str = option(
+        "auto", "arithmetic of f32 products inside kernels: split (three products of tf32 halves on the matrix unit, as exact as f32), "
+        "threads (multiply-adds), tf32 (one product of 11 bits), auto (tf32 where torch is set to it, else split)", affects_code=True,
+        choices=("auto", "split", "threads", "tf32"))
     check: bool = option(False, "host executor: find out-of-bounds accesses, unwritten reads and races (slow)", affects_code=True)
     # What is decided
     fuse: bool = option(True, "let operators share kernels; off: one kernel a node", affects_code=True)

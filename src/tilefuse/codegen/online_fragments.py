@@ -150,7 +150,7 @@ def multiply_powers(w: OnlineWriter, number_: int, total: Reg, here: Fragment, h
 def _on_matrix_unit(w: OnlineWriter, total: Reg, held: str, right: OnChip, stage: Affine, here: Fragment, turned: bool, inner: int) -> None:
     start = w.simplified(stage * right.elements)
     w.emit(MatrixProduct(total.name, held, number(0), 0, False, w.shared[right].name, start, right.pitch, turned, here.rows // 2,
-                         here.groups, inner, True))
+                         here.groups, inner, True, w.plan.arithmetic))
 
 
 def _rows_of(w: OnlineWriter, array: str, tile: OnChip, count: int, row, start: Affine) -> None:  # type: ignore[no-untyped-def]

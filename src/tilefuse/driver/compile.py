@@ -19,6 +19,7 @@ from tilefuse.driver.in_place import separate_updates
 from tilefuse.driver.lower import lower
 from tilefuse.driver.measure import KernelMeasurer
 from tilefuse.driver.planning import plan_on_device
+from tilefuse.driver.product_precision import with_precision
 from tilefuse.driver.request import noted, traced
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph
@@ -104,6 +105,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
         graph = separate_updates(Pipeline.parse(options.passes or DEFAULT_PIPELINE).run(graph, context))
     now.dump("1_passed.txt", print_graph(graph))
     given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
+    graph = with_precision(graph, options.float32_products)
     with now.span("layouts"):
         graph = split_cross_reductions(graph, device) if options.fuse else graph
         # Passes may give a result another name, never another place.

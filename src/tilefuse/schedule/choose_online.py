@@ -12,7 +12,21 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Read, children
-from tilefuse.schedule.contraction import INNER, MMA_COLUMNS, MMA_INNER, MMA_ROWS, WARP
+from tilefuse.schedule.contraction import (
+    FMA_PER_CYCLE,
+    INNER,
+    MMA_COLUMNS,
+    MMA_INNER,
+    MMA_INNER_F32,
+    MMA_PER_CYCLE,
+    MMA_ROWS,
+    WARP,
+    Tiling,
+    contraction_of,
+    f32_pad,
+    matrix_arithmetic,
+    product_cycles,
+)
 from tilefuse.schedule.online_products import NARROW, ROW, WALK, WIDTH, OnlineForm, Operand
 from tilefuse.schedule.template import Online
 from tilefuse.target.device import DeviceSpec
@@ -24,9 +38,9 @@ LANES = 16
 STEP = 4
 # Registers beside the arrays, of the form of the matrix unit and of threads, and what a thread can have at most.
 MATRIX_REGISTERS, THREAD_REGISTERS, MAX_REGISTERS = 44, 40, 255
-# Issue rates of one multiprocessor, a cycle: multiplications on the matrix unit (mma.sync, as measured of products on an H200), in
-# threads, and functions of the special unit. Source: CUDA C++ programming guide, arithmetic instructions of compute capability 9.0.
-MMA_PER_CYCLE, FMA_PER_CYCLE, SPECIAL_PER_CYCLE = 1300.0, 128.0, 16.0
+# Functions of the special unit of one multiprocessor, a cycle. Source: CUDA C++ programming guide, arithmetic instructions of compute
+# capability 9.0.
+SPECIAL_PER_CYCLE = 16.0
 SPECIAL = frozenset(["exp", "exp2", "log", "log2", "tanh", "sigmoid", "reciprocal", "div", "sqrt", "rsqrt", "sin", "cos", "erf"])
 CACHE_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE = 24.0, 128.0
 # Cycles that a block waits a turn for its barriers and, where nothing is fetched ahead, for its operands.
@@ -94,7 +108,13 @@ class OnlinePlan:
 
     def inner(self, number: int) -> int:
         """Inner extent of a score with zeros up to whole instructions or steps."""
-        return _padded(self.form.scores[number].inner, MMA_INNER if self.unit == "mma" else STEP)
+        step = MMA_INNER_F32 if self.arithmetic else MMA_INNER
+        return _padded(self.form.scores[number].inner, step if self.unit == "mma" else STEP)
+
+    @property
+    def arithmetic(self) -> str:
+        """As of `contraction.Tiling`."""
+        return arithmetic_of(self.form) or "" if self.unit == "mma" else ""
 
     def width(self, number: int) -> int:
         """Columns of a weighted product with zeros up to whole instructions or vectors."""
@@ -114,10 +134,23 @@ def choose_online(form: OnlineForm, device: DeviceSpec, wanted: Online | None = 
     return best or why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 
-def unit_of(form: OnlineForm, device: DeviceSpec) -> str:
-    """"mma" where the matrix unit multiplies the operands."""
+def unit_of(form: OnlineForm, choice: Online, device: DeviceSpec) -> str:
+    """"mma" where the matrix unit multiplies the operands; those of f32 only where each warp has whole instructions' rows."""
+    arithmetic = arithmetic_of(form)
+    if device.kind != "cuda" or arithmetic is None or arithmetic and choice.rows % (MMA_ROWS * (choice.threads // WARP)):
+        return "fma"
+    return "mma"
+
+
+def arithmetic_of(form: OnlineForm) -> str | None:
+    """How the matrix unit multiplies the operands of all products (`contraction.Tiling`); None where it does not, or differently."""
+    found: set[str | None] = set()
+    for name in (*(s.value for s in form.scores), *(w.value for w in form.weighted)):
+        contraction = contraction_of(form.graph.node_by_name[name], form.graph)
+        assert contraction is not None, "the form holds products only"
+        found.add(matrix_arithmetic(contraction, form.graph.type_of(contraction.left).dtype, form.graph.type_of(contraction.right).dtype))
     types = {o.dtype.name for o in operands(form)}
-    return "mma" if device.kind == "cuda" and len(types) == 1 and types <= set(NARROW) else "fma"
+    return found.pop() if len(found) == 1 and len(types) == 1 else None
 
 
 def operands(form: OnlineForm) -> Iterator[Operand]:
@@ -138,7 +171,7 @@ def _candidates(form: OnlineForm) -> Iterator[Online]:
 
 def fit_online(form: OnlineForm, choice: Online, device: DeviceSpec) -> OnlinePlan | Rejected:
     """The kernel of one choice, or why it does not fit. Units: as the records."""
-    unit = unit_of(form, device)
+    unit = unit_of(form, choice, device)
     if choice.threads % WARP or choice.threads > device.max_threads_per_block or choice.columns % LANES:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{choice.threads} threads and {choice.columns} columns are no whole warps and tiles")
     each = MMA_ROWS * (choice.threads // WARP) if unit == "mma" else choice.threads // LANES
@@ -162,7 +195,7 @@ def _padded(extent: int, unit: int) -> int:
 
 
 def _tiles(plan: OnlinePlan) -> Iterator[OnChip]:
-    """What lies in shared memory. Rows of every tile are an odd number of 16-byte units apart, so that they start in different banks."""
+    """What lies in shared memory. Rows of every tile are so far apart that those read together start in different banks."""
     choice, form = plan.choice, plan.form
     extent = {ROW: choice.rows, WALK: choice.columns}
 
@@ -172,7 +205,11 @@ def _tiles(plan: OnlinePlan) -> Iterator[OnChip]:
         rows, columns = operand.rows, operand.columns
         if plan.unit == "fma" and (rows in (INNER, WIDTH)):
             rows, columns = columns, rows
-        return OnChip(role, number, operand.dtype, sizes[rows], sizes[columns], _pitch(sizes[columns], operand.dtype), stages, operand)
+        if plan.arithmetic:
+            pitch = sizes[columns] + f32_pad(sizes[columns], columns == (INNER if role == "right" else WALK))
+        else:
+            pitch = _pitch(sizes[columns], operand.dtype)
+        return OnChip(role, number, operand.dtype, sizes[rows], sizes[columns], pitch, stages, operand)
 
     for n, s in enumerate(form.scores):
         if plan.unit == "fma":
@@ -206,6 +243,9 @@ def registers_of(plan: OnlinePlan) -> int:
         powers = m * choice.columns // 4
         sums = sum(m * plan.width(n) // 2 for n in range(len(form.weighted)))
         left = sum(m * plan.inner(n) // 4 for n in range(len(form.scores)))
+        if plan.arithmetic:
+            # Operands are twice as wide and have halves; powers take the place of scores, and sums are kept until the new ones are known.
+            sums, left, powers = 2 * sums, 2 * left + 12 * m + 16, 0
         rows = 2 * m * (3 * len(form.tops) + len(form.sums))
         return MATRIX_REGISTERS + scores + max(powers // 2, 16) + sums + left + rows
     m, n = plan.warp_rows, choice.columns // LANES
@@ -226,8 +266,15 @@ def _timed(plan: OnlinePlan, device: DeviceSpec) -> OnlinePlan:
     multiplications = elements * depth
     if plan.unit == "mma":
         product = multiplications / MMA_PER_CYCLE
+        if plan.arithmetic:
+            t = Tiling("mma", plan.warp_rows, choice.columns // MMA_COLUMNS, step=MMA_INNER_F32, arithmetic=plan.arithmetic)
+            product = sum(product_cycles(t, choice.rows, choice.columns, plan.inner(n), choice.threads, True)[0]
+                          for n in range(len(form.scores)))
+            for n in range(len(form.weighted)):
+                t = replace(t, columns=plan.width(n) // MMA_COLUMNS)
+                product += product_cycles(t, choice.rows, plan.width(n), choice.columns, choice.threads, True)[0]
         # Right fragments are read from shared memory once for all row tiles of a warp.
-        shared = choice.columns * depth * 2 * (choice.threads // WARP) / SHARED_BYTES_PER_CYCLE
+        shared = choice.columns * depth * form.scores[0].right.dtype.itemsize * (choice.threads // WARP) / SHARED_BYTES_PER_CYCLE
     else:
         product = multiplications / FMA_PER_CYCLE * (DOUBLE if form.sum_dtype.itemsize == 8 else 1.0)
         m, n = plan.warp_rows, choice.columns // LANES

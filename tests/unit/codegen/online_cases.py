@@ -63,4 +63,14 @@ ONLINE_CASES: tuple[StitchedCase, ...] = (
     StitchedCase("walk of long rows", attention(1, 3, 8, keys=1000), Online(8, 32, 32), 128, smooth),
     StitchedCase("walk without a product", logarithm_of_sum(19, 6, 83), Online(8, 16, 32), 64, smooth),
     StitchedCase("walk without a product in f16", logarithm_of_sum(19, 32, 80, F16), Online(32, 16, 32), 16, smooth),
+    # f32 on the matrix unit: tiles of whole instructions a warp.
+    StitchedCase("walk of f32 by warps", attention(2, 20, 8), Online(16, 16, 32), 64, smooth),
+    StitchedCase("walk of f32 by warps, two tiles of rows each", attention(2, 70, 12), Online(32, 32, 32), 64, smooth),
+    StitchedCase("walk of f32 by warps fetched ahead", attention(2, 37, 21), Online(32, 16, 64, 2), 64, smooth),
+    StitchedCase("walk past later keys by warps", attention(1, 45, 8, causal=True), Online(32, 16, 64), 64, smooth),
+    StitchedCase("walk of infinities by warps", attention(1, 6, 4, keys=39), Online(16, 16, 32), 64, with_specials),
+    StitchedCase("walk of logarithms by warps", with_logarithm(3, 20, 35, 4, 9), Online(16, 16, 32), 128, smooth),
+    StitchedCase("walk of masked rows by warps", masked(9, 33, 4, 5), Online(16, 16, 32), 64, with_hidden_rows),
+    StitchedCase("walk of merged heads by warps", merged_heads(10, 37, 6, 3), Online(16, 16, 32), 64, smooth),
+    StitchedCase("walk of two of each by warps", two_of_each(11, 35, 4, 6), Online(16, 16, 32), 128, smooth),
 )

@@ -1,0 +1,40 @@
+"""Arithmetic of f32 products inside kernels: what the option and the framework say, written into the products of a graph."""
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.graph import Graph, Node
+
+# The attribute `precision` of a product by the option `float32_products`; products of halves are what kernels do by default.
+PRECISION_BY_OPTION = {"split": "default", "threads": "f32", "tf32": "tf32"}
+
+
+def with_precision(graph: Graph, option: str) -> Graph:
+    """The graph with the precision of its f32 products as the option says, where they say none; the same object if nothing changes."""
+    precision = PRECISION_BY_OPTION[framework_products() if option == "auto" else option]
+    if precision == "default":
+        return graph
+    nodes = tuple(_precise(n, graph, precision) for n in graph.nodes)
+    return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
+
+
+def _precise(node: Node, graph: Graph, precision: str) -> Node:
+    if node.kind != "library.matmul" or node.attribute("precision", "default") != "default":
+        return node
+    if graph.type_of(node.operands[0]).dtype != F32:
+        return node
+    given = dict(node.attributes) | {"precision": precision}
+    return replace(node, attributes=tuple(sorted(given.items())))
+
+
+def framework_products() -> str:
+    """"tf32" where torch may use it for its own matrix products on a GPU, else "split"."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "split"
+    settings = torch.backends.cuda.matmul
+    # `allow_tf32` may not be read any more where the newer setting was written.
+    allowed = settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32
+    return "tf32" if allowed else "split"
