@@ -25,16 +25,26 @@ def coordinate(text: str | int, macros: Mapping[str, int], variables: tuple[str,
     """
     if isinstance(text, int):
         return number(text)
-    return _affine(_tree(text), text, macros, variables)
+    tree, names = _tree(text)
+    if all(n in macros or n in variables for n in names):
+        return _evaluated(text, tuple((n, macros[n]) for n in names if n not in variables), variables)
+    return _affine(tree, text, macros, variables)
 
 
 @cache
-def _tree(text: str) -> ast.expr:
-    """The syntax tree: one text is evaluated for many geometries."""
+def _evaluated(text: str, macros: tuple[tuple[str, int], ...], variables: tuple[str, ...]) -> Affine:
+    """Remembered: the functions of a library write the same coordinates for the same geometries."""
+    return _affine(_tree(text)[0], text, dict(macros), variables)
+
+
+@cache
+def _tree(text: str) -> tuple[ast.expr, tuple[str, ...]]:
+    """The syntax tree and the names in it."""
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as slip:
         raise ParseError(f"{text!r} is not an expression: {slip.msg}", hint="numbers, macros, + - * / // % and parentheses") from slip
+    return tree, tuple(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
 
 
 def _affine(tree: ast.expr, text: str, macros: Mapping[str, int], variables: tuple[str, ...]) -> Affine:

@@ -1,0 +1,292 @@
+"""The checker of libraries of elementary functions: what is wrong with metadata and routines, said in the words of who wrote them.
+
+Metadata are read as ever. Then every routine is compiled for the host and called alone: a load must put into each thread's slots what its
+place says, `compute` must give what the meaning says, a store must write its words and no other. No GPU is needed.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilefuse.frontends.blas_functions import library_slips, read_library
+from tilefuse.frontends.blas_meaning import graph_of_calls
+from tilefuse.frontends.blas_metadata import METADATA, Slip
+from tilefuse.ir.affine import evaluate
+from tilefuse.ir.dtype import F64
+from tilefuse.ir.elementary import CallGraph, ElementaryFunction, FunctionCall, Implementation, Parameter, ThreadMapping, Variable
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.tools.routine_calls import Array, Routines, RoutineText, build, words_of
+
+# What memory holds where no routine has written.
+UNTOUCHED = -77777.0
+# Roundings that a word of a result may collect beyond one for each term that it sums.
+ROUNDINGS = 16
+
+
+def check_library(folder: str | os.PathLike[str], functions: Sequence[str] = (), every_geometry: bool = True) -> list[Slip]:
+    """Everything that is wrong with the functions of a library (all, or those named); an empty list means that it can be used.
+
+    every_geometry: all that the metadata list; else the first and the last of each implementation.
+    Raises: ToolchainError when there is no C++ compiler.
+    """
+    slips = library_slips(folder)
+    if slips:
+        return list(slips)
+    library = read_library(folder, shipped=False)
+    wanted = [f for f in library.functions.values() if not functions or f.name in functions or f.called in functions]
+    texts = [t for f in wanted for t in _texts(f, every_geometry)]
+    built = build(texts)
+    if isinstance(built, str):
+        return _refused(texts)
+    found: dict[Slip, None] = {}
+    for routines in built:
+        found.update(dict.fromkeys(_Check(routines).findings()))
+    return list(found)
+
+
+def _texts(function: ElementaryFunction, every_geometry: bool) -> Iterator[RoutineText]:
+    """The implementations to try; the first geometry of each also with strided data."""
+    groups: dict[str, list[Implementation]] = {}
+    for implementation in function.implementations:
+        groups.setdefault(implementation.name.split()[0], []).append(implementation)
+    for name, geometries in groups.items():
+        file = str(Path(function.origin) / f"{name}.h")
+        ends = geometries[:1] + geometries[1:][-1:]
+        for implementation in geometries if every_geometry else ends:
+            yield RoutineText(function, implementation, file, True)
+        yield RoutineText(function, geometries[0], file, False)
+
+
+def _refused(texts: Sequence[RoutineText]) -> list[Slip]:
+    """The compiler's first words about each file that it refuses."""
+    found: dict[str, Slip] = {}
+    for text in texts:
+        if text.file in found or isinstance(log := build([text]), tuple):
+            continue
+        errors = [line for line in log.splitlines() if "error" in line] or log.splitlines()[:1]
+        found[text.file] = Slip(text.file, "", f"does not compile: {errors[0]}", "macros and helpers of routines: docs/blas.md")
+    return list(found.values())
+
+
+@dataclass
+class _Check:
+    """One implementation, tried at sizes that fill the tile, leave part of it, and hold one word."""
+
+    routines: Routines
+
+    def __post_init__(self) -> None:
+        self.text = self.routines.text
+        self.function, self.implementation = self.text.function, self.text.implementation
+        self.dtype: np.dtype[Any] = NUMPY_DTYPES[self.function.dtype.name]
+        self.random = np.random.default_rng(0)
+
+    def slip(self, routine: str, message: str, remedy: str) -> Slip:
+        return Slip(self.text.file, f"{self.implementation.routines.get(routine, routine)} ({self.implementation.name})", message, remedy)
+
+    def findings(self) -> Iterator[Slip]:
+        """Findings of loads, stores and computations, the first of each kind."""
+        for p in (*self.function.inputs, *self.function.outputs):
+            if p.extents:
+                tile = self.tile(p)
+                for shape, at in _situations(tile):
+                    finding = self.load(p, shape, at) if p in self.function.inputs else self.store(p, shape, at)
+                    if finding is not None:
+                        yield finding
+                        break
+        yield from self.compute()
+
+    def tile(self, p: Parameter) -> tuple[int, ...]:
+        return tuple(self.implementation.geometry.extents[e] for e in p.extents)
+
+    # -- places
+
+    def words(self, p: Parameter) -> tuple[Array, ...]:
+        """Coordinates of each word of the element's memory (thread-major, or shared); -1 where padding of a pitch lies."""
+        place = self.implementation.places[p.name]
+        if isinstance(place, ThreadMapping):
+            bx, by = self.implementation.geometry.threads
+            grids = np.meshgrid(np.arange(by), np.arange(bx), *(np.arange(s) for s in place.slots), indexing="ij")
+            values = dict(zip(("ty", "tx", *(f"s{n}" for n in range(len(place.slots)))), grids, strict=True))
+            return tuple(np.broadcast_to(evaluate(a, values), grids[0].shape).reshape(-1) for a in place.at)
+        tile = self.tile(p)
+        if len(tile) == 1:
+            return (np.arange(tile[0]),)
+        rows, columns = np.meshgrid(np.arange(tile[0]), np.arange(tile[1] + place.pad), indexing="ij")
+        return rows.reshape(-1), np.where(columns < tile[1], columns, -1).reshape(-1)
+
+    def gathered(self, p: Parameter, data: Array, at: Sequence[int]) -> Array:
+        """What the element's memory should hold of data: its words, or the padding."""
+        where = self.words(p)
+        own = [w + a for w, a in zip(where, at, strict=True)]
+        inside = np.all([o < n for o, n in zip(own, data.shape, strict=True)], axis=0)
+        clamped = tuple(np.minimum(o, n - 1) for o, n in zip(own, data.shape, strict=True))
+        found = np.where(inside, data[clamped], self.routines.padding(p.name)).astype(self.dtype)
+        found[np.any([w < 0 for w in where], axis=0)] = UNTOUCHED
+        return found
+
+    def place_of(self, p: Parameter, word: int) -> str:
+        """Which word of an element's memory this is, in the library's terms."""
+        place = self.implementation.places[p.name]
+        if not isinstance(place, ThreadMapping):
+            return f"e[{word}]"
+        thread, slot = divmod(word, place.words)
+        bx = self.implementation.geometry.threads[0]
+        return f"e[{slot}] of thread tx = {thread % bx}, ty = {thread // bx}"
+
+    def memory(self, data: Array) -> tuple[Array, Array, tuple[int, ...]]:
+        """(memory with room around, the data's view of it, strides in words): dense rows of 16-byte multiples, or every third word."""
+        step = 1 if self.text.contiguous else 3
+        row = (data.shape[-1] + 3) // 4 * 4 * step + (0 if self.text.contiguous else 1)
+        whole = np.full(64 + row * (data.shape[0] if data.ndim == 2 else 1), UNTOUCHED, self.dtype)
+        start = (-whole.ctypes.data % 16) // self.dtype.itemsize + 16
+        strides = (row, step) if data.ndim == 2 else (step,)
+        view = np.lib.stride_tricks.as_strided(whole[start:], data.shape, tuple(s * self.dtype.itemsize for s in strides))
+        return whole, view, strides
+
+    # -- routines
+
+    def load(self, p: Parameter, shape: tuple[int, ...], at: tuple[int, ...]) -> Slip | None:
+        """Whether each slot holds the word that its place says."""
+        data = (np.arange(np.prod(shape)) % 9973 + 1).reshape(shape).astype(self.dtype)
+        _, view, strides = self.memory(data)
+        view[...] = data
+        total, pitch = words_of(self.text, p)
+        element = np.full(total, UNTOUCHED, self.dtype)
+        self.routines.access(f"load {p.name}", view, strides, element, pitch, at, shape)
+        wanted = self.gathered(p, data, at)
+        wrong = np.flatnonzero(~((element == wanted) | np.isnan(element) & np.isnan(wanted)))
+        wrong = wrong[wanted[wrong] != UNTOUCHED]
+        if not wrong.size:
+            return None
+        word = int(wrong[0])
+        coordinate = tuple(int(w[word]) + a for w, a in zip(self.words(p), at, strict=True))
+        inside = all(c < n for c, n in zip(coordinate, shape, strict=True))
+        here = f"word {list(coordinate)} of {p.name}"
+        said = here if inside else f"the padding, as {here} {list(shape)} is outside the data"
+        given = "nothing" if element[word] == UNTOUCHED else f"{element[word]:g}"
+        return self.slip(f"load {p.name}", f"{self.place_of(p, word)} should hold {said} ({wanted[word]:g}), it holds {given}",
+                         f"make the routine and places.{p.name} agree; words outside the data get PAD_{p.name}")
+
+    def store(self, p: Parameter, shape: tuple[int, ...], at: tuple[int, ...]) -> Slip | None:
+        """Whether the words of the tile, and no others, are written, each by the first thread that holds it."""
+        total, pitch = words_of(self.text, p)
+        data = np.zeros(shape, self.dtype)
+        own = [w + a for w, a in zip(self.words(p), at, strict=True)]
+        inside = np.all([o < n for o, n in zip(own, shape, strict=True)], axis=0) & ~np.any([w < 0 for w in self.words(p)], axis=0)
+        wanted = np.full(shape, UNTOUCHED, self.dtype)
+        element = np.arange(total).astype(self.dtype)
+        for word in np.flatnonzero(inside)[::-1]:  # the first holder last
+            wanted[tuple(int(o[word]) for o in own)] = element[word]
+        for backwards in (False, True):
+            whole, view, strides = self.memory(data)
+            view[...] = UNTOUCHED
+            self.routines.access(f"store {p.name}", view, strides, element, pitch, at, shape, backwards)
+            wrong = np.argwhere(view != wanted)
+            if wrong.size:
+                place = tuple(int(i) for i in wrong[0])
+                held = wanted[place] != UNTOUCHED
+                what = "is not written" if view[place] == UNTOUCHED else "does not come from the first thread that holds it" if held \
+                    else "is written, and lies outside the tile"
+                return self.slip(f"store {p.name}", f"word {list(place)} of {p.name} {what} (data {list(shape)}, tile at {list(at)})",
+                                 "store each word of the tile that lies inside the data, by the holder of lowest ty, tx")
+            view[...] = UNTOUCHED
+            if (whole != UNTOUCHED).any():
+                return self.slip(f"store {p.name}", f"memory outside {p.name} is written (data {list(shape)}, tile at {list(at)})",
+                                 "leave out words at or beyond the number of rows, columns or words")
+        return None
+
+    def compute(self) -> Iterator[Slip]:
+        """Whether one tile gives what the meaning says."""
+        function, geometry = self.function, self.implementation.geometry
+        if set(function.meaning) != {p.name for p in function.outputs}:
+            return
+        given = {p.name: self.random.integers(-4, 5, self.tile(p)).astype(self.dtype) if p.extents else
+                 np.asarray(self.random.choice([0.5, 2.0, 3.0]), self.dtype) for p in function.inputs}
+        wanted = meaning_of(function, dict(geometry.extents), given)
+        elements = [self.gathered(p, given[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
+        pitches = [words_of(self.text, p)[1] for p in function.inputs if p.extents]
+        threads = geometry.threads[0] * geometry.threads[1]
+        for p in function.outputs:
+            total, pitch = words_of(self.text, p)
+            if function.state:
+                made = np.zeros(total * self.routines.state_bytes(), np.uint8)
+                self.routines.neutral(made, total)
+            else:
+                made = np.full(total, _neutral(function) if function.kind.reduces else UNTOUCHED, self.dtype)
+            elements.append(made)
+            pitches.append(pitch)
+        scalars = np.asarray([given[p.name] for p in function.inputs if not p.extents], self.dtype)
+        self.routines.compute(elements, pitches, scalars, (0,) * len(function.sizes))
+        for p, element in zip(function.outputs, elements[len(elements) - len(function.outputs):], strict=True):
+            if function.state and p.extents:
+                continue
+            if function.state:
+                got = np.zeros((), NUMPY_DTYPES[(p.dtype or function.dtype).name])
+                self.routines.fold(element, threads, got)
+            else:
+                got = self.combined(p, element)
+            finding = self.compared(p, got, wanted[p.name])
+            if finding is not None:
+                yield finding
+
+    def combined(self, p: Parameter, element: Array) -> Array:
+        """The output's tile: its words, or the partial values that several threads hold of each brought together."""
+        where = self.words(p) if p.extents else (np.zeros(element.size, np.int64),)
+        kept = ~np.any([w < 0 for w in where], axis=0)
+        index = tuple(w[kept] for w in where)
+        shape = self.tile(p) or (1,)
+        if not self.function.kind.reduces:
+            found = np.full(shape, np.nan)
+            found[index] = element[kept]
+        else:
+            found = np.full(shape, _neutral(self.function))
+            _COMBINES[self.function.operator].at(found, index, element[kept].astype(np.float64))
+        return found.reshape(self.tile(p))
+
+    def compared(self, p: Parameter, got: Array, wanted: Array) -> Slip | None:
+        """The first word that is off by more than the roundings of its terms."""
+        reduced = int(np.prod([self.implementation.geometry.extents[e] for e in self.function.over])) if self.function.over else 1
+        scale = max(float(np.max(np.abs(wanted), initial=0.0)), 1.0)
+        bound = (reduced + ROUNDINGS) * float(np.finfo(self.dtype).eps) * scale
+        with np.errstate(invalid="ignore"):
+            off = ~(np.abs(got.astype(np.float64) - wanted) <= bound) & ~(np.isnan(got) & np.isnan(wanted)) & (got != wanted)
+        if not off.any():
+            return None
+        place = tuple(int(i) for i in np.argwhere(off)[0]) if off.ndim else ()
+        word = f"{p.name}{list(place) if place else ''}"
+        return self.slip("compute", f"{word} of one tile is {got[place]:g}, the meaning gives {wanted[place]:g}",
+                         f"compare the routine with meaning.{p.name} and with the places of {METADATA}")
+
+
+_COMBINES = {"+": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def _neutral(function: ElementaryFunction) -> float:
+    """The neutral element as a number."""
+    return {"+": 0.0, "max": -np.inf, "min": np.inf}[function.operator]
+
+
+def _situations(tile: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(shape of the data, first word of the tile): inside, cut at the end, one word."""
+    yield tuple(2 * t for t in tile), tile
+    yield tuple(t + t // 2 + 1 for t in tile), tile
+    yield (1,) * len(tile), (0,) * len(tile)
+    if len(tile) == 2:
+        yield (2 * tile[0], tile[1] - 1), (tile[0], 0)
+
+
+def meaning_of(function: ElementaryFunction, sizes: dict[str, int], given: dict[str, Array]) -> dict[str, Array]:
+    """The outputs by the meanings, in f64. Requires: every output has a meaning."""
+    wide = replace(function, dtype=F64) if function.dtype.name == "f32" else function
+    variables = {p.name: Variable(p.name, p.dtype or wide.dtype, tuple(sizes[e] for e in p.extents)) for p in (*wide.inputs, *wide.outputs)}
+    names = tuple(p.name for p in wide.inputs)
+    outputs = tuple(p.name for p in wide.outputs)
+    graph = graph_of_calls(CallGraph("meaning", variables, names, outputs, (FunctionCall(wide, names, outputs, sizes),))).graph
+    found = interpret(graph, {i.name: given[i.name].astype(np.float64) for i in graph.inputs})
+    return dict(zip(outputs, found, strict=True))
