@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -64,7 +65,12 @@ class KernelMeasurer:
             wrong = self._compare(program, lone, sets[0])
             if wrong is not None:
                 return wrong
-            return timing_of(self._graph_samples_us(lone, sets) if lone.device.type == "cuda" else self._host_samples_us(lone, sets[0]))
+            if lone.device.type != "cuda":
+                return timing_of(self._host_samples_us(lone, sets[0]))
+            from tilefuse.runtime.replay_times import replay_samples_us
+
+            calls = [partial(lone, *sets[launch % len(sets)]) for launch in range(LAUNCHES)]
+            return timing_of(replay_samples_us(lambda stream: calls, lone.device, REPEATS))
         except (DeviceError, RuntimeError) as error:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
 
@@ -88,30 +94,6 @@ class KernelMeasurer:
                 samples.append((self._clock() - started) * 1e6)
         # Other work on the machine only ever lengthens a call: the slower half tells of that work and not of the kernel.
         return sorted(samples)[:REPEATS]
-
-    def _graph_samples_us(self, lone: Any, sets: list[list[Any]]) -> list[float]:
-        import torch
-
-        with torch.cuda.device(lone.device):
-            stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for inputs in sets:
-                    lone(*inputs)
-                stream.synchronize()
-                with torch.cuda.graph(graph, stream=stream):
-                    for launch in range(LAUNCHES):
-                        lone(*sets[launch % len(sets)])
-                samples: list[float] = []
-                for run in range(REPEATS + 1):
-                    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                    begin.record(stream)
-                    graph.replay()
-                    end.record(stream)
-                    end.synchronize()
-                    if run:
-                        samples.append(begin.elapsed_time(end) * 1e3 / LAUNCHES)
-        return samples
 
 
 def same(got: Any, want: Any, tolerance: float) -> bool:

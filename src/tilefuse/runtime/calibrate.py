@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +21,7 @@ from tilefuse.runtime.binaries import build_kernels
 from tilefuse.runtime.cache import KernelCache
 from tilefuse.runtime.cuda_api import check, load_function, prepare_launch
 from tilefuse.runtime.host import load_host
+from tilefuse.runtime.replay_times import replay_samples_us
 from tilefuse.runtime.spec import KernelCode
 from tilefuse.target.calibration import Calibration
 from tilefuse.target.device import DeviceSpec
@@ -210,27 +212,10 @@ class _Gpu:
         return made
 
     def _interval_us(self, loaded: _Loaded, addresses: Sequence[tuple[int, int]]) -> float:
-        with torch.cuda.device(self._index):
-            stream = torch.cuda.Stream()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.stream(stream):
-                first = self._calls(loaded, addresses[:1], stream.cuda_stream)
-                check(first[0][0](), "cuLaunchKernelEx")
-                stream.synchronize()
-                with torch.cuda.graph(graph, stream=stream):
-                    calls = self._calls(loaded, addresses, stream.cuda_stream)
-                    for call, _ in calls:
-                        check(call(), "cuLaunchKernelEx")
-                samples: list[float] = []
-                for run in range(REPEATS + 2):
-                    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                    begin.record(stream)
-                    graph.replay()
-                    end.record(stream)
-                    end.synchronize()
-                    if run >= 2:
-                        samples.append(begin.elapsed_time(end) * 1e3 / len(addresses))
-        return statistics.median(samples)
+        def calls_on(stream: int) -> list[Callable[[], object]]:
+            return [partial(_launch, call, alive) for call, alive in self._calls(loaded, addresses, stream)]
+
+        return statistics.median(replay_samples_us(calls_on, self._index, REPEATS))
 
     def copy_us(self, num_bytes: int, resident: bool) -> float:
         half = num_bytes // 2
@@ -269,6 +254,11 @@ class _Gpu:
         loaded = self._load("multiply_add", _CUDA_FMA, Launch(blocks, 256))
         us = self._interval_us(loaded, self._addresses(4096, 1) * 4)
         return float(blocks * 256 * FMA_FLOPS_PER_THREAD / us * 1e6)
+
+
+def _launch(call: Callable[[], int], alive: object) -> None:
+    """Start a kernel; `alive` is what the prepared call needs kept."""
+    check(call(), "cuLaunchKernelEx")
 
 
 class _Host:
