@@ -31,7 +31,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.codegen.online_fragments import Fragment, clear, fragment, hold_left
+from tilefuse.codegen.online_fragments import Fragment, clear, fragment, hold_left, place_of_thread
 from tilefuse.codegen.online_lazy import LazyTop, is_lazy
 from tilefuse.codegen.online_turn import Turn
 from tilefuse.codegen.statements import Statements
@@ -69,6 +69,7 @@ class OnlineWriter(Statements):
             self.shared[tile] = Buffer(self.fresh(f"{origin}_tile"), tile.dtype, tile.elements * tile.stages, "shared", "", origin,
                                        tile.offset_bytes)
         self.first_row = number(0)
+        self.place_of_thread = (number(0), number(0))
         # Arrays of what is carried along the walk, by value.
         self.carried: dict[str, Reg] = {}
         self.lazy: dict[str, LazyTop] = {}  # maxima that are followed lazily
@@ -296,6 +297,7 @@ class OnlineWriter(Statements):
         row_tile = self.let("row_tile", axis("block") % tiles, tiles) if tiles > 1 else number(0)
         self.env[LEAD] = self.let("lead", axis("block") // tiles, form.num_leads) if form.num_leads > 1 else number(0)
         self.first_row = row_tile * plan.choice.rows
+        self.place_of_thread = place_of_thread(self, plan)
         scores = fragment(self, plan, plan.choice.columns, 1)
         products = [fragment(self, plan, plan.width(n), plan.vector) for n in range(len(form.weighted))]
         held = [hold_left(self, n, scores) if plan.unit == "mma" else "" for n in range(len(form.scores))]
@@ -357,8 +359,13 @@ class OnlineWriter(Statements):
                     self._store_wide(name, e, products, i)
 
     def _row_values(self, totals: tuple[Total, ...], i: Affine) -> None:
-        """Makes the finished reductions of a row known."""
+        """Makes those of a row's finished reductions known that something reads."""
+        late = (e for t in (*totals, *(w.total for w in self.form.weighted)) for _, e in t.late)
+        written = (e for _, e in (*self.form.row_results, *self.form.width_results))
+        read = {x.value for e in (*late, *written) for x in walk(e) if isinstance(x, Read)}
         for t in totals:
+            if t.value not in read:
+                continue
             own = self.carried[t.value]
             made: KExpr = Reg(own.name, own.dtype, i)
             if t.value in self.lazy:

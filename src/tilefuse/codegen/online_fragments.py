@@ -62,13 +62,18 @@ class Fragment:
 
 def fragment(w: OnlineWriter, plan: OnlinePlan, columns: int, vector: int) -> Fragment:
     """How a tile of `columns` columns is shared; `vector`: neighbours a thread has, where threads multiply."""
-    thread = axis("thread")
+    first, lane = w.place_of_thread
     if plan.unit == "mma":
-        warp = w.let("warp", thread // WARP, plan.choice.threads // WARP)
-        lane = w.let("lane_of_warp", thread % WARP, WARP)
-        return Fragment("mma", 2 * plan.warp_rows, columns // MMA_COLUMNS, 2, warp * (MMA_ROWS * plan.warp_rows) + lane // 4, lane % 4)
-    place, side = w.let("row_of_block", thread // LANES, plan.choice.threads // LANES), w.let("side", thread % LANES, LANES)
-    return Fragment("fma", plan.warp_rows, columns // (LANES * vector), vector, place * plan.warp_rows, side)
+        return Fragment("mma", 2 * plan.warp_rows, columns // MMA_COLUMNS, 2, first * (MMA_ROWS * plan.warp_rows) + lane // 4, lane % 4)
+    return Fragment("fma", plan.warp_rows, columns // (LANES * vector), vector, first * plan.warp_rows, lane)
+
+
+def place_of_thread(w: OnlineWriter, plan: OnlinePlan) -> tuple[Affine, Affine]:
+    """Which warp a thread is in and its lane there; where threads multiply, which of those that share rows, and its side."""
+    thread, threads = axis("thread"), plan.choice.threads
+    if plan.unit == "mma":
+        return w.let("warp", thread // WARP, threads // WARP), w.let("lane_of_warp", thread % WARP, WARP)
+    return w.let("row_of_block", thread // LANES, threads // LANES), w.let("side", thread % LANES, LANES)
 
 
 def clear(w: OnlineWriter, array: Reg, size: int, value: float = 0.0) -> None:
