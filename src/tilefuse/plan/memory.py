@@ -12,7 +12,7 @@ shows, the combination itself is forbidden, unless something else that touches t
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.plan.ilp import Column, Row
@@ -35,6 +35,15 @@ class Stored:
     num_bytes: int
     writer: int
     readers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A value's bytes from the step that writes it to the last one that reads it, both included. Units: bytes."""
+
+    written: int
+    freed: int
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +119,28 @@ def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]
     """When most bytes live where each of the groups is one kernel and all other units run alone. Cost: linear."""
     order = units.ordered(groups)
     step_of = {unit: step for step, group in enumerate(order) for unit in group}
-    begins: dict[int, list[Stored]] = {}
-    ends: dict[int, list[Stored]] = {}
+    waiting: list[Stored] = []
+    lives: list[Life] = []
     for value in stored:
         written, freed = step_of[value.writer], max(step_of[r] for r in value.readers)
         if any(step_of[r] != written for r in value.readers):
-            begins.setdefault(written, []).append(value)
-            ends.setdefault(freed, []).append(value)
-    live: dict[str, Stored] = {}
-    num_bytes = most = at = 0
-    held: tuple[Stored, ...] = ()
-    for step in range(len(order)):
-        for value in begins.get(step, ()):
-            live[value.name] = value
-            num_bytes += value.num_bytes
-        if num_bytes > most:
-            most, at, held = num_bytes, max(order[step]), tuple(live.values())
-        for value in ends.get(step, ()):
-            del live[value.name]
-            num_bytes -= value.num_bytes
-    return Peak(most, at, held)
+            waiting.append(value)
+            lives.append(Life(written, freed, value.num_bytes))
+    most, at = most_live(lives)
+    if not most:
+        return Peak(0, 0, ())
+    return Peak(most, max(order[at]), tuple(v for v, life in zip(waiting, lives, strict=True) if life.written <= at <= life.freed))
+
+
+def most_live(lives: Iterable[Life]) -> tuple[int, int]:
+    """Most bytes that live at one step, and the first step where they do. Cost: n log n. Units: bytes."""
+    change: dict[int, int] = {}
+    for life in lives:
+        change[life.written] = change.get(life.written, 0) + life.num_bytes
+        change[life.freed + 1] = change.get(life.freed + 1, 0) - life.num_bytes
+    live = most = at = 0
+    for step in sorted(change):
+        live += change[step]
+        if live > most:
+            most, at = live, step
+    return most, at

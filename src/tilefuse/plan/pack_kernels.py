@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heappush
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.memory import allowed_with_packing
+from tilefuse.plan.memory import Life, allowed_with_packing, most_live
 from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.schedule.common_threads import packable
@@ -265,14 +265,5 @@ def live_peak_bytes(graph: Graph, views: Mapping[str, View], chosen: Sequence[Ch
     last: dict[str, int] = {}
     for n, item in enumerate(chosen):
         last.update(dict.fromkeys((*item.pattern.written, *read_values(graph, views, item.pattern)), n))
-    freed: dict[int, int] = {}
-    live = peak = 0
-    for n, item in enumerate(chosen):
-        for value in item.pattern.written:
-            if value not in escaping:
-                num_bytes = graph.type_of(value).num_bytes
-                live += num_bytes
-                freed[last[value]] = freed.get(last[value], 0) + num_bytes
-        peak = max(peak, live)
-        live -= freed.get(n, 0)
-    return peak
+    return most_live(Life(n, last[value], graph.type_of(value).num_bytes)
+                     for n, item in enumerate(chosen) for value in item.pattern.written if value not in escaping)[0]

@@ -1,12 +1,14 @@
 """Peak memory: of a choice of kernels, and the conditions that keep it below a ceiling."""
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.unit.plan.proposals import candidates_of
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.ilp import Column, IntegerProgram
-from tilefuse.plan.memory import PeakMemory, peak, stored_values
+from tilefuse.plan.memory import Life, PeakMemory, most_live, peak, stored_values
 
 # Every value has 4096 bytes. Order: a b c d y.
 GRAPH = """graph @g(%x: f32[32, 32], const %w: f32[32, 32]) -> (f32[32, 32]) {
@@ -36,6 +38,16 @@ def test_packing_the_first_maps_keeps_one_of_them_waiting() -> None:
     memory = PeakMemory(units, [Column((0, 2), 1.0)], 4096)
     assert memory.change_bytes((0, 2), 1) == -4096, "a is written at the place of c, after moment 1"
     assert memory.change_bytes((3, 4), 3) == -4096, "d never leaves the kernel"
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_most_live_against_counting_at_every_step(seed: int) -> None:
+    """Both ends of a life count; the first of several peaks is named."""
+    draw = random.Random(seed)
+    begins = [draw.randrange(20) for _ in range(draw.randrange(12))]
+    lives = [Life(begin, begin + draw.randrange(6), draw.randrange(1, 4)) for begin in begins]
+    counts = [sum(life.num_bytes for life in lives if life.written <= step <= life.freed) for step in range(26)]
+    assert most_live(lives) == (max(counts), counts.index(max(counts)) if lives else 0), f"seed {seed}"
 
 
 def test_a_value_inside_a_kernel_needs_no_memory() -> None:
