@@ -28,18 +28,36 @@ FOUND_ERRORS = 66
 ITEM_BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "f16": 2, "bf16": 2, "i16": 2, "u16": 2}
 # Positions are drawn below this, which every looked-up axis of the sample has.
 MOST_INTEGER = 5
+# Kernels with one fault each, by the tool that must find it: a tool that finds nothing in them proves nothing about others.
+FAULTS = {
+    "memcheck": 'extern "C" __global__ void fault(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x + (threadIdx.x == 63)]; }',
+    "racecheck": 'extern "C" __global__ void fault(const float* x, float* y) { __shared__ float s[64]; s[threadIdx.x] = x[threadIdx.x]; '
+                 "y[threadIdx.x] = s[63 - threadIdx.x]; }",
+    "synccheck": 'extern "C" __global__ void fault(const float* x, float* y) { if (threadIdx.x % 2) __syncthreads(); '
+                 "y[threadIdx.x] = x[threadIdx.x]; }",
+    "initcheck": 'extern "C" __global__ void fault(const float* x, float* y) { y[threadIdx.x] += x[threadIdx.x]; }',
+}
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
     found = argparse.ArgumentParser(prog="python -m tests.gpu.sanitize", description=__doc__)
-    found.add_argument("--tools", default=",".join(TOOLS), help=f"comma list of {', '.join((*TOOLS, *MORE_TOOLS))}")
+    found.add_argument("--tools", default=",".join(TOOLS), type=tools_of, help=f"comma list of {', '.join((*TOOLS, *MORE_TOOLS))}")
     found.add_argument("--only", default="", help="regular expression that a kernel's name in the sample must match")
     found.add_argument("--sanitizer", default="", help="path of compute-sanitizer; default: on PATH, or below CUDA_HOME or /usr/local/cuda")
     found.add_argument("--keep", type=Path, help="folder for sources, machine code and the tools' full output")
     found.add_argument("--seconds", type=float, default=300.0, help="time that one tool may take")
     found.add_argument("--list", action="store_true", help="print the sample and stop")
     found.add_argument("--launch", type=Path, help=argparse.SUPPRESS)
+    return found
+
+
+def tools_of(text: str) -> list[str]:
+    """The named tools. Raises: ArgumentTypeError for one that there is none of."""
+    found = [t for t in text.split(",") if t]
+    for tool in found:
+        if tool not in FAULTS:
+            raise argparse.ArgumentTypeError(f"there is no tool {tool}; there are {', '.join(FAULTS)}")
     return found
 
 
@@ -69,10 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
+        tools = options.tools
         prepare([(s.name, s.code) for s in chosen], folder)
+        for tool in tools:
+            prepare([(f"planted for {tool}", faulty(tool, device.arch))], folder / tool)
         print(f"{len(chosen)} kernels for {device.name}, compiled after {time.monotonic() - started:.1f} s", flush=True)
-        tools = [t for t in options.tools.split(",") if t]
-        with ThreadPoolExecutor(max(1, len(tools))) as pool:
+        with ThreadPoolExecutor(len(tools) or 1) as pool:
             codes = list(pool.map(lambda tool: check(program, tool, folder, options.seconds), tools))
     print(f"{time.monotonic() - started:.1f} s in all")
     return max(codes, default=0)
@@ -106,9 +126,27 @@ def prepare(kernels: Sequence[tuple[str, Any]], folder: Path) -> None:
     (folder / "kernels.json").write_text(json.dumps(rows), encoding="utf-8")
 
 
+def faulty(tool: str, arch: str) -> Any:
+    """A kernel with a fault that the tool must find."""
+    from tilefuse.runtime.spec import KernelCode
+    from tilefuse.target.launch import Launch, Parameter
+
+    parameters = (Parameter("x", "f32", 64, "in"), Parameter("y", "f32", 64, "out"))
+    return KernelCode("fault", "fault", FAULTS[tool] + "\n", "cuda", arch, Launch(1, 64), parameters)
+
+
 def check(program: str, tool: str, folder: Path, seconds: float) -> int:
-    """Run every kernel under one tool; prints what it found. 0, or 1 if anything."""
+    """Run the planted fault and every kernel under one tool; prints what it found. 0, or 1 if anything, or if the fault was missed."""
     started = time.monotonic()
+    planted, _ = run(program, tool, folder / tool, seconds)
+    code, output = run(program, tool, folder, seconds)
+    missed = "" if planted == FOUND_ERRORS else f"; the planted fault was not found (status {planted}), so this proves nothing"
+    print(f"== {tool}: {verdict(code, output)}{missed}, {time.monotonic() - started:.1f} s\n{told(output)}", flush=True)
+    return 1 if code or missed else 0
+
+
+def run(program: str, tool: str, folder: Path, seconds: float) -> tuple[int, str]:
+    """Exit status and output of a tool over the kernels of a folder; the output is also left there."""
     command = [program, "--tool", tool, "--error-exitcode", str(FOUND_ERRORS), "--print-limit", "50", "--target-processes", "all",
                sys.executable, "-m", "tests.gpu.sanitize", "--launch", str(folder)]
     environment = dict(os.environ)
@@ -120,8 +158,7 @@ def check(program: str, tool: str, folder: Path, seconds: float) -> int:
     except subprocess.TimeoutExpired as late:
         code, output = -1, (late.stdout or b"").decode(errors="replace") + f"\n{tool} took longer than {seconds:.0f} s\n"
     (folder / f"{tool}.txt").write_text(output, encoding="utf-8")
-    print(f"== {tool}: {verdict(code, output)}, {time.monotonic() - started:.1f} s\n{told(output)}", flush=True)
-    return 0 if code == 0 else 1
+    return code, output
 
 
 def verdict(code: int, output: str) -> str:
@@ -139,7 +176,7 @@ def told(output: str, most: int = 60) -> str:
         if line.startswith("kernel "):
             heading = line
         elif not line.startswith("ran ") and line.strip("= "):
-            if heading:
+            if heading and "SUMMARY" not in line:
                 lines.append(heading)
                 heading = ""
             lines.append(line)

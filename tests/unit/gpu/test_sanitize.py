@@ -1,6 +1,7 @@
 """The sample that runs under compute-sanitizer: it has every template and variant, its launches are complete, findings are shown."""
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.kernel_samples import kinds, samples
-from tests.gpu.sanitize import contents, main, prepare, told, verdict
+from tests.gpu.sanitize import FAULTS, check, contents, faulty, main, prepare, told, tools_of, verdict
 from tilefuse.target.device import H200
 
 
@@ -49,9 +50,39 @@ def test_integers_are_small(dtype: str, kind: type, most: int) -> None:
 
 def test_reports_stand_under_their_kernels() -> None:
     """Clean kernels are left out; the last line counts what ran."""
-    output = "kernel a (k_1, 0.cubin)\nran a\nkernel b (k_2, 1.cubin)\n========= Invalid __global__ read of size 4 bytes\nran b\n"
-    assert told(output) == "kernel b (k_2, 1.cubin)\n========= Invalid __global__ read of size 4 bytes"
-    assert verdict(66, output) == "2 kernels ran, errors found" and verdict(0, output) == "2 kernels ran, nothing found"
+    fault, summary = "========= Invalid __global__ read of size 4 bytes", "========= ERROR SUMMARY: 1 error"
+    output = f"kernel a (k_1, 0.cubin)\nran a\nkernel b (k_2, 1.cubin)\n{fault}\nran b\nkernel c (k_3, 2.cubin)\nran c\n{summary}\n"
+    assert told(output) == f"kernel b (k_2, 1.cubin)\n{fault}\n{summary}"
+    assert verdict(66, output) == "3 kernels ran, errors found" and verdict(0, output) == "3 kernels ran, nothing found"
+
+
+@pytest.mark.parametrize("tool", sorted(FAULTS))
+def test_planted_faults_compile(tool: str, tmp_path: Path) -> None:
+    """Each tool has one, and it is a kernel."""
+    pytest.importorskip("cuda.bindings")
+    prepare([("planted", faulty(tool, "sm_90a"))], tmp_path)
+    assert (tmp_path / "0.cubin").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("planted", "code", "status"), [(66, 0, 0), (66, 66, 1), (0, 0, 1), (255, 255, 1)])
+def test_a_tool_that_misses_the_planted_fault_proves_nothing(planted: int, code: int, status: int, tmp_path: Path,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
+    """A stand-in for the tool: its status is what lies in the folder."""
+    (tmp_path / "memcheck").mkdir()
+    (tmp_path / "memcheck" / "status").write_text(str(planted))
+    (tmp_path / "status").write_text(str(code))
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\nfor last; do :; done\nread -r status < "$last/status"\nexit "$status"\n')
+    tool.chmod(0o755)
+    assert check(str(tool), "memcheck", tmp_path, 60.0) == status
+    assert ("proves nothing" in capsys.readouterr().out) == (planted != 66)
+
+
+def test_tools_are_known_by_name() -> None:
+    """Another word is refused before anything is compiled."""
+    assert tools_of("memcheck,synccheck") == ["memcheck", "synccheck"]
+    with pytest.raises(argparse.ArgumentTypeError, match="no tool leakcheck"):
+        tools_of("leakcheck")
 
 
 def test_without_a_sanitizer_the_status_says_so(capsys: pytest.CaptureFixture[str]) -> None:
