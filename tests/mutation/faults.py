@@ -1,7 +1,8 @@
 """Faults planted in kernels, and whether the checking mode or a wrong result gives them away.
 
 The faults: a barrier dropped (or narrowed from the cluster to the block), a bound widened or narrowed by one, a shared buffer moved onto
-another, a loop one step shorter or longer, a vector access shifted by one, a last block that comes one too early or never.
+another, a loop one step shorter or longer, a vector access shifted by one, a last block that comes one too early or never, a product on the matrix
+unit that leaves out its last inner element or columns, or takes its right operand from elsewhere.
 Not planted: changed conditions that hold at exactly the same points.
 """
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tilefuse.codegen.kernel import (
     Kernel,
     LastBlock,
     Let,
+    MatrixProduct,
     Shuffle,
     Stmt,
     VectorLoad,
@@ -55,6 +57,10 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
             yield "last block never", (replace(s, count=count + 1),)
         case VectorLoad() | VectorStore():
             yield "shift vector", (replace(s, index=s.index + 1),)
+        case MatrixProduct():
+            yield "last inner element left out", (replace(s, inner=s.inner - 1),)
+            yield "shift right operand", (replace(s, right_index=s.right_index + 1),)
+            yield "last column left out", (replace(s, columns=(s.columns or 8 * s.tiles_n) - 1),)
         case For():
             yield "one step more", (replace(s, stop=s.stop + s.step),)
             yield "one step less", (replace(s, stop=s.stop - s.step),)

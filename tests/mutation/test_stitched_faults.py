@@ -16,13 +16,14 @@ from tests.unit.codegen.stitched_graphs import attention, clamped_layers, turned
 from tests.unit.codegen.test_compose import assert_within, buffer_of
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.kernel import Barrier, Kernel
-from tilefuse.ir.dtype import F16
+from tilefuse.ir.dtype import F16, F32
 from tilefuse.schedule.stitch import StitchPlan
 from tilefuse.target.device import H200
 
 # Sizes of tiles that take each other's place differ, so that other threads write them than read them.
 ATTENTION = StitchedCase("attention", attention(1, 10, 4), tiles(1, 8, 4, threads=64), 64, smooth)
 MATRIX_UNIT = StitchedCase("matrix unit", clamped_layers(32, (32, 16, 16), F16), tiles(16, 16))
+REGISTERS = StitchedCase("rows in registers", attention(1, 36, 24, F32), tiles(1, 16, 24, threads=32), 64, smooth)
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 Wanted = list[tuple[np.ndarray, np.ndarray | None]]
@@ -69,14 +70,14 @@ def faulty_plans(case: StitchedCase) -> list[tuple[str, Kernel]]:
     return found
 
 
-@pytest.mark.parametrize("case", [ATTENTION, MATRIX_UNIT], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [ATTENTION, MATRIX_UNIT, REGISTERS], ids=lambda c: c.name)
 def test_dropped_barriers_and_misplaced_tiles_show(case: StitchedCase, tmp_path: Path) -> None:
     kernel = case.kernel()
     dropped = [(f"barrier {n}", replace(kernel, body=(*kernel.body[:n], *kernel.body[n + 1:])))
                for n, s in enumerate(kernel.body) if isinstance(s, Barrier)]
     assert dropped
     # In attention some tiles may lie elsewhere for a while: what was there is not needed any more.
-    found = [("nothing", kernel), *dropped, *(faulty_plans(case) if case is MATRIX_UNIT else ())]
+    found = [("nothing", kernel), *dropped, *(faulty_plans(case) if case is not ATTENTION else ())]
     library = build_together([(k, True) for _, k in found], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
     shows = shown(case, kernel)
     silent = [fault for n, (fault, k) in enumerate(found) if not shows(getattr(library, f"{k.name}_{n}"), k)]
@@ -86,6 +87,7 @@ def test_dropped_barriers_and_misplaced_tiles_show(case: StitchedCase, tmp_path:
 EVERYWHERE = {c.name: c for c in (
     StitchedCase("layers", clamped_layers(10, (4, 6, 4), F16), tiles(4, 4, threads=32)),
     StitchedCase("split", turned_product(2, 32, 4, (False, False)), tiles(1, 4, threads=32)),
+    StitchedCase("matrix unit", turned_product(20, 41, 5, (False, True)), tiles(16, 5, threads=32)),
 )}
 # A tile's rows beyond the end of the value may be computed from zeros: nothing is written of them.
 HARMLESS = {"layers": {"widen above 0": 1}}

@@ -1,0 +1,59 @@
+"""Products of f32 on the matrix unit compile for each architecture without spills, and to the instructions they are meant to be."""
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.unit.codegen.stitched_cases import StitchedCase, tiles
+from tests.unit.codegen.stitched_graphs import attention, clamped_layers, product_softmax, turned_product
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.ir.dtype import F16, F32
+from tilefuse.schedule.template import Online
+from tilefuse.target.catalog import A100
+from tilefuse.target.device import H200
+
+DEVICES = {"sm_80": A100, "sm_90a": H200}
+CASES = {c.name: c for c in (
+    StitchedCase("layers", clamped_layers(4096, (64, 64, 64), F32), tiles(64, 64, threads=128)),
+    StitchedCase("odd layers", clamped_layers(4096, (61, 37, 9), F32), tiles(64, 9, threads=128)),
+    StitchedCase("softmax", product_softmax(4096, 64, 128), tiles(64, 128, threads=128)),
+    StitchedCase("attention", attention(64, 150, 16), tiles(1, 64, 16, threads=128)),
+    StitchedCase("walk", attention(64, 300, 16), Online(64, 64, 128, 2)),
+    StitchedCase("both turned", turned_product(512, 96, 128, (True, True), F32), tiles(64, 64, threads=128)),
+    StitchedCase("layers of f16", clamped_layers(4096, (64, 64, 64), F16), tiles(64, 64, threads=128)),
+)}
+
+
+@pytest.mark.parametrize("arch", sorted(DEVICES))
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_products_compile_without_spills_to_matrix_instructions(name: str, arch: str, tmp_path: Path) -> None:
+    """The careful way, which is taken for numbers that are not finite, has its arrays in local memory; nothing else has."""
+    core = pytest.importorskip("cuda.core")
+    case, device = CASES[name], DEVICES[arch]
+    kernel = StitchedCase(name, case.graph, case.choice, device=device).kernel()
+    source = print_cuda(kernel, device)
+    assert ("mma.sync.aligned.m16n8k8.row.col.f32.tf32" in source) == ("f16" not in name)
+    log = io.StringIO()
+    made = core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"])).compile("cubin", logs=log)
+    assert "0 bytes spill stores, 0 bytes spill loads" in log.getvalue(), log.getvalue()[-600:]
+    instructions = disassembled(bytes(made.code), tmp_path / "kernel.cubin")
+    assert re.search(r"HMMA\.16816\.F32\b" if "f16" in name else r"HMMA\.1688\.F32\.TF32", instructions)
+
+
+def disassembled(code: bytes, path: Path) -> str:
+    """The machine code's instructions; skips the test where no disassembler is installed."""
+    tool = shutil.which("nvdisasm") or shutil.which("cuobjdump")
+    if tool is None:
+        folders = Path(sysconfig.get_path("purelib")).glob("*/**/bin/nvdisasm")
+        tool = next((str(p) for p in sorted(folders)), None)
+    if tool is None:
+        pytest.skip("no nvdisasm and no cuobjdump")
+    path.write_bytes(code)
+    options = ["-sass"] if tool.endswith("cuobjdump") else ["-c"]
+    return subprocess.run([tool, *options, str(path)], capture_output=True, text=True, check=True).stdout
