@@ -78,8 +78,19 @@ def _of_this_block(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
     """The words that this block shares with others: one tile, or those of its walk."""
     if w.walk not in e.axes:
         return _sums(w, e, w.fused.threads, [w.block(d) for d in e.axes], e.words, e.words)
-    tile, count = axis("tile"), w.fused.num_tiles[w.walk]
-    return (For("tile", w.block(w.walk), number(count), w.fused.chunks, _sums(w, e, w.fused.threads, [tile], e.words, e.words)),)
+    # The words of all tiles of the walk side by side: one thread each, no barriers.
+    walked = -(-w.fused.num_tiles[w.walk] // w.fused.chunks)
+    name, rows, value = workspace(w, e), w.fused.reductions[e.variable].partials, f"{e.variable}_total"
+
+    def one(n: Affine) -> tuple[Stmt, ...]:
+        tile, word = axis("tile"), n % e.words
+        body = (*from_slab(w, e, name, rows, padded_words(w, e), tile * e.words + word, value),
+                *result(w, e, Reg(value, e.unit, number(0)), word, [tile]))
+        inside = Bound(tile, 0, w.fused.num_tiles[w.walk])
+        at = n // e.words * w.fused.chunks + w.block(w.walk)
+        return Let("tile", at, walked * w.fused.chunks), If((inside,), body)
+
+    return w.spread_over_threads(walked * e.words, one)
 
 
 def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], words: int, extent: int) -> tuple[Stmt, ...]:

@@ -9,6 +9,7 @@ A bit of the thread number is free if threads that differ in it alone hold the s
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -106,6 +107,7 @@ def leaders(mapping: ThreadMapping, threads: tuple[int, int], num_threads: int) 
     return free_bits(words_held(mapping, threads, min(prod(threads), num_threads)))
 
 
+@functools.cache
 def combine_threads(mapping: ThreadMapping, threads: tuple[int, int], num_threads: int, extents: Sequence[int]) -> Combination | Rejected:
     """The combination of an element's partial values over a block of `num_threads` threads.
 

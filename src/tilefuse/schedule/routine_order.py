@@ -233,7 +233,8 @@ class _Order:
         """A new element, or the one of an earlier pass over the same tile; its name."""
         stem = variable + (f"_{role}" if role else "") + (f"_{copy}" if copy else "")
         e = Element(stem, variable, axes, tuple(self.words[d] for d in axes), place,
-                    threads if isinstance(place, ThreadMapping) else (1, 1), owner, U32 if state else unit, state // 4 if state else 1, partial, copy)
+                    threads if isinstance(place, ThreadMapping) else (1, 1), owner, U32 if state else unit, state // 4 if state else 1,
+                    partial, copy)
         number = 1
         while e.name in self.elements and replace(self.elements[e.name], name=stem) != replace(e, name=stem):
             number += 1

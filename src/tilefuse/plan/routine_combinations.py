@@ -1,0 +1,136 @@
+"""Combinations of fusion implementations that cover all calls of a script, from the best predicted on, made one after the other.
+
+    calls 0 1 2 3      {0,1} template 1.2 us    {0,1} routines 1.3 us    {2} ...    {3} ...    {2,3} ...
+    first: the cheapest cover; then the next one, whichever fusion or implementation it changes
+
+Best first over covers: the lowest call not covered yet takes a fusion, its implementations in order of predicted time; what is left is
+bounded by each call's cheapest share. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
+"""
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilefuse.ir.elementary import CallGraph
+from tilefuse.schedule.routine_elements import Decision
+
+ROUTINES, TEMPLATE = "routines", "template"
+
+
+@dataclass(frozen=True)
+class FusionImplementation:
+    """One way to run some calls in one kernel (with what clears or finishes its reductions). Units: predicted time in microseconds.
+
+    kind      "routines": the library's routines glued as `decision` says; "template": compiled from the meanings of the calls
+    content   what the kind needs to be built, where that is not the decision
+    """
+
+    calls: tuple[int, ...]
+    kind: str
+    predicted_us: float
+    decision: Decision | None = None
+    content: object = None
+
+    def __str__(self) -> str:
+        what = str(self.decision) if self.decision else f"calls {list(self.calls)}"
+        return f"{self.kind}: {what}, {self.predicted_us:.2f} us"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Implementations that cover every call once, in an order that respects the data."""
+
+    parts: tuple[FusionImplementation, ...]
+
+    @property
+    def predicted_us(self) -> float:
+        """Sum of the parts. Units: microseconds."""
+        return sum(p.predicted_us for p in self.parts)
+
+
+@dataclass(frozen=True)
+class _Cover:
+    """A cover in the making: its last part is number `rank` of its fusion's implementations."""
+
+    parts: tuple[FusionImplementation, ...]
+    rank: int
+    covered: int
+    cost_us: float
+
+
+def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Sequence[FusionImplementation]]) -> Iterator[Combination]:
+    """All combinations, in order of predicted time; equal ones in the order of the table.
+
+    implementations: by the calls of the fusion; those of one fusion in any order. Nothing is yielded where some call has none.
+    Cost: lazy; memory grows with the combinations taken.
+    """
+    everything = (1 << len(graph.calls)) - 1
+    table = {sum(1 << c for c in calls): sorted(ways, key=lambda w: w.predicted_us) for calls, ways in implementations.items() if ways}
+    share = [min((ways[0].predicted_us / mask.bit_count() for mask, ways in table.items() if mask >> c & 1), default=0.0)
+             for c in range(len(graph.calls))]
+    by_first: dict[int, list[int]] = {}
+    for mask in table:
+        for c in range(len(graph.calls)):
+            if mask >> c & 1:
+                by_first.setdefault(c, []).append(mask)
+
+    def bound(covered: int) -> float:
+        return sum(s for c, s in enumerate(share) if not covered >> c & 1)
+
+    number = itertools.count()
+    queue: list[tuple[float, int, _Cover, int]] = []
+
+    def push(parts: tuple[FusionImplementation, ...], covered: int, cost_us: float, mask: int, rank: int) -> None:
+        ways = table[mask]
+        if rank < len(ways):
+            cover = _Cover((*parts, ways[rank]), rank, covered | mask, cost_us + ways[rank].predicted_us)
+            heapq.heappush(queue, (cover.cost_us + bound(cover.covered), next(number), cover, mask))
+
+    def extend(parts: tuple[FusionImplementation, ...], covered: int, cost_us: float) -> None:
+        lowest = next(c for c in range(len(graph.calls)) if not covered >> c & 1)
+        for mask in by_first.get(lowest, ()):
+            if not mask & covered:
+                push(parts, covered, cost_us, mask, 0)
+
+    if not everything:
+        yield Combination(())
+        return
+    extend((), 0, 0.0)
+    while queue:
+        _, _, cover, mask = heapq.heappop(queue)
+        last = cover.parts[-1]
+        # The same fusion's next implementation stands for all later ones.
+        push(cover.parts[:-1], cover.covered & ~mask, cover.cost_us - last.predicted_us, mask, cover.rank + 1)
+        ordered = in_order(graph, cover.parts)
+        if ordered is None:
+            continue
+        if cover.covered == everything:
+            yield Combination(ordered)
+        else:
+            extend(cover.parts, cover.covered, cover.cost_us)
+
+
+def in_order(graph: CallGraph, parts: Sequence[FusionImplementation]) -> tuple[FusionImplementation, ...] | None:
+    """Parts in an order in which each finds its operands computed; None where two wait for each other.
+
+    Calls that no part covers are treated as kernels of their own.
+    """
+    kernel_of = {c: n for n, p in enumerate(parts) for c in p.calls}
+    for c in range(len(graph.calls)):
+        kernel_of.setdefault(c, len(parts) + c)
+    needs: dict[int, set[int]] = {n: set() for n in dict.fromkeys(kernel_of.values())}
+    for c, call in enumerate(graph.calls):
+        for variable in call.arguments:
+            producer = graph.producer(variable) if isinstance(variable, str) else None
+            if producer is not None and kernel_of[producer] != kernel_of[c]:
+                needs[kernel_of[c]].add(kernel_of[producer])
+    done: list[int] = []
+    first = {n: min(c for c, k in kernel_of.items() if k == n) for n in needs}
+    while len(done) < len(needs):
+        ready = [n for n in needs if n not in done and needs[n] <= set(done)]
+        if not ready:
+            return None
+        done.append(min(ready, key=lambda n: first[n]))
+    return tuple(parts[n] for n in done if n < len(parts))

@@ -1,0 +1,212 @@
+"""Implementations of a fusion: calling order, routine variants, geometry, instances, serial iterations and their direction, finish.
+
+Candidates are listed from metadata alone and predicted; they are scheduled, cheapest first, only when they are asked for. Dominated ones
+go: the same fusion with more shared memory or registers and no fewer transfers, or the same block reached in another way.
+Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.ir.elementary import CallGraph, Implementation, ThreadMapping
+from tilefuse.plan.routine_combinations import ROUTINES, FusionImplementation
+from tilefuse.plan.routine_facts import ElementFacts, Facts
+from tilefuse.plan.routine_fusions import Fusion
+from tilefuse.plan.routine_prediction import Environment, Prediction, RoutineTimes, predict
+from tilefuse.schedule.routine_elements import ATOMICS, LAST_BLOCK, SECOND_KERNEL, SINGLE, Decision
+from tilefuse.schedule.routines import FusedRoutines, schedule_routines
+from tilefuse.target.device import DeviceSpec
+
+# Threads of a block: fewer cannot hide latency, more leave few blocks to balance.
+LEAST_THREADS, MOST_THREADS = 64, 512
+# Registers that elements of one thread may take: more would leave fewer than a quarter of the threads resident.
+MOST_REGISTERS = 160
+# Different calling orders that are tried, and ways to choose implementations for calls whose geometries differ.
+MOST_ORDERS, MOST_MIXED = 4, 32
+# Blocks of a walking grid, in multiples of what runs at once.
+GRID_ROUNDS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One decision with what follows from it."""
+
+    decision: Decision
+    facts: Facts
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Decisions of a fusion from the best predicted on, and those that were pruned: (decision, why)."""
+
+    kept: tuple[Candidate, ...]
+    pruned: tuple[tuple[Decision, Rejected], ...]
+
+
+def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, deterministic: bool = False,
+                    times: RoutineTimes | None = None) -> Candidates:
+    """All decisions of a fusion that are worth anything. deterministic: without atomics.
+
+    Cost: linear in the decisions; nothing is scheduled.
+    """
+    found: list[Candidate] = []
+    pruned: list[tuple[Decision, Rejected]] = []
+    for decision, facts in _decisions(graph, fusion, device, deterministic):
+        why = _pruned(facts, device)
+        if why is not None:
+            pruned.append((decision, why))
+            continue
+        environment = Environment(decision.instances, decision.iterations, facts.shared_bytes, decision.direction)
+        found.append(Candidate(decision, facts, predict(facts, device, times, environment)))
+    found.sort(key=lambda c: (c.prediction.us, c.facts.registers, c.facts.shared_bytes))
+    kept: list[Candidate] = []
+    by_walk: dict[object, list[Candidate]] = {}
+    for c in found:
+        d, f = c.decision, c.facts
+        equals = by_walk.setdefault((d.direction, d.finish, d.unroll, f.blocks, f.threads, f.tiles), [])
+        better = next((k for k in equals if _dominates(k.facts, f)), None)
+        if better is None:
+            equals.append(c)
+            kept.append(c)
+        else:
+            pruned.append((d, Rejected(Reason.WORSE_THAN_INCUMBENT, f"{better.decision} needs no more of anything")))
+    return Candidates(tuple(kept), tuple(pruned))
+
+
+def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: str = "fused", *, deterministic: bool = False,
+                    times: RoutineTimes | None = None, most: int | None = None) -> Iterator[FusionImplementation]:
+    """Implementations of a fusion that can be built, from the best predicted on; `content` is the scheduled kernel."""
+    made = 0
+    for c in list_candidates(graph, fusion, device, deterministic, times).kept:
+        if most is not None and made >= most:
+            return
+        fused = schedule_routines(graph, c.decision, name, device)
+        if isinstance(fused, FusedRoutines):
+            made += 1
+            yield FusionImplementation(fusion.calls, ROUTINES, c.prediction.us, c.decision, fused)
+
+
+def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, deterministic: bool) -> Iterator[tuple[Decision, Facts]]:
+    """Every combination of what a decision decides, those that make no difference left out."""
+    grid = fusion.grid
+    functions = [graph.calls[c].function for c in fusion.calls]
+    finishes = [LAST_BLOCK, SECOND_KERNEL]
+    if not deterministic and all(not (f.state or f.finishes) for f in functions if f.kind.reduces):
+        finishes.append(ATOMICS)
+    walks_matter = grid.nested or any(f.kind.reduces for f in functions)
+    for chosen in _choices(graph, fusion):
+        used = [f.implementations[n] for f, n in zip(functions, chosen, strict=True)]
+        threads = max(prod(i.geometry.threads) for i in used)
+        held = max((p.words for i in used for p in i.places.values() if isinstance(p, ThreadMapping)), default=1)
+        orders = calling_orders(graph, fusion.calls) if _any_shared(used) else [fusion.calls]
+        for instances in _instances(grid.nested, threads):
+            elements = ElementFacts(graph, fusion.calls, chosen, grid, instances)
+            number = dict(zip(fusion.calls, chosen, strict=True))
+            for direction in grid.extents:
+                across = prod(n for d, n in elements.num_tiles.items() if d != direction)
+                tiles = elements.num_tiles[direction]
+                for unroll, iterations in _walks(tiles, across, held, device, threads * instances, walks_matter):
+                    for order in orders:
+                        first = Decision(order, tuple(number[c] for c in order), instances, iterations, direction, unroll, LAST_BLOCK)
+                        facts = elements.facts(first)
+                        if not facts.partial_bytes:
+                            yield replace(first, finish=SINGLE), facts
+                            continue
+                        for finish in finishes:
+                            decision = replace(first, finish=finish)
+                            yield decision, elements.finished(facts, decision)
+
+
+def _choices(graph: CallGraph, fusion: Fusion) -> Iterator[tuple[int, ...]]:
+    """Numbers of implementations, one a call, whose elements agree along the grid; equal geometries first."""
+    by_words: dict[tuple[int, ...], list[list[int]]] = {}
+    directions = tuple(fusion.grid.extents)
+    for position, (c, axis_of) in enumerate(zip(fusion.calls, fusion.grid.axis_of, strict=True)):
+        for n, i in enumerate(graph.calls[c].function.implementations):
+            along = {d: i.geometry.extents[size] for size, d in axis_of.items()}
+            if axis_of:
+                key = tuple(along[d] for d in directions)
+                by_words.setdefault(key, [[] for _ in fusion.calls])[position].append(n)
+    scalar = [not axis_of for axis_of in fusion.grid.axis_of]
+    if all(scalar):
+        yield tuple(0 for _ in fusion.calls)
+        return
+    for lists in by_words.values():
+        lists = [[0] if alone else some for some, alone in zip(lists, scalar, strict=True)]
+        if not all(lists):
+            continue
+        ways = sorted(itertools.islice(itertools.product(*lists), 4096), key=lambda way: _mixed(graph, fusion, way))
+        # Ways with one geometry for all calls pass nothing through shared memory: others are tried where there is none.
+        least = _mixed(graph, fusion, ways[0])[0]
+        yield from (way for way in ways[:MOST_MIXED] if _mixed(graph, fusion, way)[0] == least)
+
+
+def _mixed(graph: CallGraph, fusion: Fusion, way: Sequence[int]) -> tuple[int, ...]:
+    """Orders ways to choose implementations: those of one geometry first."""
+    geometries = {graph.calls[c].function.implementations[n].geometry.threads for c, n in zip(fusion.calls, way, strict=True)
+                  if graph.calls[c].function.sizes}
+    return (len(geometries), *way)
+
+
+def _any_shared(used: Sequence[Implementation]) -> bool:
+    """Whether the order of the calls can matter: some element lies in shared memory, or is passed through it."""
+    geometries = {i.geometry.threads for i in used if i.geometry.extents}
+    return len(geometries) > 1 or any(not isinstance(p, ThreadMapping) for i in used for p in i.places.values())
+
+
+def calling_orders(graph: CallGraph, calls: Sequence[int]) -> list[tuple[int, ...]]:
+    """Orders of some calls in which each comes after those whose results it reads; at most MOST_ORDERS, the script's own first."""
+    needs = {c: {p for v in graph.calls[c].arguments if isinstance(v, str) and (p := graph.producer(v)) in calls} for c in calls}
+
+    def extend(done: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(done) == len(calls):
+            yield done
+        for c in calls:
+            if c not in done and needs[c] <= set(done):
+                yield from extend((*done, c))
+
+    return list(itertools.islice(extend(()), MOST_ORDERS))
+
+
+def _instances(nested: bool, threads: int) -> list[int]:
+    if nested:
+        return [1]
+    return [i for i in (1, 2, 4) if i == 1 or threads * i <= MOST_THREADS // 2]
+
+
+def _walks(tiles: int, across: int, held: int, device: DeviceSpec, threads: int, walks: bool) -> Iterator[tuple[int, int]]:
+    """(tiles loaded together, tiles a block) worth a try: grids of some rounds, one tile or one group a block, the whole walk."""
+    found: dict[tuple[int, int], None] = {}
+    for unroll in (1, 2, 4):
+        if unroll > 1 and (unroll * held > 64 or unroll > tiles):
+            continue
+        found[unroll, unroll] = None
+        if not walks:
+            continue
+        for rounds in GRID_ROUNDS:
+            chunks = max(rounds * device.num_multiprocessors * max(1024 // threads, 1) // max(across, 1), 1)
+            found[unroll, max(-(-tiles // chunks), unroll)] = None
+        found[unroll, max(tiles, 1)] = None
+    yield from found
+
+
+def _pruned(facts: Facts, device: DeviceSpec) -> Rejected | None:
+    """Why facts alone rule a decision out."""
+    if not LEAST_THREADS <= facts.threads <= max(MOST_THREADS, LEAST_THREADS) and facts.blocks > 1:
+        return Rejected(Reason.ILLEGAL_TEMPLATE, f"{facts.threads} threads a block")
+    if facts.registers > MOST_REGISTERS:
+        return Rejected(Reason.REGISTERS, f"{facts.registers} registers a thread, at most {MOST_REGISTERS}")
+    if device.kind == "cuda" and facts.shared_bytes > device.shared_bytes_per_block:
+        return Rejected(Reason.SHARED_MEMORY, f"{facts.shared_bytes} bytes, at most {device.shared_bytes_per_block}")
+    return None
+
+
+def _dominates(f: Facts, g: Facts) -> bool:
+    """Whether g, over the same blocks as f, has no fewer transfers and no less memory on chip."""
+    return (f.bytes_moved <= g.bytes_moved and f.shared_bytes <= g.shared_bytes and f.registers <= g.registers and f.passed <= g.passed
+            and f.flight_bytes >= g.flight_bytes)
