@@ -270,7 +270,8 @@ class MetadataReader:
             if places is None:
                 return
             title = " ".join([name, f"{threads[0]}x{threads[1]}", *(f"{k}={v}" for k, v in macros.items())])
-            yield Implementation(title, Geometry(threads, extents, values), places, routines, source)
+            file = str(self.folder / given.get("text", f"{name}.h"))
+            yield Implementation(title, Geometry(threads, extents, values), places, routines, source, file)
 
     def geometries(self, given: Mapping[str, Any], where: str) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
         """Threads and macros: every combination of the listed values."""

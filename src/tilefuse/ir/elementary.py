@@ -105,7 +105,7 @@ class Implementation:
 
     places    parameter name -> place; scalars have none
     routines  routine name ("load A", "compute", "store y", "combine", "finish") -> name of the C function
-    source    the C text that defines these functions, macros not yet replaced
+    source    the C text that defines these functions, macros not yet replaced; `file` is where it stands
     """
 
     name: str
@@ -113,6 +113,7 @@ class Implementation:
     places: Table[str, Place]
     routines: Table[str, str]
     source: str
+    file: str = ""
 
 
 @dataclass(frozen=True)

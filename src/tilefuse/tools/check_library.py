@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,22 +54,22 @@ def _texts(function: ElementaryFunction, every_geometry: bool) -> Iterator[Routi
     groups: dict[str, list[Implementation]] = {}
     for implementation in function.implementations:
         groups.setdefault(implementation.name.split()[0], []).append(implementation)
-    for name, geometries in groups.items():
-        file = str(Path(function.origin) / f"{name}.h")
+    for geometries in groups.values():
         ends = geometries[:1] + geometries[1:][-1:]
         for implementation in geometries if every_geometry else ends:
-            yield RoutineText(function, implementation, file, True)
-        yield RoutineText(function, geometries[0], file, False)
+            yield RoutineText(function, implementation, True)
+        yield RoutineText(function, geometries[0], False)
 
 
 def _refused(texts: Sequence[RoutineText]) -> list[Slip]:
     """The compiler's first words about each file that it refuses."""
     found: dict[str, Slip] = {}
     for text in texts:
-        if text.file in found or isinstance(log := build([text]), tuple):
+        if text.implementation.file in found or isinstance(log := build([text]), tuple):
             continue
         errors = [line for line in log.splitlines() if "error" in line] or log.splitlines()[:1]
-        found[text.file] = Slip(text.file, "", f"does not compile: {errors[0]}", "macros and helpers of routines: docs/blas.md")
+        file = text.implementation.file
+        found[file] = Slip(file, "", f"does not compile: {errors[0]}", "macros and helpers of routines: docs/blas.md")
     return list(found.values())
 
 
@@ -87,7 +86,8 @@ class _Check:
         self.random = np.random.default_rng(0)
 
     def slip(self, routine: str, message: str, remedy: str) -> Slip:
-        return Slip(self.text.file, f"{self.implementation.routines.get(routine, routine)} ({self.implementation.name})", message, remedy)
+        name = self.implementation.routines.get(routine, routine)
+        return Slip(self.implementation.file, f"{name} ({self.implementation.name})", message, remedy)
 
     def findings(self) -> Iterator[Slip]:
         """Findings of loads, stores and computations, the first of each kind."""

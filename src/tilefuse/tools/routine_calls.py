@@ -31,7 +31,6 @@ class RoutineText:
 
     function: ElementaryFunction
     implementation: Implementation
-    file: str
     contiguous: bool
 
 
@@ -113,7 +112,8 @@ def _one(text: RoutineText, prefix: str) -> str:
         if p.extents:
             macros[f"CONTIGUOUS_{p.name}"] = str(int(text.contiguous))
     lines = [f"#define {name} {value}" for name, value in macros.items()]
-    lines += [f"namespace {prefix} {{", f'#line 1 "{text.file}"', implementation.source, f'#line 1 "wrappers of {text.file}"']
+    lines += [f"namespace {prefix} {{", f'#line 1 "{implementation.file}"', implementation.source,
+              f'#line 1 "wrappers of {implementation.file}"']
     for p in (*function.inputs, *function.outputs):
         if p.extents:
             lines += [_access(function, implementation, p, prefix),
