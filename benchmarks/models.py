@@ -11,7 +11,7 @@ from torch import nn
 
 from benchmarks.architectures import ARCHITECTURES, Architecture
 from benchmarks.case import DTYPES, Tensors, as_tuple, relative_error
-from benchmarks.peers import NotApplicable
+from benchmarks.peers import NotApplicable, warm
 from benchmarks.timing import Timing, time_calls
 
 SEED = 4711
@@ -40,6 +40,7 @@ def measure_model(name: str, peer: str, device: torch.device, *, inductor_mode: 
     architecture, dtype, batch = ARCHITECTURES[model_name], DTYPES[dtype_name], int(batch_text)
     if tiny:
         batch = min(batch, 2)
+    warm(peer, device)
     torch.manual_seed(SEED)
     model = architecture.build(tiny).to(device).eval()
     generator = torch.Generator(device).manual_seed(SEED)

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 
@@ -32,11 +33,34 @@ class Prepared:
     facts: dict[str, object] = field(default_factory=dict)
 
 
+@cache
+def warm(peer: str, device: torch.device) -> None:
+    """Have a compiler of this process load what every compile needs, once, so that its first case is not charged for imports."""
+    x = torch.ones(8, device=device)
+    match peer:
+        case "inductor":
+            torch.compile(_twice, dynamic=False)(x)
+            torch._dynamo.reset()
+        case "tilefuse":
+            import tilefuse
+            from tilefuse.driver import torch_backend
+
+            tilefuse.compile(_twice, (x,))(x)
+            torch.compile(_twice, backend=torch_backend.backend, dynamic=False)(x)
+            torch_backend.reset()
+            torch._dynamo.reset()
+
+
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    return x + x
+
+
 def prepare(peer: str, case: Case, inputs: Sequence[torch.Tensor], *, inductor_mode: str = INDUCTOR_MODE) -> Prepared:
     """The case made ready for a peer: compiled and run once.
 
     Raises: NotApplicable where the peer has nothing to run.
     """
+    warm(peer, inputs[0].device)
     match peer:
         case "eager":
             return _of_torch(case.eager or case.function, inputs)

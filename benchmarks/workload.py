@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.case import Tensors, as_tuple
 from benchmarks.launches import Launches, facts_of, launches_of
 from benchmarks.optimisers import State
-from benchmarks.peers import NotApplicable
+from benchmarks.peers import NotApplicable, warm
 from benchmarks.timing import time_calls
 from benchmarks.workloads import Task, batch_as, by_name, dtype_of, state_on
 
@@ -25,6 +25,7 @@ def measure_workload(name: str, peer: str, device: torch.device, *, inductor_mod
     """
     workload = by_name(name)
     dtype = dtype_of(workload)
+    warm(peer, device)
     torch.manual_seed(SEED)
     task = workload.make(tiny)
     fresh = task.state()

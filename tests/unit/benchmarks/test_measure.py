@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from benchmarks import measure
+import tilefuse
+from benchmarks import measure, peers
 from benchmarks.case import Case, reference_of
 from benchmarks.measure import Given, Server, measure_pattern
 
@@ -54,6 +55,19 @@ def test_a_failed_peer_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) ->
     asked = {"what": "pattern", "case": "c", "peer": "eager", "size_mib": 1, "tiny": False, "inductor_mode": "default"}
     assert server.answer(asked)["status"] == "failed" and server.given is None
     assert server.answer({**asked, "peer": "tilefuse"})["status"] == "ok"
+
+
+def test_compilers_load_before_their_first_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a process and peer; what it compiles does not count as a part of the case."""
+    from tilefuse.driver import torch_backend
+
+    peers.warm.cache_clear()
+    made: list[tuple[str, ...]] = []
+    compiled = tilefuse.compile
+    monkeypatch.setattr(tilefuse, "compile", lambda *given: made.append(tuple(map(str, given[1]))) or compiled(*given))
+    for _ in range(2):
+        assert measure_pattern(Given(small(), CPU), "tilefuse", inductor_mode="default")["status"] == "ok"
+    assert len(made) == 3 and torch_backend.compiled_parts() == []
 
 
 def test_a_wrong_peer_does_not_spoil_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
