@@ -416,8 +416,12 @@ class StitchWriter(Statements):
                     place = self.place(value, index, False)
                 if place is not None and is_vector(place[1], lane, width):
                     array = self.fresh(f"{value}_v")
-                    self.emit(Declare(array, place[2], width),
-                              VectorLoad(array, number(0), place[0], substitute(place[1], {lane: number(0)}, self.extents), width))
+                    self.emit(Declare(array, place[2], width))
+                    # Five columns of a thread are no access that a device can make at once.
+                    parts = vector_parts(place[1], lane, width, place[2]) if width & (width - 1) else [(0, width)]
+                    for start, part in parts:
+                        where = substitute(place[1], {lane: number(start)}, self.extents)
+                        self.emit(VectorLoad(array, number(start), place[0], where, part))
                     found.append((value, index, array, place[2]))
         return found
 

@@ -1,6 +1,7 @@
 """Sums of many small products as one long product: what a recurrent net's backward pass adds up for each weight, step by step.
 
-    a1 @ b1 + a2 @ b2 + a3 @ b3      ->      [a1 a2 a3] @ [b1; b2; b3]
+    a1 @ b1 + a2 @ b2 + a3 @ b3                        ->      [a1 a2 a3] @ [b1; b2; b3]
+    sum over rows of b1 + ... of b2 + ... of b3        ->      sum over rows of [b1; b2; b3]         where that is laid end to end anyway
 """
 from __future__ import annotations
 
@@ -10,16 +11,19 @@ from typing import ClassVar
 
 from tilefuse.ir.affine import axis
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Call, Read
+from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, children, rebuild, substitute_axes, walk
 from tilefuse.passes.analyses import live_values, user_counts
 from tilefuse.passes.decompose import Rewriter
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
+
+# Names of the axes in which matrices are compared.
+ROW, COLUMN = "row", "column"
 
 
 @register_pass
 @dataclass(frozen=True)
 class MergeSummedProducts(Pass):
-    """Join products whose results are only added up into one product of operands laid end to end.
+    """Join products whose results are only added up into one product of operands laid end to end, and sums of these operands' rows.
 
     min_terms: fewer terms than this stay apart. max_bytes: a term with larger operands is worth a call of its own. Units: bytes.
     Exact: no; the terms are summed in another order.
@@ -39,22 +43,39 @@ class MergeSummedProducts(Pass):
         plans = {root: groups for root, found in sums.items() if (groups := self._groups(graph, found.terms, counts))}
         if not plans:
             return graph
-        gone = {t for groups in plans.values() for group in groups for t in group} | {n for root in plans for n in sums[root].inner}
+        rows = _rows_of_operands(graph, plans, sums, counts)
+        gone = {t for groups in plans.values() for group in groups for t in group}
+        gone |= {t for found in rows.values() for terms in found.groups.values() for t in terms} | rows.keys()
+        gone |= {n for root in (*plans, *rows) for n in sums[root].inner}
         live = live_values(graph)  # a dead view may still look at a term
         b = Rewriter(graph)
+        operands: dict[Place, str] = {}
         for node in graph.nodes:
             if node.name in plans:
                 b.prefix, b.span = f"{node.name}_", node.span
-                joined = [_joined(b, [graph.node_by_name[t] for t in group]) for group in plans[node.name]]
-                total, *others = [*joined, *(t for t in sums[node.name].terms if t not in gone)]
-                for other in others:
-                    total = b.elementwise("add", total, other)
-                b.rename_last(total, node.name)
-                b.prefix = ""
+                joined = []
+                for number, group in enumerate(plans[node.name]):
+                    left, right, product = _joined(b, [graph.node_by_name[t] for t in group])
+                    operands |= {(node.name, number, 0): left, (node.name, number, 1): right}
+                    joined.append(product)
+                self._add_up(b, node.name, [*joined, *(t for t in sums[node.name].terms if t not in gone)])
                 ctx.count("joined", sum(map(len, plans[node.name])))
             elif node.name in live and node.name not in gone:
                 b.add(node)
+            for root, found in rows.items():
+                if found.after == node.name:
+                    b.prefix, b.span = f"{root}_", graph.node_by_name[root].span
+                    joined = [b.reduce(operands[place], "sum", (0,)) for place in found.groups]
+                    self._add_up(b, root, [*joined, *(t for t in sums[root].terms if t not in gone)])
+                    ctx.count("row sums", sum(map(len, found.groups.values())))
         return replace(graph, nodes=tuple(b.nodes))
+
+    def _add_up(self, b: Rewriter, root: str, terms: Sequence[str]) -> None:
+        total, *others = terms
+        for other in others:
+            total = b.elementwise("add", total, other)
+        b.rename_last(total, root)
+        b.prefix = ""
 
     def _groups(self, graph: Graph, terms: Sequence[str], counts: Mapping[str, int]) -> list[list[str]]:
         """The terms that can be joined, in groups of one kind."""
@@ -75,6 +96,18 @@ class Sum:
 
     terms: tuple[str, ...]
     inner: tuple[str, ...]
+
+
+# An operand of a joined product: the sum's root, which of its groups, 0 for the left and 1 for the right one.
+Place = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSums:
+    """Terms of one sum that are sums over the rows of joined products' operands; `after`: the node behind which all of these are there."""
+
+    after: str
+    groups: Mapping[Place, Sequence[str]]
 
 
 def sums_of(graph: Graph, counts: Mapping[str, int]) -> dict[str, Sum]:
@@ -121,11 +154,70 @@ def _kind(graph: Graph, node: Node) -> object | None:
     return node.type, tuple(t.dtype for t in operands), tuple(a for a in node.attributes if not a[0].startswith("transpose_"))
 
 
-def _joined(b: Rewriter, terms: Sequence[Node]) -> str:
-    """One product for all terms of a group; operands end to end along the axis that is summed, which comes first."""
+def _operand_rows(graph: Graph, group: Sequence[str]) -> list[tuple[Expr, ...]]:
+    """What a group of products lays end to end, for the left and for the right operand: the element at (row, column) of each matrix whose
+    rows are summed."""
+    here = (axis(ROW), axis(COLUMN))
+    nodes = [graph.node_by_name[t] for t in group]
+    left = tuple(_seen_through(graph, Read(n.operands[0], here if n.attribute("transpose_a") else here[::-1])) for n in nodes)
+    right = tuple(_seen_through(graph, Read(n.operands[1], here[::-1] if n.attribute("transpose_b") else here)) for n in nodes)
+    return [left, right]
+
+
+def _seen_through(graph: Graph, e: Expr) -> Expr:
+    """An element with every view on the way written out: maps that choose and read, and compute nothing."""
+    match e:
+        case Read(value, index):
+            node = graph.node_by_name.get(value)
+            if node is None or node.kind != "map" or node.body is None or any(isinstance(x, Call | Lookup) for x in walk(node.body)):
+                return e
+            return _seen_through(graph, substitute_axes(node.body, dict(zip(node.axes, index, strict=True))))
+        case Guard():
+            return rebuild(e, tuple(_seen_through(graph, x) for x in children(e)))
+    return e
+
+
+def _rows_of_operands(graph: Graph, plans: Mapping[str, Sequence[Sequence[str]]], sums: Mapping[str, Sum],
+                      counts: Mapping[str, int]) -> dict[str, RowSums]:
+    """The trees of additions that add up the rows of matrices which some group of products lays end to end."""
+    laid: dict[tuple[Expr, ...], Place] = {}
+    for root, groups in plans.items():
+        for number, group in enumerate(groups):
+            for place, matrices in enumerate(_operand_rows(graph, group)):
+                if len(set(matrices)) == len(matrices):
+                    laid.setdefault(matrices, (root, number, place))
+    position = graph.position_by_name
+    found: dict[str, RowSums] = {}
+    for root, tree in sums.items():
+        terms = _row_sums(graph, tree.terms, counts, laid) if root not in plans else {}
+        if terms:
+            after = max((root, *(p for p, _, _ in terms)), key=position.__getitem__)
+            # The sum moves behind the product: nobody may need it before.
+            if root not in graph.escaping and all(position[u] > position[after] for u in graph.users_by_name[root]):
+                found[root] = RowSums(after, terms)
+    return found
+
+
+def _row_sums(graph: Graph, terms: Sequence[str], counts: Mapping[str, int],
+              laid: Mapping[tuple[Expr, ...], Place]) -> dict[Place, list[str]]:
+    """The terms that are sums over the rows of matrices laid end to end, by the operand that these are."""
+    term_of: dict[Expr, str] = {}
+    for name in terms:
+        node = graph.node_by_name.get(name)
+        if node is None or node.kind != "reduce.sum" or counts.get(name, 0) != 1 or name in graph.escaping:
+            continue
+        if len(node.axes) == 1 == len(node.over) and node.body is not None:
+            at = {node.over[0][0]: axis(ROW), node.axes[0]: axis(COLUMN)}
+            term_of.setdefault(_seen_through(graph, substitute_axes(node.body, at)), name)
+    return {place: [term_of.pop(m) for m in matrices] for matrices, place in laid.items() if all(m in term_of for m in matrices)}
+
+
+def _joined(b: Rewriter, terms: Sequence[Node]) -> tuple[str, str, str]:
+    """One product for all terms of a group, behind its operands: those of the terms end to end along the axis that is summed, which
+    comes first."""
     left = b.concatenate([_turned(b, n.operands[0], not n.attribute("transpose_a")) for n in terms], 0)
     right = b.concatenate([_turned(b, n.operands[1], bool(n.attribute("transpose_b"))) for n in terms], 0)
-    return b.matmul(left, right, transpose_a=True, precision=str(terms[0].attribute("precision", "default")))
+    return left, right, b.matmul(left, right, transpose_a=True, precision=str(terms[0].attribute("precision", "default")))
 
 
 def _turned(b: Rewriter, value: str, turn: bool) -> str:

@@ -8,14 +8,14 @@ unrelated maps so share a kernel. Source: FusionStitching 5.1 (block composition
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.ir.dtype import DType
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
 from tilefuse.schedule.contraction import (
     COLUMN,
@@ -296,13 +296,6 @@ class Stitcher(StitchPattern):
             if any(e - e.const != axis(a) and not (s.extent == 1 and not e.terms) for e, a, s in places):
                 return False
         return not any(isinstance(x, Guard) for n in self._on_the_way(user.value) if n.body is not None for x in walk(n.body))
-
-    def _on_the_way(self, name: str) -> Iterator[Node]:
-        node = self.graph.node_by_name[name]
-        yield node
-        for v in node.reads():
-            if v in self.inside and v not in self.kept:
-                yield from self._on_the_way(v)
 
     def _tiling(self, pieces: list[Piece], plan: StitchPlan, products: tuple[int, ...], threads: int,
                 matrix_unit: bool) -> Tiling | Rejected:

@@ -154,6 +154,13 @@ class StitchPattern:
                 inner = self.graph.node_by_name[x.value]
                 yield from self._walk(inner, dict(zip(inner.axes, index, strict=True)))
 
+    def _on_the_way(self, name: str) -> Iterator[Node]:
+        node = self.graph.node_by_name[name]
+        yield node
+        for v in node.reads():
+            if v in self.inside and v not in self.kept:
+                yield from self._on_the_way(v)
+
     def looked_up(self, name: str) -> set[str]:
         """Values in whose elements a node, or what is evaluated on the way to it, looks at data-dependent places."""
         return {e.value for n in self._on_the_way(name) if n.body is not None for e in walk(n.body) if isinstance(e, Lookup)}

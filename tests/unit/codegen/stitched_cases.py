@@ -162,6 +162,7 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("columns cut anywhere", turned_product(16, 5, 16, (False, False)), tiles(10, 9)),
     StitchedCase("columns of the matrix unit cut anywhere", turned_product(20, 16, 13, (False, False), F16), tiles(16, 8)),
     StitchedCase("sums of rows beyond the end", row_sums_and_product(7, 5, 3), tiles(6, 3)),
+    StitchedCase("five columns a thread", clamped_layers(20, (256, 10), F32), tiles(2, 10, threads=128)),
     StitchedCase("long operand", turned_product(3, 1000, 20, (False, False)), tiles(2, 20, threads=32)),
     StitchedCase("long operand cut anywhere", turned_product(3, 1000, 20, (False, False)), tiles(2, 13, threads=32)),
     # Operands of the matrix unit whose rows lie apart, and parts of tiles that are no whole vectors.

@@ -12,7 +12,8 @@ from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
 from tests.unit.codegen.online_cases import ONLINE_CASES
 from tests.unit.codegen.stitched_cases import CASES, StitchedCase
 from tests.unit.codegen.test_compose import assert_within, buffer_of
-from tilefuse.codegen.kernel import Kernel
+from tilefuse.codegen.kernel import Kernel, VectorLoad, VectorStore
+from tilefuse.codegen.walk import statements
 
 ALL = (*CASES, *ONLINE_CASES)
 BY_NAME = {c.name: c for c in ALL}
@@ -40,6 +41,17 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         parts = [cases[n:n + PER_LIBRARY] for n in range(0, len(cases), PER_LIBRARY)]
         futures = [(part, pool.submit(build, part)) for part in parts]
         yield {c.name: future for part, future in futures for c in part}
+
+
+@pytest.mark.parametrize("name", list(BY_NAME))
+def test_accesses_are_words_that_a_device_has(name: str) -> None:
+    """1, 2, 4, 8 or whole 16 bytes: a thread with five columns loads and stores them one by one."""
+    kernel = BY_NAME[name].kernel()
+    itemsize = {b.name: b.dtype.itemsize for b in kernel.buffers}
+    for s in statements(kernel.body):
+        if isinstance(s, (VectorLoad, VectorStore)):
+            num_bytes = s.width * itemsize[s.buffer]
+            assert num_bytes in (1, 2, 4, 8) or num_bytes % 16 == 0, s
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))

@@ -61,3 +61,30 @@ def test_large_or_few_terms_stay() -> None:
     graph = parse_graph(graph_text())
     assert Pipeline.parse("merge-summed-products{max_bytes=100}").run(graph, PassContext()) is graph
     assert Pipeline.parse("merge-summed-products{min_terms=5}").run(graph, PassContext()) is graph
+
+
+def with_row_sums(last: str, results: str = "f32[7]") -> str:
+    """The products' sum beside sums over the rows of their right operands; the last of these is given turned, and read so."""
+    lines = [f"  %r{n}: f32[7] = reduce.sum [j] over [i < 3] {{ %b{n}[{'j, i' if n == STEPS - 1 else 'i, j'}] }}" for n in range(STEPS)]
+    lines += [f"  %t{n}: f32[7] = map [j] {{ add(%{'r0' if n == 1 else f't{n - 1}'}[j], %r{n}[j]) }}" for n in range(1, STEPS)]
+    return graph_text("\n".join([*lines, last]), "%s3, %v", f", {results}")
+
+
+def test_row_sums_of_what_lies_end_to_end_are_one_sum() -> None:
+    """One reduction instead of four, of the product's own operand, and the same values."""
+    text = with_row_sums("  %v: f32[7] = map [j] { mul(%t3[j], 2.0:f32) }")
+    after = joined(text)
+    assert after.count("reduce.sum") == 1 and "%s3_concatenate_1[" in after
+    for new, old in zip(values(after), values(text), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+@pytest.mark.parametrize("last", [
+    "  %v: f32[7] = map [j] { mul(%t2[j], %t3[j]) }",      # a partial sum that somebody reads
+    "  %v: f32[7] = map [j] { mul(%r3[j], %t3[j]) }",      # a term that somebody reads
+])
+def test_row_sums_that_others_see_stay(last: str) -> None:
+    text = with_row_sums(last)
+    assert joined(text).count("reduce.sum") == STEPS
+    for new, old in zip(values(joined(text)), values(text), strict=True):
+        np.testing.assert_array_equal(new, old)
