@@ -1,8 +1,8 @@
 """Faults planted in kernels, and whether the checking mode or a wrong result gives them away.
 
 The faults: a barrier dropped (or narrowed from the cluster to the block), a bound widened or narrowed by one, a shared buffer moved onto
-another, a loop one step shorter or longer, a vector access shifted by one, a last block that comes one too early or never, a product on the matrix
-unit that leaves out its last inner element or columns, or takes its right operand from elsewhere.
+another, a loop one step shorter or longer, a vector access shifted by one, a last block that comes one too early or never, a product on the
+matrix unit that leaves out its last inner element or column, or takes its right operand from elsewhere.
 Not planted: changed conditions that hold at exactly the same points.
 """
 from __future__ import annotations

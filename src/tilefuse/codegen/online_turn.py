@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
 from tilefuse.codegen.online_fragments import Fragment, multiply_powers, multiply_scores
-from tilefuse.ir.affine import Affine
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const
+from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const, walk
 from tilefuse.schedule.choose_online import OnChip
 from tilefuse.schedule.online_products import ROW, WALK, Total
 
@@ -27,6 +27,9 @@ class Turn:
         self.start = turn * w.plan.choice.columns
         self.scaled: dict[str, Reg] = {}  # elements of what each maximum is of
         self.sums: list[Reg] = []
+        bodies = (*(t.body for t in w.form.totals), *(p.total.body for p in w.form.weighted), *(s.bias for s in w.form.scores if s.bias))
+        self.reads_rows = any(isinstance(e, Read) and e.value in w.buffers and any(ROW in x.axes() for x in e.index)
+                              for body in bodies for e in walk(body))
 
     def emit(self) -> None:
         """Scores, maxima, powers, products."""
@@ -48,7 +51,8 @@ class Turn:
         row = w.simplified(w.first_row + self.here.row(i))
         place = w.simplified(self.start + self._column(g))
         with w.at(**{ROW: row, WALK: place}):
-            yield w.beyond(**{ROW: row, WALK: place})
+            # Rows beyond the end have scores of zeros: only what is read at the row itself must not be.
+            yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
 
     def _column(self, j: Affine) -> Affine:
         return self.here.column(j // self.here.vector, j % self.here.vector)
@@ -82,16 +86,21 @@ class Turn:
         w.emit(Declare(new.name, new.dtype, here.rows))
         with w.loop("i", here.rows, unroll=w.unroll) as i:
             w.emit(Assign(Reg(new.name, new.dtype, i), Reg(own.name, own.dtype, i)))
-            with w.loop("j", self._columns, unroll=w.unroll) as j, self._at(i, j) as facts:
-                target = Reg(elements.name, t.dtype, self._place(i, j))
-                with w.nested() as inner:
-                    self._scores_known(self._place(i, j))
-                    made = w.element(t.body if lazy is None else lazy.body)
-                    if made != target:
-                        w.emit(Assign(target, made))
-                lowest = (Assign(target, const(-INFINITY, t.dtype)),)
-                w.emit(*([If(facts, tuple(inner.statements), lowest)] if facts else inner.statements))
-                w.emit(Assign(Reg(new.name, new.dtype, i), Call("maximum", (Reg(new.name, new.dtype, i), target))))  # type: ignore[arg-type]
+        with w.loop("j", self._columns, unroll=w.unroll) as j:
+            if self.reads_rows:
+                with w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j) as facts:
+                    self._scaled(t, elements, i, j, facts)
+            else:
+                # One guard for all of a thread's rows: what is the same for them is read once.
+                with self._at(number(0), j) as facts, w.nested() as inner:
+                    with w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j):
+                        self._scaled(t, elements, i, j, ())
+                with w.nested() as other, w.loop("i", here.rows, unroll=w.unroll) as i:
+                    w.emit(Assign(Reg(elements.name, t.dtype, self._place(i, j)), const(-INFINITY, t.dtype)))
+                w.emit(*([If(facts, tuple(inner.statements), tuple(other.statements))] if facts else inner.statements))
+            with w.loop("i", here.rows, unroll=w.unroll) as i:
+                so_far, element = Reg(new.name, new.dtype, i), Reg(elements.name, t.dtype, self._place(i, j))
+                w.emit(Assign(so_far, Call("maximum", (so_far, element))))  # type: ignore[arg-type]
         w.over_lanes("maximum", new, here)
         if lazy is not None:
             lazy.grow(new, self.products)
@@ -99,6 +108,18 @@ class Turn:
             shifts[shift] = self._shifted(t, shift, new)
         with w.loop("i", here.rows, unroll=w.unroll) as i:
             w.emit(Assign(Reg(own.name, own.dtype, i), Reg(new.name, new.dtype, i)))
+
+    def _scaled(self, t: Total, elements: Reg, i: Affine, j: Affine, facts: tuple[Bound, ...]) -> None:
+        """One element of what a maximum is of, into its array; -inf where `facts` do not hold."""
+        w, lazy = self.w, self.w.lazy.get(t.value)
+        target = Reg(elements.name, t.dtype, self._place(i, j))
+        with w.nested() as inner:
+            self._scores_known(self._place(i, j))
+            made = w.element(t.body if lazy is None else lazy.body)
+            if made != target:
+                w.emit(Assign(target, made))
+        lowest = (Assign(target, const(-INFINITY, t.dtype)),)
+        w.emit(*([If(facts, tuple(inner.statements), lowest)] if facts else inner.statements))
 
     def _shifted(self, t: Total, shift: Expr, new: Reg) -> Reg:
         """What is subtracted from now on; what was summed up before is multiplied by exp(old - new)."""
