@@ -92,9 +92,8 @@ class Turn:
                     self._scaled(t, elements, i, j, facts)
             else:
                 # One guard for all of a thread's rows: what is the same for them is read once.
-                with self._at(number(0), j) as facts, w.nested() as inner:
-                    with w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j):
-                        self._scaled(t, elements, i, j, ())
+                with self._at(number(0), j) as facts, w.nested() as inner, w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j):
+                    self._scaled(t, elements, i, j, ())
                 with w.nested() as other, w.loop("i", here.rows, unroll=w.unroll) as i:
                     w.emit(Assign(Reg(elements.name, t.dtype, self._place(i, j)), const(-INFINITY, t.dtype)))
                 w.emit(*([If(facts, tuple(inner.statements), tuple(other.statements))] if facts else inner.statements))
