@@ -3,8 +3,8 @@
     e = exp(c * s - m)      ->      e = 2 ** (s * k + neg),   k = c * log2(e),   neg = -k * (an older maximum of s)
 
 One fused multiplication and one power an element, and hardly ever a rescaling: a row's maximum seldom grows by that much after its first
-turn. What is summed up is made relative to the true maximum at the end. For kernels of 16-bit data, whose powers are rounded anyway.
-Source: Milakov and Gimelshein 2018, arXiv:1805.02867; a rescaling is exact whenever it happens.
+turn. What is summed up is made relative to the true maximum at the end. The exponent s * k + neg is off by the roundings of k and neg,
+2**-24 of |s| each: as much as s itself is, a sum rounded to f32. Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
 """
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LIMIT = 8.0
 
 
 def is_lazy(w: OnlineWriter, t: Total) -> bool:
-    """Whether a maximum is only subtracted before exp, in a kernel of 16-bit data on the matrix unit."""
+    """Whether a maximum is only subtracted before exp, in a kernel on the matrix unit."""
     shifts = [r.shift for r in w.form.relative(t.value)]
-    return w.plan.unit == "mma" and w.is_narrow and t.dtype == F32 and bool(shifts) and all(s == w.form.reads[t.value] for s in shifts)
+    return w.plan.unit == "mma" and t.dtype == F32 and bool(shifts) and all(s == w.form.reads[t.value] for s in shifts)
 
 
 def unscaled(e: Expr) -> tuple[Expr, float]:

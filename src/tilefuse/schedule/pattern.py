@@ -92,7 +92,7 @@ def _with_products(inner: Graph, layouts: Layouts, device: DeviceSpec, eager_rou
     walked = schedule_online(inner, layouts, device)
     if isinstance(walked, Rejected):
         return whole
-    return walked if isinstance(whole, Rejected) else whole
+    return walked if isinstance(whole, Rejected) or walked.work_us < whole.work_us else whole
 
 
 def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | None = None) -> TileProgram | Rejected:
