@@ -1,4 +1,4 @@
-"""A representative sample of generated kernels at sizes that run in a moment under a checker: every template and its main variants.
+"""A representative sample of generated kernels at sizes that run in a moment under a checker: every template, its variants made by hand.
 
 Nothing here imports torch: under compute-sanitizer that alone would take longer than all kernels together.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.unit.codegen.composed_cases import all_cases
+from tests.unit.codegen.online_cases import ONLINE_CASES
 from tests.unit.codegen.packed_graphs import side_by_side, total, update
 from tests.unit.codegen.pattern_graphs import (
     Pattern,
@@ -96,9 +98,12 @@ def samples(device: DeviceSpec) -> Iterator[Sample]:
         yield from _lone(name, schedule_graph(make().graph, {}, device), device)
     for name, make in PACKED.items():
         yield from _lone(name, _whole(make().graph, device, packing=True), device)
-    for case in CASES:
+    for case in (*CASES, *ONLINE_CASES):
         if case.device.arch == device.arch:
             yield from _lone(f"stitched {case.name}", case.program(), device)
+    for variant in all_cases():
+        if variant.device.arch == device.arch:
+            yield from _lone(f"variant {variant.name}", variant.program(), variant.device)
     for code in generate(parse_graph(IN_PLACE), constants={}, device=device, options=Options()).spec.kernels:
         yield Sample("scatter in place", code, None)
 

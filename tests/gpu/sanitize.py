@@ -26,8 +26,8 @@ TOOLS = ("memcheck", "racecheck")
 MORE_TOOLS = ("synccheck", "initcheck")
 FOUND_ERRORS = 66
 ITEM_BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "f16": 2, "bf16": 2, "i16": 2, "u16": 2}
-# Positions are drawn below this, which every looked-up axis of the sample has.
-MOST_INTEGER = 5
+# Integers are drawn below this: some of them lie beyond looked-up axes, where a kernel must stay inside by itself.
+INTEGERS = 61
 # Kernels with one fault each, by the tool that must find it: a tool that finds nothing in them proves nothing about others.
 FAULTS = {
     "memcheck": 'extern "C" __global__ void fault(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x + (threadIdx.x == 63)]; }',
@@ -249,7 +249,7 @@ def contents(dtype: str, num_elements: int) -> bytes:
             period = bytes((ctypes.c_uint16 * turn)(*words))
         case _:
             item = ITEM_BYTES.get(dtype, 1)
-            period = b"".join((n % (2 if dtype == "bool" else MOST_INTEGER)).to_bytes(item, "little") for n in range(turn))
+            period = b"".join((n % (2 if dtype == "bool" else INTEGERS)).to_bytes(item, "little") for n in range(turn))
     num_bytes = num_elements * ITEM_BYTES.get(dtype, 1)
     return (period * (num_bytes // len(period) + 1))[:num_bytes]
 
