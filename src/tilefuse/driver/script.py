@@ -17,7 +17,7 @@ import torch
 from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import present_device
-from tilefuse.driver.script_programs import Choice, choose
+from tilefuse.driver.script_programs import Choice, Kind, choose
 from tilefuse.frontends.blas_functions import FunctionLibrary, read_library
 from tilefuse.frontends.blas_lower import ArgumentShape, ResolvedScript, call_graph, resolve
 from tilefuse.frontends.blas_syntax import parse_script
@@ -31,11 +31,11 @@ Key = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 
 
 def compile_script(text: str, *, library: Sequence[str | os.PathLike[str]] = (), device: Any = None, name: str = "script",
-                   options: Mapping[str, Any] | None = None) -> CompiledScript:
+                   kind: Kind = "auto", deterministic: bool = False, options: Mapping[str, Any] | None = None) -> CompiledScript:
     """The function that a script describes; see `tilefuse.blas.compile`. `options` are fields of `Options`."""
     functions = read_library(*library)
     chosen = Options.from_environment().with_overrides(**(options or {}))
-    return CompiledScript(resolve(parse_script(text, name), functions), functions, device, chosen, name)
+    return CompiledScript(resolve(parse_script(text, name), functions), functions, device, chosen, name, kind, deterministic)
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,14 @@ class CompiledScript:
     numbers or arrays of one word.
     """
 
-    def __init__(self, resolved: ResolvedScript, library: FunctionLibrary, device: Any, options: Options, name: str) -> None:
+    def __init__(self, resolved: ResolvedScript, library: FunctionLibrary, device: Any, options: Options, name: str,
+                 kind: Kind = "auto", deterministic: bool = False) -> None:
         self.resolved = resolved
         self.library = library
         self.options = options
         self.name = name
+        self.kind = kind
+        self.deterministic = deterministic
         self._device = device
         self._programs: dict[Key, ScriptProgram] = {}
 
@@ -112,7 +115,7 @@ class CompiledScript:
         return found
 
     def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
-        choice = choose(graph, device, place, self.options)
+        choice = choose(graph, device, self.options, self.kind, self.deterministic)
         return ScriptProgram(graph, Program(choice.spec, choice.constants, place, self.options), choice)
 
     def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

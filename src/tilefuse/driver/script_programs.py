@@ -1,35 +1,170 @@
-"""From the calls of a script to one program: fusions compiled from meanings or glued from routines, joined in order."""
+"""From the calls of a script to one program: fusions glued from routines or compiled from meanings, joined in order.
+
+Both kinds stand in one table of combinations. The template of the whole script is one of them, and what it is compared with: routines are
+taken by prediction only where they promise more than predictions err by.
+"""
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.base.options import Options
-from tilefuse.driver.compile import generate
+from tilefuse.driver.compile import Generated, generate
+from tilefuse.driver.join import Joint, joined_spec
+from tilefuse.driver.routine_programs import routine_spec
 from tilefuse.frontends.blas_meaning import graph_of_calls
 from tilefuse.ir.elementary import CallGraph
-from tilefuse.runtime.spec import ProgramSpec
+from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.plan.routine_combinations import TEMPLATE, Combination, FusionImplementation, combinations
+from tilefuse.plan.routine_fusions import Fusions, find_fusions
+from tilefuse.plan.routine_implementations import implementations
+from tilefuse.plan.routine_prediction import RoutineTimes
+from tilefuse.runtime.spec import ProgramSpec, Value
+from tilefuse.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
+
+Kind = Literal["auto", "template", "routines"]
+KINDS = ("auto", "template", "routines")
+# Predicted time that routines must save against the template of the whole script, as a share of it: what predictions err by.
+CLEARLY_FASTER = 0.03
+# Implementations of each fusion that the first choice looks at; a search takes them all.
+FIRST_IMPLEMENTATIONS = 2
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The program of a script and how it came about. predicted_us: time expected of its kernels (None: not estimated)."""
+    """The program of a script and how it came about. Units: predicted time in microseconds.
+
+    how  "template", or what each kernel is: "template [0, 1]", "routines calls [2] as ..."
+    """
 
     spec: ProgramSpec
     how: str
+    predicted_us: float
     constants: Mapping[str, object] = field(default_factory=dict)
-    predicted_us: float | None = None
 
 
-def choose(graph: CallGraph, device: DeviceSpec, place: str, options: Options) -> Choice:
+class ScriptSearch:
+    """The space of programs of one script, for one device: fusions, their implementations, their combinations.
+
+    kind: what may be used. deterministic: no atomic additions, so that results are equal from run to run.
+    """
+
+    def __init__(self, graph: CallGraph, device: DeviceSpec, options: Options, kind: Kind = "auto", deterministic: bool = False,
+                 times: RoutineTimes | None = None) -> None:
+        if kind not in KINDS:
+            raise UserError(f"there is no kind of program {kind!r}", hint=f"one of {', '.join(KINDS)}")
+        self.graph = graph
+        self.device = device
+        self.options = options
+        self.kind = kind
+        self.deterministic = deterministic
+        self.times = times
+        self._generated: dict[tuple[int, ...], Generated] = {}
+        self._fusions: Fusions | None = None
+
+    @property
+    def fusions(self) -> Fusions:
+        """All fusions of the calls, and what was given up with the reason."""
+        if self._fusions is None:
+            self._fusions = find_fusions(self.graph)
+        return self._fusions
+
+    def template(self, calls: tuple[int, ...] | None = None) -> FusionImplementation | None:
+        """Some calls (all where None) through the ordinary pipeline; None where a function has no meaning."""
+        numbers = tuple(range(len(self.graph.calls))) if calls is None else calls
+        if numbers not in self._generated:
+            try:
+                imported = graph_of_calls(self.graph, numbers)
+            except UnsupportedError:
+                return None
+            self._generated[numbers] = generate(
+                imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.device, options=self.options,
+                result_layouts=imported.result_layouts)
+        plan = self._generated[numbers].plan
+        predicted_us = sum(k.cost.us for k in plan.steps if isinstance(k, PlannedKernel))
+        return FusionImplementation(numbers, TEMPLATE, predicted_us)
+
+    def table(self, most: int | None = None) -> dict[tuple[int, ...], list[FusionImplementation]]:
+        """Implementations by fusion, at most `most` of routines each."""
+        found: dict[tuple[int, ...], list[FusionImplementation]] = {}
+        for fusion in self.fusions.found:
+            ways = [] if self.kind == "template" else list(implementations(
+                self.graph, fusion, self.device, _kernel_name(self.graph, fusion.calls), deterministic=self.deterministic, times=self.times,
+                most=most))
+            whole = self.template(fusion.calls) if self.kind != "routines" else None
+            found[fusion.calls] = [*ways, *([whole] if whole is not None else [])]
+        if self.kind != "routines" and self.graph.calls:
+            whole = self.template()
+            if whole is not None:
+                found.setdefault(whole.calls, []).append(whole) if whole not in found.get(whole.calls, ()) else None
+        return found
+
+    def combinations(self, most: int | None = None) -> Iterator[Combination]:
+        """Programs from the best predicted on."""
+        return combinations(self.graph, self.table(most))
+
+    def build(self, combination: Combination) -> Choice:
+        """The program of a combination."""
+        parts: list[Joint] = []
+        constants: dict[str, object] = {}
+        for number, part in enumerate(combination.parts):
+            spec, names, data = self._part(part)
+            parts.append(Joint(spec, names))
+            constants |= {names.get(n, f"part{number}_{n}"): v for n, v in data.items()}
+        graph = self.graph
+        inputs = [Value(n, v.dtype.name, v.shape, v.word_strides, "input") for n, v in ((n, graph.variables[n]) for n in graph.inputs)]
+        spec = joined_spec(graph.name, self.device.kind, parts, inputs, graph.outputs)
+        how = "; ".join(f"{p.kind} {p.decision or f'calls {list(p.calls)}'}" for p in combination.parts)
+        return Choice(spec, how, combination.predicted_us, constants)
+
+    def _part(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
+        if isinstance(part.content, FusedRoutines):
+            spec = routine_spec(part.content, self.device, self.options)
+            return spec, {v.name: v.name for v in spec.values if v.role in ("input", "result")}, {}
+        made = self._generated[part.calls]
+        results = graph_of_calls(self.graph, part.calls).graph.results
+        names = {i: i for i in made.spec.inputs} | dict(zip(made.spec.results, results, strict=True))
+        return made.spec, names, made.constants
+
+    def first(self) -> Choice:
+        """The program expected to be fastest.
+
+        Raises: UnsupportedError where neither routines nor meanings can compute a call.
+        """
+        whole = self.template() if self.kind != "routines" else None
+        if whole is not None and self.kind == "template":
+            return self.whole(whole)
+        best = next(self._routines_only(), None)
+        if whole is not None and (best is None or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us):
+            return self.whole(whole)
+        if best is None:
+            raise UnsupportedError(f"nothing can compute {self.graph.name}", hint="a function without a meaning needs routines that fit")
+        return self.build(best)
+
+    def whole(self, whole: FusionImplementation) -> Choice:
+        """The program of the template of the whole script."""
+        made = self._generated[whole.calls]
+        return Choice(made.spec, TEMPLATE, whole.predicted_us, made.constants)
+
+    def _routines_only(self) -> Iterator[Combination]:
+        table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
+        for fusion in self.fusions.found:
+            table[fusion.calls] = list(implementations(
+                self.graph, fusion, self.device, _kernel_name(self.graph, fusion.calls), deterministic=self.deterministic, times=self.times,
+                most=FIRST_IMPLEMENTATIONS))
+        return combinations(self.graph, table)
+
+
+def _kernel_name(graph: CallGraph, calls: Sequence[int]) -> str:
+    names = list(itertools.chain.from_iterable(graph.calls[c].results for c in calls))
+    return "k_" + "_".join(names[:4])
+
+
+def choose(graph: CallGraph, device: DeviceSpec, options: Options, kind: Kind = "auto", deterministic: bool = False,
+           times: RoutineTimes | None = None) -> Choice:
     """The program expected to be fastest. Raises: UnsupportedError where neither routines nor meanings can compute a call."""
-    return from_meanings(graph, device, options)
-
-
-def from_meanings(graph: CallGraph, device: DeviceSpec, options: Options) -> Choice:
-    """The whole script through the ordinary pipeline. Raises: UnsupportedError for a function without a meaning."""
-    imported = graph_of_calls(graph)
-    made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
-                    result_layouts=imported.result_layouts)
-    return Choice(made.spec, "meanings", made.constants)
+    return ScriptSearch(graph, device, options, kind, deterministic, times).first()

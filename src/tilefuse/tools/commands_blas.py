@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md describes")],
          shapes: Annotated[list[str] | None, typer.Option("--shapes", help="extents of an input NAME:1000x500; may be repeated")] = None,
+         kind: Annotated[str, typer.Option("--kind", help="auto, template or routines: what kernels are made of")] = "auto",
+         deterministic: Annotated[bool, typer.Option("--deterministic", help="no atomic additions")] = False,
          device: Device = "", option: OptionFlags = None,
          library: Annotated[list[Path] | None, typer.Option("--library", help="folder with functions of your own; may be repeated")] = None,
          emit: Annotated[Path | None, typer.Option("--emit", help="write CUDA C++ to this .cu, a C header and a driver beside it")] = None,
@@ -32,7 +34,8 @@ def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md 
     except (OSError, UnicodeDecodeError) as cause:
         raise UserError(f"cannot read the script {script}: {cause}") from cause
     place = chosen_device(device) if emit is None else "host"
-    function = compile_script(text, library=library or (), device=place, name=script.stem, options=parse_options(option or []))
+    function = compile_script(text, library=library or (), device=place, name=script.stem, kind=kind, deterministic=deterministic,  # type: ignore[arg-type]
+                              options=parse_options(option or []))
     extents = {name: flag.shape for name, flag in parse_shapes(shapes or []).items()}
     missing = [n for n in function.inputs if n not in extents and function.resolved.kinds[n] != "scalar"]
     if missing:
@@ -57,7 +60,7 @@ def _emitted(function: CompiledScript, extents: dict[str, tuple[int, ...]], path
     if path.suffix != ".cu":
         raise OptionError(f"--emit {path} has not the suffix .cu", hint=f"--emit {path.with_suffix('.cu')}")
     device = target_device(target)
-    choice = choose(function.graph_for(extents), device, "cuda", function.options)
+    choice = choose(function.graph_for(extents), device, function.options, function.kind, function.deterministic)
     made = emit_program(choice.spec, path.stem.replace("-", "_"), path.stem, device.arch, text, function.inputs)
     return {"files": [str(p) for p in made.write(path)], "kernels": [k.name for k in choice.spec.kernels],
             "build": f"nvcc -O3 -arch={device.arch} -o {path.stem} {path.name} {path.stem}_main.cu"}
