@@ -92,5 +92,7 @@ class Bench:
 
 def _read(stream: IO[str], answers: queue.Queue[str | None]) -> None:
     for line in stream:
-        answers.put(line)
+        # Libraries may print to the process's output below Python: only answers are objects.
+        if line.startswith("{"):
+            answers.put(line)
     answers.put(None)
