@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, If, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
-from tilefuse.codegen.stitch_sums import SumRows, with_bias
+from tilefuse.codegen.stitch_sums import SumRows, column_within, with_bias
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
@@ -198,14 +198,15 @@ def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             columns = first.region[-1].extent
             with w.loop("a", t.rows, unroll=w.unroll) as a, w.loop("b", t.columns, unroll=w.unroll) as b, \
                     w.loop("half", 2, unroll=w.unroll) as half:
-                here = column + 8 * b + 2 * (lane % 4)
                 for v in (0,) if columns % 2 == 0 else (0, 1):
                     def element(u: Affine, a: Affine = a, b: Affine = b, half: Affine = half, v: int = v) -> Affine:
                         return 4 * t.columns * a + 4 * b + 2 * half + v + u
 
+                    here = column + 8 * b + 2 * (lane % 4) + v
+                    beyond = tuple(b for b in (Bound(here, 0, columns),) if not w.always(b))
                     with w.nested() as inner:
-                        _finish(w, stage, products, sums, lead, row + 16 * a + 8 * half + lane // 4, here + v, 2 - columns % 2, element)
-                    beyond = tuple(b for b in (Bound(here + v, 0, columns),) if not w.always(b))
+                        here = column_within(w, here, columns) if beyond else here
+                        _finish(w, stage, products, sums, lead, row + 16 * a + 8 * half + lane // 4, here, 2 - columns % 2, element)
                     with w.nested() as other:
                         for p in (w.plan.pieces[k] for k in stage.pieces):
                             w.keep(p, [const(0, p.dtype)] * (2 - columns % 2), element)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Declare, If, KExpr, Reg, Shuffle, Store
-from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.ir.affine import Affine, from_terms, number, substitute
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.contraction import Contraction, Tiling
 from tilefuse.schedule.online import KERNEL_MONOIDS
@@ -112,16 +112,16 @@ class SumRows:
         """Neighbouring elements from one of a lane's columns on; zeros where they lie beyond the last one."""
         w = self.w
         column = place.column + first
-        local = (*self.lead, place.row, column)
-
-        def known(v: Affine) -> None:
-            self._remember(place, p, tuple(w.simplified(e) for e in w.start(p.region, local, v)), v + first)
-
+        beyond = tuple(b for b in (Bound(column, 0, self.stage.columns),) if not w.always(b))
         with w.nested() as inner:
+            local = (*self.lead, place.row, column_within(w, column, self.stage.columns) if beyond else column)
+
+            def known(v: Affine) -> None:
+                self._remember(place, p, tuple(w.simplified(e) for e in w.start(p.region, local, v)), v + first)
+
             w.before_lane, w.keep_at = known, lambda v: place.element(v + first)
             w.at_point([p], local, self.width)
             w.before_lane = w.keep_at = None
-        beyond = tuple(b for b in (Bound(column, 0, self.stage.columns),) if not w.always(b))
         with w.nested() as other:
             w.keep(p, [const(0, p.dtype)] * self.width, lambda v: place.element(v + first))
         w.emit(*((If(beyond, tuple(inner.statements), tuple(other.statements)),) if beyond else inner.statements))
@@ -172,6 +172,9 @@ class SumRows:
                 for v in range(2):
                     column = w.simplified(place.column + v)
                     with w.when((Bound(column, 0, self.stage.columns),) if self.width == 1 else ()):
+                        if not w.always(Bound(column, 0, self.stage.columns)):
+                            column = column_within(w, place.column + (v if self.width == 1 else 0), self.stage.columns)
+                            column = column if self.width == 1 else column + v
                         index = {over: column}
                         self._remember(place, p, tuple(substitute(e, index) for e in (*at, column)), number(v))
                         w.accumulate(node, parts, at, column)
@@ -191,6 +194,16 @@ class SumRows:
             w.emit(Assign(Reg(total, p.dtype, n), made))
             self._store_row(p, self._point(row), Reg(total, p.dtype, n))
         self.of_row[p.key] = p, total
+
+
+def column_within(w: StitchWriter, column: Affine, columns: int) -> Affine:
+    """A column (of even ones the first of two) that a guard keeps below `columns`, under a name whose extent says so."""
+    if columns <= 2:
+        return number(0)
+    if columns % 2:
+        return w.let("column", column, columns)
+    half = from_terms([(atom, c // 2) for atom, c in column.terms], column.const // 2)
+    return 2 * w.let("pair", half, columns // 2)
 
 
 def with_bias(w: StitchWriter, contraction: Contraction, total: Reg, at: Point) -> KExpr:

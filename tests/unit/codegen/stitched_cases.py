@@ -174,6 +174,8 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("f32 layers of odd widths in registers", clamped_layers(36, (13, 7, 5), F32), tiles(16, 5, threads=32)),
     *(StitchedCase(f"{'xX'[a]} {'wW'[b]} f32", turned_product(32, 72, 24, (a, b), F32), tiles(32, 24)) for a, b in TURNED),
     *(StitchedCase(f"odd {'xX'[a]} {'wW'[b]} f32", turned_product(32, 43, 21, (a, b), F32), tiles(16, 21, threads=32)) for a, b in TURNED),
+    StitchedCase("operand beside its f32 product", beside_itself(36), tiles(16, 36, threads=32)),
+    StitchedCase("operand beside its odd f32 product", beside_itself(37), tiles(16, 37, threads=32)),
     # Rows reduced by the warps that multiplied, in registers.
     StitchedCase("rows of sums", product_softmax(40, 200, 48), tiles(16, 48, threads=32), 64, smooth),
     StitchedCase("odd rows of sums", product_softmax(20, 7, 13), tiles(16, 13, threads=32), 64, smooth),
