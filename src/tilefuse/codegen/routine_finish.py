@@ -67,6 +67,7 @@ def last_blocks(w: RoutineWriter) -> tuple[Stmt, ...]:
         counter, last = f"arrivals_{n}", f"last_{n}"
         w.scratch.append(Buffer(counter, I32, cells, "global", "counter"))
         body: list[Stmt] = []
+        w.extra_read = False
         for e in elements:
             body += _of_this_block(w, e)
         found += [Declare(last, BOOL), LastBlock(Reg(last, BOOL), counter, index, w.fused.reductions[elements[0].variable].partials),
@@ -124,7 +125,8 @@ def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], w
     if combination.copies > 1:
         slab = _extra_slab(w, e, combination.copies * wide)
         done = f"{value}_done"
-        found += [Barrier(), *to_slab(e, value, combination, slab), Barrier()]
+        found += [*([Barrier()] if w.extra_read else []), *to_slab(e, value, combination, slab), Barrier()]
+        w.extra_read = True
         found += _guarded(words, threads, (*from_slab(w, e, slab, combination.copies, wide, axis("thread"), done),
                                            *_whole(w, e, done, axis("thread"), tiles, extent)))
     else:
@@ -163,7 +165,7 @@ def _second_kernel(w: RoutineWriter, e: Element) -> Kernel:
     own = RoutineWriter(w.fused)
     count = w.fused.grid.extents[e.axes[0]] if e.axes else 1
     words = SECOND_WORDS if e.axes else 1
-    blocks = -(-count // words)
+    blocks = max(-(-count // words), 1)
     tiles = [axis("block_x")] if e.axes else []
     body = (Let("block_x", axis("block"), blocks), *_sums(own, e, SECOND_THREADS, tiles, words, words))
     scratch = Buffer(own.scratch[0].name, own.scratch[0].dtype, own.scratch[0].num_elements, "global", "in", e.variable)

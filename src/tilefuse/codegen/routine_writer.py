@@ -62,6 +62,7 @@ class RoutineWriter:
         self.buffers: dict[str, Buffer] = {}
         self.scratch: list[Buffer] = []
         self.extra: list[Buffer] = []
+        self.extra_read = False  # since the last barrier, by the sums of a last block
         self.geometries: dict[tuple[int, int], tuple[Affine, ...]] = {}
         self.scalars: dict[str, Reg] = {}
         self.computed: set[str] = set()

@@ -3,13 +3,16 @@
     calls 0 1 2 3      {0,1} template 1.2 us    {0,1} routines 1.3 us    {2} ...    {3} ...    {2,3} ...
     first: the cheapest cover; then the next one, whichever fusion or implementation it changes
 
-Best first over covers: the lowest call not covered yet takes a fusion, its implementations in order of predicted time; what is left is
-bounded by each call's cheapest share. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
+Best first over covers: the lowest call not covered yet takes a fusion, its implementations in order of predicted time. What is left costs
+at least its cheapest cover, which is found once for every set of calls: so nothing is looked at that does not lead to a combination, but
+for covers whose kernels would wait for each other. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
 """
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,16 +71,16 @@ def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Seq
     """
     everything = (1 << len(graph.calls)) - 1
     table = {sum(1 << c for c in calls): sorted(ways, key=lambda w: w.predicted_us) for calls, ways in implementations.items() if ways}
-    share = [min((ways[0].predicted_us / mask.bit_count() for mask, ways in table.items() if mask >> c & 1), default=0.0)
-             for c in range(len(graph.calls))]
-    by_first: dict[int, list[int]] = {}
-    for mask in table:
-        for c in range(len(graph.calls)):
-            if mask >> c & 1:
-                by_first.setdefault(c, []).append(mask)
+    by_first = [[mask for mask in table if mask >> c & 1] for c in range(len(graph.calls))]
 
-    def bound(covered: int) -> float:
-        return sum(s for c, s in enumerate(share) if not covered >> c & 1)
+    @functools.cache
+    def rest_us(covered: int) -> float:
+        """The cheapest cover of what is left, whatever waits for whom. Units: microseconds."""
+        if covered == everything:
+            return 0.0
+        lowest = (~covered & covered + 1).bit_length() - 1
+        ways = (table[mask][0].predicted_us + rest_us(covered | mask) for mask in by_first[lowest] if not mask & covered)
+        return min(ways, default=math.inf)
 
     number = itertools.count()
     queue: list[tuple[float, int, _Cover, int]] = []
@@ -86,11 +89,12 @@ def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Seq
         ways = table[mask]
         if rank < len(ways):
             cover = _Cover((*parts, ways[rank]), rank, covered | mask, cost_us + ways[rank].predicted_us)
-            heapq.heappush(queue, (cover.cost_us + bound(cover.covered), next(number), cover, mask))
+            if (bound_us := cover.cost_us + rest_us(cover.covered)) < math.inf:
+                heapq.heappush(queue, (bound_us, next(number), cover, mask))
 
     def extend(parts: tuple[FusionImplementation, ...], covered: int, cost_us: float) -> None:
-        lowest = next(c for c in range(len(graph.calls)) if not covered >> c & 1)
-        for mask in by_first.get(lowest, ()):
+        lowest = (~covered & covered + 1).bit_length() - 1
+        for mask in by_first[lowest]:
             if not mask & covered:
                 push(parts, covered, cost_us, mask, 0)
 

@@ -89,7 +89,7 @@ class ElementFacts:
         used = [graph.calls[c].function.implementations[n] for c, n in zip(calls, chosen, strict=True)]
         self.words = {d: i.geometry.extents[size] for i, axis_of in zip(used, grid.axis_of, strict=True) for size, d in axis_of.items()}
         self.words = self.words or {"x": 1}
-        self.num_tiles = {d: -(-e // (self.words[d] * self.instances)) for d, e in grid.extents.items()}
+        self.num_tiles = {d: max(-(-e // (self.words[d] * self.instances)), 1) for d, e in grid.extents.items()}
         self.threads = max(prod(i.geometry.threads) for i in used) * self.instances
         self.loads: list[_Operand] = []
         self.stores: list[_Operand] = []
@@ -142,6 +142,10 @@ class ElementFacts:
         held = place.words if isinstance(place, ThreadMapping) else 0
         return _Operand((function.name, implementation.name, f"{verb} {p.name}"), axes, words, shared, held,
                         (p.dtype or function.dtype).itemsize)
+
+    def flight_bytes(self, walk: str) -> int:
+        """Bytes of loads that a thread starts for one tile of a walk."""
+        return sum((o.held or -(-o.words // self.threads)) * o.item for o in self.loads if walk in o.axes)
 
     def facts(self, decision: Decision) -> Facts:
         """The facts of one walk."""

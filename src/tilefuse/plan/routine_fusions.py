@@ -15,7 +15,7 @@ from tilefuse.ir.elementary import CallGraph
 from tilefuse.schedule.routine_grid import Grid, bind_grid, parameter_variables
 
 # Sets of calls looked at; scripts of the paper's sizes stay far below. Beyond it only smaller fusions are found.
-MOST_SETS = 20000
+MOST_SETS = 2000
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ class Fusions:
 def find_fusions(graph: CallGraph) -> Fusions:
     """All fusions of a script.
 
-    Cost: one step a connected set of calls that fits one grid; at most MOST_SETS of them.
+    Calls of numbers alone belong to the call that uses their result first and go with it: every block of its kernel runs them.
+    Cost: one step a connected set of such groups that fits one grid; at most MOST_SETS of them.
     """
-    count = len(graph.calls)
-    neighbours = [_sharing(graph, c) for c in range(count)]
+    groups = call_groups(graph)
+    shared = [_vectors(graph, g) for g in groups]
     after = _reached(graph)
     found: list[Fusion] = []
     rejected: list[tuple[tuple[int, ...], Rejected]] = []
-    todo: list[frozenset[int]] = [frozenset([c]) for c in range(count)]
+    todo: list[frozenset[int]] = [frozenset([n]) for n in range(len(groups))]
     seen = set(todo)
-    while todo:
-        current = todo.pop(0)
-        calls = tuple(sorted(current))
+    for current in todo:
+        calls = tuple(sorted(c for n in current for c in groups[n]))
         grid = bind_grid(graph, calls)
         why = grid if isinstance(grid, Rejected) else reduced_inside(graph, calls)
         if why is not None:
@@ -61,30 +61,40 @@ def find_fusions(graph: CallGraph) -> Fusions:
             rejected.append((calls, why))
             continue
         assert isinstance(grid, Grid)
-        outside = _between(calls, after, count)
+        outside = _between(calls, after, len(graph.calls))
+        spared = spared_words(graph, calls, grid) if len(current) > 1 else 0
         if outside is not None:
             rejected.append((calls, Rejected(Reason.NOT_CONVEX, f"call {outside} stands between")))
-        elif len(calls) > 1 and not (spared := spared_words(graph, calls, grid)):
+        elif len(current) > 1 and not spared:
             rejected.append((calls, Rejected(Reason.SLOWER_THAN_PARTS, "no load or store is spared")))
         else:
-            found.append(Fusion(calls, grid, spared if len(calls) > 1 else 0))
-        for c in sorted({n for member in current for n in neighbours[member]} - current):
-            wider = current | {c}
-            if wider not in seen and len(seen) < MOST_SETS:
+            found.append(Fusion(calls, grid, spared))
+        own = frozenset().union(*(shared[n] for n in current))
+        for n in range(len(groups)):
+            wider = current | {n}
+            if n not in current and own & shared[n] and wider not in seen and len(seen) < MOST_SETS:
                 seen.add(wider)
                 todo.append(wider)
     return Fusions(tuple(found), tuple(rejected))
 
 
-def _sharing(graph: CallGraph, call: int) -> frozenset[int]:
-    """Calls that read or write a variable in common with one."""
-    own = _variables(graph, call)
-    return frozenset(c for c in range(len(graph.calls)) if c != call and own & _variables(graph, c))
+def call_groups(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
+    """Calls with those of numbers alone that they are the first to need; numbers that nobody reads stand for themselves."""
+    home = list(range(len(graph.calls)))
+    for c in reversed(range(len(graph.calls))):
+        readers = [r for result in graph.calls[c].results for r in graph.readers(result)]
+        if not graph.calls[c].function.sizes and readers:
+            home[c] = home[min(readers)]
+    members: dict[int, list[int]] = {}
+    for c, h in enumerate(home):
+        members.setdefault(h, []).append(c)
+    return tuple(tuple(m) for m in members.values())
 
 
-def _variables(graph: CallGraph, call: int) -> frozenset[str]:
-    one = graph.calls[call]
-    return frozenset(v for v in (*one.arguments, *one.results) if isinstance(v, str))
+def _vectors(graph: CallGraph, calls: tuple[int, ...]) -> frozenset[str]:
+    """Vectors and matrices that some calls read or write."""
+    used = (v for c in calls for v in (*graph.calls[c].arguments, *graph.calls[c].results))
+    return frozenset(v for v in used if isinstance(v, str) and graph.variables[v].shape)
 
 
 def _reached(graph: CallGraph) -> list[int]:
@@ -130,7 +140,7 @@ def spared_words(graph: CallGraph, calls: tuple[int, ...], grid: Grid) -> int:
     for c, axis_of in zip(calls, grid.axis_of, strict=True):
         for variable, axes in _read(graph, c, axis_of):
             loads[variable, axes] = loads.get((variable, axes), 0) + 1
-        for result in graph.calls[c].results:
+        for result in graph.calls[c].results if graph.calls[c].function.sizes else ():
             read_elsewhere = any(u not in calls for u in graph.readers(result))
             if graph.readers(result) and not read_elsewhere and result not in graph.outputs:
                 spared += prod(graph.variables[result].shape)
@@ -146,6 +156,3 @@ def _read(graph: CallGraph, call: int, axis_of: Mapping[str, str]) -> Iterator[t
     for name, variable, sizes in parameter_variables(one):
         if name not in outputs:
             yield variable, tuple(axis_of[s] for s in sizes)
-    for p, given in zip(one.function.inputs, one.arguments, strict=True):
-        if isinstance(given, str) and not p.extents and graph.producer(given) is not None:
-            yield given, ()

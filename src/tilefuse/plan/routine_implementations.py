@@ -27,6 +27,8 @@ LEAST_THREADS, MOST_THREADS = 64, 512
 MOST_REGISTERS = 160
 # Different calling orders that are tried, and ways to choose implementations for calls whose geometries differ.
 MOST_ORDERS, MOST_MIXED = 4, 32
+# Bytes of loads that one thread may have under way: more need registers without being needed.
+MOST_FLIGHT_BYTES = 256
 # Blocks of a walking grid, in multiples of what runs at once.
 GRID_ROUNDS = (1, 2, 4)
 
@@ -102,15 +104,12 @@ def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determinist
     for chosen in _choices(graph, fusion):
         used = [f.implementations[n] for f, n in zip(functions, chosen, strict=True)]
         threads = max(prod(i.geometry.threads) for i in used)
-        held = max((p.words for i in used for p in i.places.values() if isinstance(p, ThreadMapping)), default=1)
         orders = calling_orders(graph, fusion.calls) if _any_shared(used) else [fusion.calls]
         for instances in _instances(grid.nested, threads):
             elements = ElementFacts(graph, fusion.calls, chosen, grid, instances)
             number = dict(zip(fusion.calls, chosen, strict=True))
             for direction in grid.extents:
-                across = prod(n for d, n in elements.num_tiles.items() if d != direction)
-                tiles = elements.num_tiles[direction]
-                for unroll, iterations in _walks(tiles, across, held, device, threads * instances, walks_matter):
+                for unroll, iterations in _walks(elements, direction, device, walks_matter):
                     for order in orders:
                         first = Decision(order, tuple(number[c] for c in order), instances, iterations, direction, unroll, LAST_BLOCK)
                         facts = elements.facts(first)
@@ -179,20 +178,26 @@ def _instances(nested: bool, threads: int) -> list[int]:
     return [i for i in (1, 2, 4) if i == 1 or threads * i <= MOST_THREADS // 2]
 
 
-def _walks(tiles: int, across: int, held: int, device: DeviceSpec, threads: int, walks: bool) -> Iterator[tuple[int, int]]:
-    """(tiles loaded together, tiles a block) worth a try: grids of some rounds, one tile or one group a block, the whole walk."""
-    found: dict[tuple[int, int], None] = {}
-    for unroll in (1, 2, 4):
-        if unroll > 1 and (unroll * held > 64 or unroll > tiles):
-            continue
-        found[unroll, unroll] = None
-        if not walks:
-            continue
-        for rounds in GRID_ROUNDS:
-            chunks = max(rounds * device.num_multiprocessors * max(1024 // threads, 1) // max(across, 1), 1)
-            found[unroll, max(-(-tiles // chunks), unroll)] = None
-        found[unroll, max(tiles, 1)] = None
-    yield from found
+def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: bool) -> Iterator[tuple[int, int]]:
+    """(tiles loaded together, tiles a block) worth a try.
+
+    Tiles together: until a thread has enough bytes under way. Tiles a block: one group, where reductions do not accumulate; grids of some
+    rounds; the whole walk, where there are blocks enough across it.
+    """
+    tiles = elements.num_tiles[direction]
+    across = prod(n for d, n in elements.num_tiles.items() if d != direction)
+    each = max(elements.flight_bytes(direction), 1)
+    unrolls = [u for u in (1, 2, 4) if u == 1 or (u * each <= MOST_FLIGHT_BYTES and u <= tiles)]
+    at_once = device.num_multiprocessors * max(1024 // elements.threads, 1)
+    for unroll in unrolls[-2:]:
+        found = dict.fromkeys([unroll] if not matters or tiles * across <= 4 * at_once else [])
+        if matters:
+            for rounds in GRID_ROUNDS:
+                chunks = max(rounds * at_once // max(across, 1), 1)
+                found[max(-(-tiles // chunks), unroll)] = None
+            if across >= device.num_multiprocessors:
+                found[tiles] = None
+        yield from ((unroll, n) for n in found)
 
 
 def _pruned(facts: Facts, device: DeviceSpec) -> Rejected | None:

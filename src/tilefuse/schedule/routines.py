@@ -107,8 +107,6 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     grid = bind_grid(graph, decision.calls)
     if isinstance(grid, Rejected):
         return grid
-    if 0 in grid.extents.values():
-        return Rejected(Reason.DOMAIN_MISMATCH, "there is nothing to compute")
     words = _element_words(graph, decision, grid)
     if isinstance(words, Rejected):
         return words
@@ -116,7 +114,8 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     if threads > device.max_threads_per_block and device.kind == "cuda":
         return Rejected(Reason.REGISTERS, f"{threads} threads a block, at most {device.max_threads_per_block}")
     tiles = {d: w * (decision.instances if not grid.nested else 1) for d, w in words.items()}
-    num_tiles = {d: -(-grid.extents[d] // tiles[d]) for d in grid.extents}
+    # Without any words one tile, all of it padding, still makes the results of reductions neutral.
+    num_tiles = {d: max(-(-grid.extents[d] // tiles[d]), 1) for d in grid.extents}
     walk = decision.direction
     if walk not in num_tiles:
         return Rejected(Reason.DOMAIN_MISMATCH, f"no direction {walk} in a grid of {', '.join(num_tiles)}")
