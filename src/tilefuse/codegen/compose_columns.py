@@ -147,6 +147,7 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
     limit = max(c.chunks * c.threads_y * c.split, 1)
     batch = 1 if c.on_chip else max(c.batch, 1)
     kept = _kept_env(state)
+    columns = _column_operands(state, bodies)
     with e.loop("step", -(-c.chunks // batch), unroll=w.unroll and c.on_chip) as outer:
         probe = _row_env(state, axis("row_probe")) | kept
         local = [w.held(t, batch, c.vector, w.runs(t, c.vector, state.lane, probe), step=batch == 1) for t in missing]
@@ -168,7 +169,25 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
                     else:
                         chosen = inner if batch > 1 else step
                         w.lane_values = results
-                        body(chosen, [*state.held, *local], env, step)
+                        body(chosen, [*state.held, *columns, *local], env, step)
+
+
+# Vectors of columns that a thread keeps for all its rows: each takes 16 bytes of its registers.
+MOST_COLUMN_OPERANDS = 4
+
+
+def _column_operands(state: ColumnState, bodies: Sequence[object]) -> list[Held]:
+    """Operands that are the same for all rows (v of A + u v^T), as vectors loaded once before the walk.
+
+    Left inside, their loads stand behind each row's guard, where no compiler takes them out of the loop.
+    """
+    w, c = state.writer, state.choice
+    kept, env = set(state.domain.kept), _kept_env(state)
+    wanted = [t for t in w.touches(bodies) if t.offset.axes() and t.offset.axes() <= kept and not any(h.touch == t for h in state.held)]
+    held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in wanted[:MOST_COLUMN_OPERANDS]]
+    for h in held:
+        w.fill(h, number(0), env, state.lane)
+    return held
 
 
 def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg],
