@@ -89,5 +89,6 @@ def test_the_nearest_word_is_offered() -> None:
 
 def test_the_documentation_writes_templates_that_parse() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "planning.md").read_text(encoding="utf-8")
-    rows, stitched = [b for b in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "GRID" in b]
+    rows, stitched, walked = [b for b in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "GRID" in b]
     assert len(parse_template(rows).schedules) == 3 and len(parse_template(stitched).schedules) == 7
+    assert len(parse_template(walked).schedules) == 5
