@@ -15,6 +15,9 @@ import numpy as np
 
 from tests.unit.codegen.host_build import FLAGS, build_together
 from tilefuse.codegen.kernel import (
+    AsyncCopy,
+    AsyncGroup,
+    AsyncWait,
     Barrier,
     BulkCopy,
     BulkWait,
@@ -50,6 +53,14 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
         case BulkWait():
             yield "drop wait", ()
             yield "wait for the other phase", (replace(s, phase=-1 * s.phase + 1),)
+        case AsyncWait():
+            yield "drop wait for copies", ()
+            yield "one group of copies too many under way", (replace(s, pending=s.pending + 1),)
+        case AsyncGroup():
+            yield "copies in no group", ()
+        case AsyncCopy():
+            yield "drop copy", ()
+            yield "shift copy", (replace(s, index=s.index + s.num_elements),)
         case BulkCopy(arrive=True):
             yield "copy never arrives", (replace(s, arrive=False),)
         case LastBlock(count=count):
@@ -79,7 +90,7 @@ def _rewrites(body: tuple[Stmt, ...], path: str, points: Points) -> Iterator[tup
     for n, s in enumerate(body):
         here = f"{path}.{n}"
         if isinstance(s, Let):
-            points = points | {s.name: evaluate(s.value, points)}
+            points = points | {s.name: np.broadcast_to(evaluate(s.value, points), len(points["thread"]))}
         for fault, new in _variants(s):
             if not (new and _same(s, new[0], points)):
                 yield f"{here} {fault}", (*body[:n], *new, *body[n + 1:])

@@ -30,7 +30,8 @@ def compose_routines(fused: FusedRoutines) -> tuple[Kernel, ...]:
     body = (*_block_indices(w), *w.lets, *scalars, *top, *loops, *after)
     shared = (*_shared_buffers(fused), *w.extra)
     num_bytes = max((b.offset_bytes + b.num_elements * b.dtype.itemsize for b in shared), default=0)
-    launch = Launch(fused.num_blocks, fused.threads, 1, -(-num_bytes // 16) * 16, fused.device.starts_early)
+    num_bytes = -(-num_bytes // 16) * 16 + fused.extra_shared_bytes
+    launch = Launch(fused.num_blocks, fused.threads, 1, num_bytes, fused.device.starts_early)
     buffers = (*w.buffers.values(), *w.scratch, *shared)
     main = Kernel(fused.name, buffers, launch, tuple(body), _header(fused), fused.index_bits, 0, 0, False, w.namespaces.texts())
     return (*clear_kernel(w), main, *second_kernels(w))

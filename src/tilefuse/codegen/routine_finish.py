@@ -84,12 +84,12 @@ def _of_this_block(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
     name, rows, value = workspace(w, e), w.fused.reductions[e.variable].partials, f"{e.variable}_total"
 
     def one(n: Affine) -> tuple[Stmt, ...]:
-        tile, word = axis("tile"), n % e.words
+        tile, word = axis(f"tile_of_{e.name}"), n % e.words
         body = (*from_slab(w, e, name, rows, padded_words(w, e), tile * e.words + word, value),
                 *result(w, e, Reg(value, e.unit, number(0)), word, [tile]))
         inside = Bound(tile, 0, w.fused.num_tiles[w.walk])
         at = n // e.words * w.fused.chunks + w.block(w.walk)
-        return Let("tile", at, walked * w.fused.chunks), If((inside,), body)
+        return Let(f"tile_of_{e.name}", at, walked * w.fused.chunks), If((inside,), body)
 
     return w.spread_over_threads(walked * e.words, one)
 

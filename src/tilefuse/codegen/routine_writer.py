@@ -166,6 +166,7 @@ class RoutineWriter:
     def step(self, s: steps.Step, where: Where) -> tuple[Stmt, ...]:
         """The statements of one step."""
         from tilefuse.codegen.routine_partials import finish, gather
+        from tilefuse.codegen.routine_probe import fill, keep
 
         elements = self.fused.elements
         match s:
@@ -189,6 +190,10 @@ class RoutineWriter:
                 return gather(self, elements[name], slab, where)
             case steps.Finish(name, slab):
                 return finish(self, elements[name], slab, where)
+            case steps.Fill(name, again):
+                return fill(self, elements[name], again)
+            case steps.Keep(name):
+                return keep(self, elements[name])
         raise AssertionError(s)
 
     def transfer(self, e: Element, where: Where, verb: str) -> tuple[Stmt, ...]:

@@ -92,11 +92,26 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """Some numbers into an element; `again`: every word one more, so that the next tile's differ. In probes only."""
+
+    element: str
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Uses all words of an element and stores nothing, in a way that no compiler sees. In probes only."""
+
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
 class BlockBarrier:
     """All threads of the block arrive."""
 
 
-Step = Union[Load, Put, Get, Mask, Clear, Compute, Store, Gather, Finish, BlockBarrier]
+Step = Union[Load, Put, Get, Mask, Clear, Compute, Store, Gather, Finish, Fill, Keep, BlockBarrier]
 Who = Hashable
 Access = tuple[str, Who]
 
@@ -104,7 +119,7 @@ Access = tuple[str, Who]
 def elements_of(step: Step) -> tuple[str, ...]:
     """Names of the elements and slabs that a step touches."""
     match step:
-        case Load(e) | Mask(e) | Clear(e) | Store(e):
+        case Load(e) | Mask(e) | Clear(e) | Store(e) | Fill(e) | Keep(e):
             return (e,)
         case Put(source, target) | Get(source, target):
             return (source, target)

@@ -53,6 +53,7 @@ class FusedRoutines:
     group, single, edge   steps of `unroll` tiles, of one tile, of one tile that reaches over the edge of the data
     shared     offset in bytes of every element and slab in shared memory; slab_words: words of each slab
     transfers  words moved between global memory and the chip
+    extra_shared_bytes  allocated and not used: a probe's stand-in for other data of a fusion
     """
 
     name: str
@@ -76,6 +77,7 @@ class FusedRoutines:
     index_bits: int
     transfers: int
     device: DeviceSpec = field(repr=False)
+    extra_shared_bytes: int = 0
 
     def call(self, k: int) -> FunctionCall:
         """The call at position k of the calling order."""

@@ -29,8 +29,14 @@ MEANINGS: dict[str, Callable[..., object]] = {
     "rot": lambda x, y, c, s: (c * x + s * y, c * y - s * x), "dot": lambda x, y: x @ y, "asum": lambda x: np.abs(x).sum(),
     "nrm2": lambda x: np.sqrt((x * x).sum()), "iamax": lambda x: int(np.argmax(np.abs(x))) if x.size else 0,
     "gemv": lambda A, x: A @ x, "gemtv": lambda A, r: A.T @ r, "ger": lambda a, x, y, A: a * np.outer(x, y) + A,
-    "ger_unit": lambda x, y, A: np.outer(x, y) + A, "madd": lambda A, B: A + B, "mscal": lambda a, A: a * A,
-    "divide": lambda a, b: a / b, "multiply": lambda a, b: a * b, "negate": lambda a: -a,
+    "ger_unit": lambda A, x, y: A + np.outer(x, y), "madd": lambda A, B: A + B, "mscal": lambda a, A: a * A,
+    "divide": lambda a, b: a / b, "multiply": lambda a, b: a * b, "negate": lambda a: -a, "sqrt": np.sqrt,
+    "gemv_full": lambda a, A, x, b, y: a * (A @ x) + b * y, "gemtv_full": lambda a, A, r, b, s: a * (A.T @ r) + b * s,
+}
+# Where the size of a result is not what the function makes of the sizes of its operands.
+SIZES: dict[str, Callable[..., object]] = {
+    "isamax": lambda x: 0.0, "idamax": lambda x: 0.0, "srot": lambda x, y, c, s: (c * x + s * y, c * y + s * x),
+    "drot": lambda x, y, c, s: (c * x + s * y, c * y + s * x),
 }
 
 
@@ -56,14 +62,13 @@ def reference(graph: CallGraph, given: Mapping[str, Array]) -> tuple[dict[str, A
     """Every variable in double precision, and for each a bound of |value| without cancellation (all terms positive)."""
     known, size = dict(given), {n: np.abs(v) for n, v in given.items()}
     for one in graph.calls:
-        meaning = MEANINGS[one.function.name[1:].removeprefix("amax") or one.function.name] if one.function.name[1:] in MEANINGS else \
-            MEANINGS[one.function.name.replace("isamax", "iamax").replace("idamax", "iamax")]
+        meaning = MEANINGS["iamax" if one.function.name in ("isamax", "idamax") else one.function.name[1:]]
         for table, kind in ((known, "value"), (size, "size")):
             arguments = [table[a] if isinstance(a, str) else np.float64(abs(a) if kind == "size" else a) for a in one.arguments]
             if kind == "size" and "divide" in one.function.name:
                 arguments[1] = np.abs(known[str(one.arguments[1])]) if isinstance(one.arguments[1], str) else arguments[1]
-            if kind == "size" and "iamax" in one.function.name:
-                made: object = 0
+            if kind == "size" and one.function.name in SIZES:
+                made = SIZES[one.function.name](*arguments)
             else:
                 made = meaning(*arguments)
             results = made if isinstance(made, tuple) else (made,)

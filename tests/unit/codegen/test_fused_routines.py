@@ -1,0 +1,113 @@
+"""Fused kernels of library routines on the host executor, every access checked, against NumPy in double precision."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.codegen.host_build import compiler
+from tests.unit.codegen.routine_runs import LIBRARY, Built, check_results, script_graph, values
+from tilefuse.base.candidate import Rejected
+from tilefuse.ir.elementary import CallGraph, ElementaryFunction
+from tilefuse.schedule.routine_elements import ATOMICS, LAST_BLOCK, SECOND_KERNEL, Decision
+from tilefuse.schedule.routines import FusedRoutines, schedule_routines
+from tilefuse.target.device import H200
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+FUNCTIONS = sorted(LIBRARY.functions)
+KINDS = ("scalar", "vector", "matrix")
+
+
+def scheduled(graph: CallGraph, *decisions: Decision) -> list[FusedRoutines]:
+    """One kernel a decision."""
+    found = []
+    for n, decision in enumerate(decisions):
+        fused = schedule_routines(graph, decision, f"k{n}", H200)
+        assert not isinstance(fused, Rejected), f"{decision}: {fused}"
+        found.append(fused)
+    return found
+
+
+def one_call(function: ElementaryFunction, sizes: dict[str, int], strided: bool = False) -> CallGraph:
+    """A script of one call, for operands of these sizes; `strided`: vectors with gaps, matrices with a leading dimension."""
+    names = [p.name for p in function.inputs]
+    results = [p.name for p in function.outputs]
+    declared = "".join(f"{p.kind} {p.name}; " for p in function.inputs)
+    call = f"{', '.join(results)} = {function.called or function.name}({', '.join(names)});"
+    shapes = {p.name: tuple(sizes[e] for e in p.extents) for p in function.inputs}
+    strides = {n: ((2,) if len(s) == 1 else (s[1] + 3, 1)) for n, s in shapes.items() if s} if strided else {}
+    return script_graph(f"{declared}input {', '.join(names)}; {call} return {', '.join(results)};", shapes, strides)
+
+
+def sizes_of(function: ElementaryFunction, numbers: tuple[int, int]) -> dict[str, int]:
+    """Sizes by name."""
+    return dict(zip(function.sizes, numbers if len(function.sizes) == 2 else (numbers[0] * numbers[1],), strict=False))
+
+
+def walks(function: ElementaryFunction) -> list[tuple[int, int, str, int, str]]:
+    """(instances, iterations, direction, unroll, finish)."""
+    finishes = [LAST_BLOCK, SECOND_KERNEL] + ([] if function.state or function.finishes else [ATOMICS])
+    across = "y" if function.kind.nested else "x"
+    instances = 1 if function.kind.nested else 2
+    found = [(1, 1, "x", 1), (instances, 3, across, 2), (instances, 1000, "x", 1), (1, 2, across, 1), (instances, 4, "x", 4)]
+    return [(*w, finishes[n % len(finishes)]) for n, w in enumerate(found if function.sizes else [(1, 1, "x", 1)])]
+
+
+def few(function: ElementaryFunction) -> list[int]:
+    """Numbers of the first and the last geometry of every implementation."""
+    by_name: dict[str, list[int]] = {}
+    for n, i in enumerate(function.implementations):
+        by_name.setdefault(i.name.split()[0], []).append(n)
+    return sorted({m for numbers in by_name.values() for m in (numbers[0], numbers[-1])})
+
+
+def run_alone(function: ElementaryFunction, numbers: list[int], each: int, folder: Path, check: bool) -> None:
+    """Runs implementations of a function, `each` walks of every one, over sizes that no tile divides."""
+    graphs, programs = [], []
+    ways = walks(function)
+    for position, n in enumerate(number for number in numbers for _ in range(each)):
+        sizes = ((37, 61), (70, 129), (5, 3), (1, 1), (64, 1))[position % 5]
+        graph = one_call(function, sizes_of(function, sizes), strided=position % 2 == 1)
+        graphs.append(graph)
+        programs.append(scheduled(graph, Decision((0,), (n,), *ways[position % len(ways)])))
+    built = Built(programs, folder, check)
+    for n, graph in enumerate(graphs):
+        given = values(graph, n)
+        check_results(graph, given, built.run(n, given), programs[n][0].decision)
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if LIBRARY.functions[n].dtype.name == "f32"])
+def test_function_alone(name: str, tmp_path: Path) -> None:
+    """Implementations of a function, every access checked."""
+    function = LIBRARY.functions[name]
+    run_alone(function, few(function), 2, tmp_path, check=True)
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if LIBRARY.functions[n].dtype.name == "f64"])
+def test_function_in_double_precision(name: str, tmp_path: Path) -> None:
+    """The same in double precision."""
+    function = LIBRARY.functions[name]
+    run_alone(function, few(function)[:1], 1, tmp_path, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_implementation(name: str, tmp_path: Path) -> None:
+    """Every implementation and geometry of a function."""
+    function = LIBRARY.functions[name]
+    run_alone(function, list(range(len(function.implementations))), 1, tmp_path, check=False)
+
+
+@pytest.mark.parametrize("call", ["sdot(x, x)", "snrm2(x)"])
+def test_nothing_to_reduce(call: str, tmp_path: Path) -> None:
+    """A reduction over no words gives the neutral element."""
+    graph = script_graph(f"vector x; input x; r = {call}; return r;", {"x": (0,)})
+    built = Built([scheduled(graph, Decision((0,), (0,)))], tmp_path)
+    assert built.run(0, values(graph))["r"] == 0
+
+
+def test_matrix_without_columns(tmp_path: Path) -> None:
+    """A product over no columns gives zeros."""
+    graph = script_graph("matrix A; vector x; input A, x; y = sgemv(A, x); return y;", {"A": (7, 0), "x": (0,)})
+    built = Built([scheduled(graph, Decision((0,), (0,)))], tmp_path)
+    assert (built.run(0, values(graph))["y"] == 0).all()
