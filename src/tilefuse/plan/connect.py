@@ -53,7 +53,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     decided: dict[str, tuple[int, ...]] = dict(layouts or {}) | dict(input_layouts)
     frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
     views = find_views(graph, decided, result_layouts or {}, frozen)
-    schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
+    schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, tiles={})
     packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True,
                                              known={})
     if products is None:

@@ -6,10 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 
+from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
-from tilefuse.ir.scalar import rename_reads
+from tilefuse.ir.scalar import Expr, Read, rename_reads, transform
 from tilefuse.schedule.tile import Layouts
+
+# The widest access of a thread.
+VECTOR_BYTES = 16
 
 
 def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = False) -> list[Graph]:
@@ -69,6 +75,32 @@ def part_graph(pattern: Graph, names: Iterable[str]) -> Graph:
     inputs = tuple(Input(v, pattern.type_of(v)) for v in node_inputs(nodes))
     results = pattern.position_by_result
     return Graph(nodes[0].name, inputs, nodes, tuple(sorted((n.name for n in nodes if n.name in results), key=results.__getitem__)))
+
+
+def structure_but_starts(part: Graph, layouts: Layouts) -> Hashable:
+    """As `structure_of`, but also equal for parts that read other places of their inputs in the same way: steps of a recurrence.
+
+        exp(%x[3, i]) + %x[4, i]      and      exp(%x[7, i]) + %x[8, i]
+
+    Constants in subscripts count by how far they are from the first one of the input, and that one by where in a vector it lies.
+    """
+    types = {i.name: i.type for i in part.inputs}
+    starts: dict[tuple[str, int], int] = {}
+    # Tiles of a product's operands are brought on chip whole: whether one reaches beyond its input depends on where it begins.
+    whole = {v for n in part.nodes if n.category == "library" for v in n.operands}
+
+    def from_start(e: Expr, moves: bool) -> Expr:
+        if not isinstance(e, Read) or e.value not in types:
+            return e
+        return Read(e.value, tuple(s - starts.setdefault((e.value, d), s.const) if moves or s.is_const else s
+                                   for d, s in enumerate(e.index)))
+
+    nodes = tuple(n if n.body is None else replace(n, body=transform(n.body, partial(from_start, moves=n.name not in whole)))
+                  for n in part.nodes)
+    place = {i.name: n for n, i in enumerate(part.inputs)}
+    lies = {v: layouts.get(v) or row_major_strides(types[v].shape) for v, _ in starts}
+    where = tuple((place[v], d, start * lies[v][d] * types[v].dtype.itemsize % VECTOR_BYTES) for (v, d), start in starts.items())
+    return structure_of(replace(part, nodes=nodes), layouts), where
 
 
 def structure_of(part: Graph, layouts: Layouts) -> Hashable:

@@ -18,7 +18,7 @@ from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.packed import Known, schedule_packed
 from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.stitched import schedule_stitched
+from tilefuse.schedule.stitched import Tiles, schedule_like, schedule_stitched
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.schedule.two_pass import two_pass
@@ -39,12 +39,13 @@ def pattern_graph(graph: Graph, nodes: Sequence[str]) -> Graph:
 
 
 def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec,
-                     eager_rounding: bool = False, packing: bool = False, known: Known | None = None) -> TileProgram | Rejected:
+                     eager_rounding: bool = False, packing: bool = False, known: Known | None = None,
+                     tiles: Tiles | None = None) -> TileProgram | Rejected:
     """The tile program of a pattern on a device, or why there is none.
 
     eager_rounding: every value inside is rounded to its own type, also where it never leaves the kernel (see `precision.py`).
     packing: what has no data dependence on the rest becomes a part of a packed kernel (see `packed.py`); else all nodes must fit one walk.
-    known: parts of packed kernels scheduled before, for the same device and rounding.
+    known: parts of packed kernels scheduled before, for the same device and rounding; tiles: those of stitched kernels.
     Requires: nodes are maps, gathers, reductions, scans, scatters or matrix products. Layouts give strides of values that are not dense
     row-major.
     """
@@ -56,7 +57,7 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
         whole = inner if eager_rounding or products else keep_precision(inner)
         return schedule_packed(whole, layouts, device, partial(_schedule_part, eager_rounding=eager_rounding), known)
     if products:
-        return _with_products(inner, layouts, device, eager_rounding)
+        return _with_products(inner, layouts, device, eager_rounding, {} if tiles is None else tiles)
     return _one_walk_or_block(inner if eager_rounding else keep_precision(inner), layouts, device)
 
 
@@ -84,9 +85,9 @@ def _fits_one_block(graph: Graph) -> bool:
     return steps <= MAX_STEPS_OF_ONE_BLOCK and any(n.category == "reduce" for n in graph.nodes)
 
 
-def _with_products(inner: Graph, layouts: Layouts, device: DeviceSpec, eager_rounding: bool) -> TileProgram | Rejected:
+def _with_products(inner: Graph, layouts: Layouts, device: DeviceSpec, eager_rounding: bool, tiles: Tiles) -> TileProgram | Rejected:
     """Whole rows on chip, or an axis walked in tiles: what is estimated to be faster, or fits. Values of a walk stay unrounded."""
-    whole = schedule_stitched(inner, layouts, device)
+    whole = schedule_like(tiles, inner, layouts, device)
     if eager_rounding or device.kind != "cuda":
         return whole
     walked = schedule_online(inner, layouts, device)

@@ -1,6 +1,7 @@
 """schedule_stitched: the tile program of a pattern that only stages can hold (products, reductions of different shapes)."""
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -8,11 +9,15 @@ from tilefuse.base.errors import NameLookupError, OptionError, UserError, neares
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.choose_stitch import choose_stitch
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker, parse_template, print_template
+from tilefuse.schedule.parts import structure_but_starts
 from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+
+# Tiles by structure, in one search for a plan.
+Tiles = dict[Hashable, Stitched]
 
 
 def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Stitched | None = None) -> TileProgram | Rejected:
@@ -36,6 +41,18 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
         levels=_levels(graph, plan), launch=launch,
         bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
         flops=plan.flops, work_us=found.us, choice=choice, internal=plan)
+
+
+def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+    """As `schedule_stitched`; a pattern that differs from one in `known` in where it begins to read takes that one's tiles."""
+    form = structure_but_starts(graph, {v: layouts[v] for v in graph.type_by_name if v in layouts})
+    again = schedule_stitched(graph, layouts, device, known[form]) if form in known else None
+    if isinstance(again, TileProgram):
+        return again
+    found = schedule_stitched(graph, layouts, device)
+    if isinstance(found, TileProgram) and isinstance(found.choice, Stitched):
+        known[form] = found.choice
+    return found
 
 
 def template_of_stages(choice: Stitched, plan: StitchPlan, launch: Launch) -> Template:
