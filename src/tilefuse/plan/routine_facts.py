@@ -35,6 +35,7 @@ class Facts:
     flight_bytes     of loads that a thread has under way together
     partial_bytes    partial values written and read again by the last block or a second kernel
     atomics          atomic updates of global memory
+    finish_loads     of partial values, that one thread of a last block makes one after the other
     extra_kernels    kernels before or behind
     passed           elements that change their mapping through shared memory, for every tile
     """
@@ -50,6 +51,7 @@ class Facts:
     flight_bytes: int
     partial_bytes: int
     atomics: int
+    finish_loads: int
     extra_kernels: int
     passed: int
 
@@ -120,12 +122,13 @@ class ElementFacts:
             for p, variable in zip(call.function.outputs, call.results, strict=True):
                 operand = self._operand(graph, c, p, implementation, axis_of, "store")
                 produced.add(variable)
-                self.made_held += max(operand.held, 1) * operand.item // 4
                 if call.function.kind.reduces:
+                    # What a map makes takes the registers of what it reads.
+                    self.made_held += max(operand.held, 1) * operand.item // 4
                     self.reductions.append(operand)
                     continue
-                key = (implementation.places.get(p.name), implementation.geometry.threads if operand.held else None)
-                seen.setdefault((variable, operand.axes), []).append(key)
+                made = (implementation.places.get(p.name), implementation.geometry.threads if operand.held else None)
+                seen.setdefault((variable, operand.axes), []).append(made)
                 self.made_shared += operand.shared_words * operand.item
                 if p.extents and (variable in graph.outputs or any(u not in calls for u in graph.readers(variable))):
                     self.stores.append(operand)
@@ -164,14 +167,14 @@ class ElementFacts:
             shared += copies * o.shared_words * o.item
             flight += copies * (o.held or -(-o.words // self.threads)) * o.item
         found = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), prod(num_tiles.values()), prod(blocks.values()),
-                      unroll, sum(walk in o.axes for o in self.reductions), held + 24, shared, flight, 0, 0, 0, self.passed)
+                      unroll, sum(walk in o.axes for o in self.reductions), held + 24, shared, flight, 0, 0, 0, 0, self.passed)
         return self.finished(found, decision, blocks)
 
     def finished(self, found: Facts, decision: Decision, blocks: Mapping[str, int] | None = None) -> Facts:
         """The same walk with another finish of its reductions."""
         if blocks is None:
             blocks = {d: -(-n // decision.iterations) if d == decision.direction else n for d, n in self.num_tiles.items()}
-        partial = atomics = extra = 0
+        partial = atomics = loads = extra = 0
         for o in self.reductions:
             shares = prod(n for d, n in blocks.items() if d not in o.axes)
             words = prod(self.num_tiles[d] for d in o.axes) * o.words // self.instances
@@ -182,4 +185,6 @@ class ElementFacts:
             else:
                 partial += 2 * shares * words * o.item
                 extra += decision.finish == SECOND_KERNEL
-        return replace(found, partial_bytes=partial, atomics=atomics, extra_kernels=extra)
+                own = o.words // self.instances * (decision.iterations if decision.direction in o.axes else 1)
+                loads += -(-own * shares // self.threads) if own < self.threads else -(-own // self.threads) * shares
+        return replace(found, partial_bytes=partial, atomics=atomics, finish_loads=loads, extra_kernels=extra)

@@ -17,14 +17,19 @@ from math import log
 from tilefuse.plan.routine_facts import Facts
 from tilefuse.target.device import DeviceSpec
 
-# What an exchange over a block costs each tile, beside its loads: a barrier, shuffles, shared memory. Units: microseconds a tile.
-FLUSH_US = 0.45
-# From the first load of a tile to its last word, under full load. Units: microseconds.
+# What an exchange over a block costs each group of tiles, beside its loads: barriers, shuffles, shared memory. Units: microseconds.
+FLUSH_US = 0.35
+# From the first load of a group of tiles to the last word of the first load, under load. Units: microseconds.
 LATENCY_US = 0.9
-# A last block starts after all others: arrival, its loads, its sums. Units: microseconds.
-LAST_BLOCK_US = 1.6
+# Arrival of the last block and what it does beside its loads; one of its loads, many under way. Units: microseconds.
+LAST_BLOCK_US, LAST_LOAD_US = 2.6, 0.011
+# A kernel before or behind, that the next one of a graph follows closely. Units: microseconds.
+EXTRA_KERNEL_US = 0.6
 # Atomic additions to distinct words, all multiprocessors together. Units: updates a microsecond.
-ATOMICS_PER_US = 2000.0
+# Source of these five: scripts of two products and of vector updates with 2048 x 2048 and 2**20 words, one H200, 2026-11-21.
+ATOMICS_PER_US = 60000.0
+# What of a vector's bytes counts that every block reads again: the caches serve it.
+CACHED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -87,33 +92,35 @@ class Prediction:
 def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None, decision: Environment | None = None) -> Prediction:
     """The predicted time of a fused kernel; `decision` is its environment in terms of the table."""
     resident = facts.resident_blocks(device)
-    at_once = max(resident * device.num_multiprocessors, 1)
-    rounds = -(-facts.blocks // at_once)
-    # The last round leaves multiprocessors idle; that matters while there are few rounds.
-    balance = min(rounds * at_once / facts.blocks, 1.0 + 1.0 / rounds) if facts.blocks > at_once else 1.0
-    missing = max(at_once / facts.blocks, 1.0)
-    loads = flight_ratio(facts, device, min(facts.blocks, at_once))
-    needed = cached = compute_us = 0.0
+    groups = max(-(-facts.tiles // (facts.blocks * facts.unroll)), 1)
+    each = -(-facts.blocks // device.num_multiprocessors)
+    together = min(resident, each)
+    loads = flight_ratio(facts, device, min(facts.blocks, resident * device.num_multiprocessors))
+    needed = compute_us = 0.0
     for m in facts.moved:
-        ratio = loads
+        ratio = 1.0
         if times is not None and decision is not None:
-            ratio = nearest(times.transfers.get((m.function, m.implementation, m.routine), ()), decision) or loads
-            ratio /= missing ** 0.5
-        if m.resident:
-            cached += m.num_bytes / 4
-        needed += 0.0 if m.resident else m.num_bytes / ratio
+            ratio = nearest(times.transfers.get((m.function, m.implementation, m.routine), ()), decision) or 1.0
+        needed += m.num_bytes * (CACHED_SHARE if m.resident else 1.0) / ratio
     if times is not None and decision is not None:
         for function, implementation in dict.fromkeys((m.function, m.implementation) for m in facts.moved):
             us = nearest(times.computes.get((function, implementation, "compute"), ()), decision)
             largest = max(m.num_bytes for m in facts.moved if m.function == function)
             compute_us += (us or 0.0) * largest / 4e6
-    transfer_us = transfer_time(needed + cached + facts.partial_bytes, device) * balance
-    in_turn = -(-facts.tiles // (facts.blocks * facts.unroll)) * rounds
-    serial_us = in_turn * (LATENCY_US + FLUSH_US * (facts.flushes + facts.passed))
-    finish_us = facts.extra_kernels * (device.graph_launch_us + 1.0) + facts.atomics / ATOMICS_PER_US * 0.5
-    if facts.partial_bytes and not facts.extra_kernels:
-        finish_us += LAST_BLOCK_US
-    return Prediction(device.graph_launch_us, transfer_us, compute_us, serial_us, finish_us)
+    needed += facts.partial_bytes / 2
+    # The multiprocessor with most blocks is done last.
+    balance = each * device.num_multiprocessors / facts.blocks
+    transfer_us = max(needed / device.global_bytes_per_s * 1e6 * balance, needed / loads / device.global_bytes_per_s * 1e6)
+    # Blocks of a multiprocessor take turns: a group's bytes, or its latency where the others' bytes do not cover it.
+    turns = each * groups / together
+    bytes_us = transfer_us / turns / together
+    serial_us = turns * max(together * bytes_us, LATENCY_US + FLUSH_US * (facts.flushes + facts.passed) + bytes_us)
+    finish_us = facts.extra_kernels * (device.graph_launch_us + EXTRA_KERNEL_US) + facts.atomics / ATOMICS_PER_US
+    if facts.partial_bytes and facts.extra_kernels:
+        finish_us += facts.partial_bytes / 2 / device.global_bytes_per_s * 1e6
+    elif facts.partial_bytes:
+        finish_us += LAST_BLOCK_US + LAST_LOAD_US * facts.finish_loads
+    return Prediction(device.graph_launch_us + LATENCY_US, transfer_us, compute_us, serial_us, finish_us)
 
 
 def flight_ratio(facts: Facts, device: DeviceSpec, blocks: int) -> float:

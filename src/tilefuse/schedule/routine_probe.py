@@ -17,6 +17,7 @@ from tilefuse.schedule.routine_steps import BlockBarrier, Clear, Compute, Fill, 
 from tilefuse.schedule.routines import FusedRoutines, schedule_routines
 from tilefuse.target.device import DeviceSpec
 
+
 def probe_graph(function: ElementaryFunction, sizes: tuple[int, ...]) -> CallGraph:
     """A call of one function by itself; scalars are numbers."""
     by_name = dict(zip(function.sizes, sizes, strict=True))
@@ -70,7 +71,7 @@ def probe(function: ElementaryFunction, implementation: int, routine: str, insta
     before, *tiles = stages
     first = [*(Fill(e) for e in filled), *before, *(Keep(e) for e in loaded if any(isinstance(s, Load) and s.element == e for s in before))]
     # Where operands stay on chip they must change, or one tile's work would do for all.
-    group, single, edge = (tuple([*(Fill(e, True) for e in read), *stage, *_uses(stage, whole)]) for stage in tiles)
+    group, single, edge = ((*(Fill(e, True) for e in read), *stage, *_uses(stage, whole)) for stage in tiles)
     accumulated = tuple(Keep(e) for e in named if whole.elements[e].partial and whole.reductions[whole.elements[e].variable].accumulated)
     kept = {name: replace(r, finish=SINGLE) for name, r in whole.reductions.items()}
     return replace(whole, before=tuple(first), group=group, single=single, edge=edge, after=accumulated, reductions=kept)
