@@ -125,13 +125,24 @@ def multiply_scores(w: OnlineWriter, number_: int, here: Fragment, held: str, st
 
 
 def multiply_powers(w: OnlineWriter, number_: int, total: Reg, here: Fragment, held: str, stage: Affine) -> None:
-    """Adds the products of one tile's powers with the right operand's rows."""
+    """Adds the products of one tile's powers with the right operand's rows.
+
+    Source: Ootomo and Yokota 2022, arXiv:2203.03341, for sums outside the matrix unit.
+    """
     plan = w.plan
     right = plan.tile("weight", number_)
     w.emit(Comment(f"%{plan.form.weighted[number_].value}: the powers of this turn times %{right.operand.value if right.operand else ''}"))
     if plan.unit == "mma":
         turned = right.operand is not None and right.operand.columns == WALK
-        _on_matrix_unit(w, total, held, right, stage, here, turned, plan.choice.columns)
+        # The unit cuts sums off instead of rounding them: over a long walk that would show in f32, so each turn has sums of its own.
+        part = Reg(w.fresh(f"{plan.form.weighted[number_].value}_part"), total.dtype) if plan.arithmetic else total
+        if plan.arithmetic:
+            clear(w, part, here.size)
+        _on_matrix_unit(w, part, held, right, stage, here, turned, plan.choice.columns)
+        if plan.arithmetic:
+            with w.loop("n", here.size, unroll=w.unroll) as n:
+                own = Reg(total.name, total.dtype, n)
+                w.emit(Assign(own, Call("add", (own, Reg(part.name, part.dtype, n)))))  # type: ignore[arg-type]
         return
     left = plan.tile("powers", number_)
     a, b = w.fresh("powers"), w.fresh(f"{right.role}")
