@@ -28,7 +28,6 @@ from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.schedule.by_hand import program_by_hand
 from tilefuse.schedule.neighbours import neighbours, program_with
 from tilefuse.schedule.notation import parse_template, print_template
-from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.schedule.regions import within
 from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
 from tilefuse.schedule.stitched import schedule_stitched
@@ -290,8 +289,8 @@ def test_a_device_with_little_shared_memory_gets_smaller_tiles() -> None:
 @pytest.mark.parametrize("device", [H200, A100], ids=lambda d: d.name)
 @pytest.mark.parametrize("graph", [attention(2, 20, 8), clamped_layers(70, (16, 16), F16), lstm_cell(5, 8)], ids=lambda g: g.name)
 def test_a_printed_template_gives_the_same_kernel(graph: Graph, device: DeviceSpec) -> None:
-    program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, device)
-    assert isinstance(program, TileProgram) and program.template == "stitched"
+    program = schedule_stitched(graph, {}, device)
+    assert isinstance(program, TileProgram)
     template = parse_template(program.notation)
     assert print_template(template) == program.notation
     again = program_by_hand(program, template, device)
