@@ -17,7 +17,8 @@ import torch
 from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import present_device
-from tilefuse.driver.script_programs import Choice, Kind, choose
+from tilefuse.driver.script_programs import Choice, Kind, ScriptSearch
+from tilefuse.driver.script_tune import best_known
 from tilefuse.frontends.blas_functions import FunctionLibrary, read_library
 from tilefuse.frontends.blas_lower import ArgumentShape, ResolvedScript, call_graph, resolve
 from tilefuse.frontends.blas_syntax import parse_script
@@ -103,6 +104,10 @@ class CompiledScript:
             raise UserError(f"the script has no input {', '.join(unknown)}", hint=f"inputs: {', '.join(self.inputs)}")
         return call_graph(self.resolved, {n: ArgumentShape(tuple(s)) for n, s in shapes.items()}, self.name)
 
+    def search(self, graph: CallGraph, device: DeviceSpec) -> ScriptSearch:
+        """The space of programs for given sizes, with the device's benchmarked routines where there are any."""
+        return ScriptSearch(graph, device, self.options, self.kind, self.deterministic)
+
     def _program(self, tensors: Sequence[torch.Tensor]) -> ScriptProgram:
         place = next((str(t.device) for t in tensors if t.dim()), str(tensors[0].device) if tensors else "host")
         key = (place, tuple((tuple(t.shape), t.stride()) for t in tensors))
@@ -115,7 +120,8 @@ class CompiledScript:
         return found
 
     def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
-        choice = choose(graph, device, self.options, self.kind, self.deterministic)
+        search = self.search(graph, device)
+        choice = (best_known(search) if self.options.tuned else None) or search.first()
         return ScriptProgram(graph, Program(choice.spec, choice.constants, place, self.options), choice)
 
     def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

@@ -47,6 +47,11 @@ class Choice:
     constants: Mapping[str, object] = field(default_factory=dict)
 
 
+def how(combination: Combination) -> str:
+    """What each kernel of a combination is, in words."""
+    return "; ".join(f"{p.kind}: {p.decision or f'calls {list(p.calls)}'}" for p in combination.parts)
+
+
 class ScriptSearch:
     """The space of programs of one script, for one device: fusions, their implementations, their combinations.
 
@@ -93,7 +98,7 @@ class ScriptSearch:
         found: dict[tuple[int, ...], list[FusionImplementation]] = {}
         for fusion in self.fusions.found:
             ways = [] if self.kind == "template" else list(implementations(
-                self.graph, fusion, self.device, _kernel_name(self.graph, fusion.calls), deterministic=self.deterministic, times=self.times,
+                self.graph, fusion, self.device, self.kernel_name(fusion.calls), deterministic=self.deterministic, times=self.times,
                 most=most))
             whole = self.template(fusion.calls) if self.kind != "routines" else None
             found[fusion.calls] = [*ways, *([whole] if whole is not None else [])]
@@ -118,8 +123,7 @@ class ScriptSearch:
         graph = self.graph
         inputs = [Value(n, v.dtype.name, v.shape, v.word_strides, "input") for n, v in ((n, graph.variables[n]) for n in graph.inputs)]
         spec = joined_spec(graph.name, self.device.kind, parts, inputs, graph.outputs)
-        how = "; ".join(f"{p.kind} {p.decision or f'calls {list(p.calls)}'}" for p in combination.parts)
-        return Choice(spec, how, combination.predicted_us, constants)
+        return Choice(spec, how(combination), combination.predicted_us, constants)
 
     def _part(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
         if isinstance(part.content, FusedRoutines):
@@ -136,8 +140,8 @@ class ScriptSearch:
         Raises: UnsupportedError where neither routines nor meanings can compute a call.
         """
         whole = self.template() if self.kind != "routines" else None
-        if whole is not None and self.kind == "template":
-            return self.whole(whole)
+        if whole is not None and (self.kind == "template" or self.device.kind == "host"):
+            return self.whole(whole)  # on the host executor nothing tells routines' times from each other
         best = next(self._routines_only(), None)
         if whole is not None and (best is None or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us):
             return self.whole(whole)
@@ -150,21 +154,16 @@ class ScriptSearch:
         made = self._generated[whole.calls]
         return Choice(made.spec, TEMPLATE, whole.predicted_us, made.constants)
 
+    def kernel_name(self, calls: Sequence[int]) -> str:
+        """A kernel's name, after what it computes."""
+        names = list(itertools.chain.from_iterable(self.graph.calls[c].results for c in calls))
+        return "k_" + "_".join(names[:4])
+
     def _routines_only(self) -> Iterator[Combination]:
         table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
         for fusion in self.fusions.found:
             table[fusion.calls] = list(implementations(
-                self.graph, fusion, self.device, _kernel_name(self.graph, fusion.calls), deterministic=self.deterministic, times=self.times,
+                self.graph, fusion, self.device, self.kernel_name(fusion.calls), deterministic=self.deterministic, times=self.times,
                 most=FIRST_IMPLEMENTATIONS))
         return combinations(self.graph, table)
 
-
-def _kernel_name(graph: CallGraph, calls: Sequence[int]) -> str:
-    names = list(itertools.chain.from_iterable(graph.calls[c].results for c in calls))
-    return "k_" + "_".join(names[:4])
-
-
-def choose(graph: CallGraph, device: DeviceSpec, options: Options, kind: Kind = "auto", deterministic: bool = False,
-           times: RoutineTimes | None = None) -> Choice:
-    """The program expected to be fastest. Raises: UnsupportedError where neither routines nor meanings can compute a call."""
-    return ScriptSearch(graph, device, options, kind, deterministic, times).first()

@@ -1,10 +1,12 @@
 """The command for BLAS scripts: run one, explain it, or write it as CUDA C++."""
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tilefuse.base.errors import OptionError, UserError
 from tilefuse.tools.commands_model import AsJson, Device, OptionFlags
@@ -12,6 +14,9 @@ from tilefuse.tools.console import emit_json, results, working
 
 if TYPE_CHECKING:
     from tilefuse.driver.script import CompiledScript
+
+# Programs that a search looks at, implementations of each fusion among them, and rejected fusions that are printed.
+MOST_PROGRAMS, IMPLEMENTATIONS_EACH, MOST_REJECTED = 200, 8, 20
 
 
 def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md describes")],
@@ -22,6 +27,8 @@ def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md 
          library: Annotated[list[Path] | None, typer.Option("--library", help="folder with functions of your own; may be repeated")] = None,
          emit: Annotated[Path | None, typer.Option("--emit", help="write CUDA C++ to this .cu, a C header and a driver beside it")] = None,
          target: Annotated[str, typer.Option("--target", help="with --emit: the device to generate for; need not be present")] = "h200",
+         table: Annotated[int, typer.Option("--table", min=0, help="print the search: this many programs from the best predicted on")] = 0,
+         seconds: Annotated[float, typer.Option("--search", min=0.0, help="time programs for so many seconds and keep the fastest")] = 0.0,
          repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 5,
          as_json: AsJson = False) -> None:
     """Compile a BLAS script and run it on random data, or write it as CUDA C++ that builds with nvcc alone."""
@@ -40,6 +47,14 @@ def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md 
     missing = [n for n in function.inputs if n not in extents and function.resolved.kinds[n] != "scalar"]
     if missing:
         raise OptionError(f"the sizes of {', '.join(missing)} are not known", hint=f"--shapes {missing[0]}:1000")
+    if table or seconds:
+        facts = _searched(function, extents, target if emit is not None else "", place, table or MOST_PROGRAMS, seconds, as_json)
+        if as_json:
+            emit_json(facts)
+        else:
+            _print_search(facts)
+        if emit is None:
+            return
     if emit is not None:
         facts = _emitted(function, extents, emit, target, text)
     else:
@@ -52,15 +67,66 @@ def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md 
         results().print(line, markup=False, highlight=False)
 
 
+def _searched(function: CompiledScript, extents: dict[str, tuple[int, ...]], target: str, place: str, most: int, seconds: float,
+              quiet: bool) -> dict[str, Any]:
+    """The programs of a script from the best predicted on; timed where `seconds` are given. Units: microseconds."""
+    from tilefuse.base.candidate import Rejected
+    from tilefuse.driver.compile import present_device
+    from tilefuse.driver.script_programs import how
+    from tilefuse.driver.script_tune import ScriptTuner
+    from tilefuse.tools.programs import target_device
+
+    device, where = (target_device(target), "") if target else present_device(place)
+    search = function.search(function.graph_for(extents), device)
+    calls = search.graph.calls
+    facts: dict[str, Any] = {
+        "device": device.name, "calls": [f"{', '.join(c.results)} = {c.function.name}({', '.join(map(str, c.arguments))})" for c in calls],
+        "fusions": [{"calls": list(f.calls), "spared_words": f.spared} for f in search.fusions.found],
+        "rejected": [{"calls": list(c), "reason": r.reason.value, "detail": r.detail} for c, r in search.fusions.rejected]}
+    rows: list[dict[str, Any]] = []
+    if seconds:
+        with working(f"searching programs of {function.name}", quiet=quiet) as progress:
+            for trial in ScriptTuner(search, where).trials(most, seconds):
+                rejected = isinstance(trial.measured, Rejected)
+                rows.append({"rank": trial.rank, "how": trial.how, "predicted_us": trial.predicted_us,
+                             "us": None if rejected else trial.measured, "rejected": str(trial.measured) if rejected else None})
+                progress.update(progress.task_ids[0], description=f"{len(rows)} programs timed", completed=len(rows), total=most)
+    else:
+        rows = [{"rank": n, "how": how(c), "predicted_us": c.predicted_us} for n, c in
+                enumerate(itertools.islice(search.combinations(IMPLEMENTATIONS_EACH), most))]
+    return {**facts, "programs": rows}
+
+
+def _print_search(facts: dict[str, Any]) -> None:
+    for n, call in enumerate(facts["calls"]):
+        results().print(f"call {n}: {call}", markup=False, highlight=False)
+    fusions = Table(title=f"{len(facts['fusions'])} fusions, {len(facts['rejected'])} rejected", title_justify="left")
+    for column in ("calls", "spared words", "rejected"):
+        fusions.add_column(column, overflow="fold")
+    for f in facts["fusions"]:
+        fusions.add_row(str(f["calls"]), str(f["spared_words"]), "")
+    for r in facts["rejected"][:MOST_REJECTED]:
+        fusions.add_row(str(r["calls"]), "", f"{r['reason']}: {r['detail']}")
+    results().print(fusions)
+    programs = Table(title=f"programs on {facts['device']}, best predicted first", title_justify="left")
+    for column in ("rank", "predicted us", "measured us", "kernels"):
+        programs.add_column(column, overflow="fold", justify="right" if column != "kernels" else "left")
+    for row in facts["programs"]:
+        measured = row.get("rejected") or (f"{row['us']:.2f}" if row.get("us") else "-")
+        programs.add_row(str(row["rank"]), f"{row['predicted_us']:.2f}", measured, row["how"])
+    results().print(programs)
+
+
 def _emitted(function: CompiledScript, extents: dict[str, tuple[int, ...]], path: Path, target: str, text: str) -> dict[str, Any]:
-    from tilefuse.driver.script_programs import choose
+    from tilefuse.driver.script_tune import best_known
     from tilefuse.tools.emit_program import emit_program
     from tilefuse.tools.programs import target_device
 
     if path.suffix != ".cu":
         raise OptionError(f"--emit {path} has not the suffix .cu", hint=f"--emit {path.with_suffix('.cu')}")
     device = target_device(target)
-    choice = choose(function.graph_for(extents), device, function.options, function.kind, function.deterministic)
+    search = function.search(function.graph_for(extents), device)
+    choice = (best_known(search) if function.options.tuned else None) or search.first()
     made = emit_program(choice.spec, path.stem.replace("-", "_"), path.stem, device.arch, text, function.inputs)
     return {"files": [str(p) for p in made.write(path)], "kernels": [k.name for k in choice.spec.kernels],
             "build": f"nvcc -O3 -arch={device.arch} -o {path.stem} {path.name} {path.stem}_main.cu"}
