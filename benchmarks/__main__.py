@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--inductor-mode", default="", help=f"torch.compile's mode (models: default; else {INDUCTOR_MODE})")
     found.add_argument("--tiny", action="store_true", help="all but patterns: small versions, to try the harness")
     found.add_argument("--list", action="store_true", help="print the cases and stop")
-    found.epilog = ("The record names the commit that git tells; in a copy without git that of the archive, or what TILEFUSE_COMMIT says. "
+    found.epilog = ("The record names the commit that git tells; in a copy without git that of the archive, or what BENCHMARK_COMMIT says. "
                     "Every run starts with empty kernel caches, so that compile times are those of cold compiles.")
     return found
 

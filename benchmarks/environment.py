@@ -15,6 +15,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMIT_DIGITS = 12
+COMMIT_VARIABLE = "BENCHMARK_COMMIT"
 PACKAGES = ("torch", "triton", "jax", "jaxlib", "numpy", "onnx", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "highspy")
 
 
@@ -63,9 +64,10 @@ def _version(name: str) -> str | None:
 def commit_of(root: Path = ROOT, environment: Mapping[str, str] | None = None) -> str:
     """The commit that the files under `root` belong to, shortened; "unknown" where nothing tells.
 
-    TILEFUSE_COMMIT goes first; then git, if `root` is the top of a working tree; then what `git archive` wrote into commit.txt.
+    The variable BENCHMARK_COMMIT goes first (one that begins with TILEFUSE_ would be an unknown option); then git, if `root` is the top of
+    a working tree; then what `git archive` wrote into commit.txt.
     """
-    told = (os.environ if environment is None else environment).get("TILEFUSE_COMMIT", "").strip()
+    told = (os.environ if environment is None else environment).get(COMMIT_VARIABLE, "").strip()
     if told:
         return told[:COMMIT_DIGITS]
     try:
