@@ -21,7 +21,7 @@ def exported(root: Path, text: str) -> Path:
 
 def test_the_variable_goes_first(tmp_path: Path) -> None:
     """Whoever exports a tree by other means can say what it is; the compiler does not take the variable for an option."""
-    Options.from_environment({COMMIT_VARIABLE: DIGEST})
+    Options.from_mapping({COMMIT_VARIABLE: DIGEST})
     assert commit_of(exported(tmp_path / "a", DIGEST), {"BENCHMARK_COMMIT": "feedbeef" * 4}) == "feedbeeffeed"
 
 
