@@ -39,6 +39,10 @@ from tilefuse.target.device import DeviceSpec
 # Operations an element that recomputing a whole map in several kernels may cost; the cost model decides below that.
 MAX_RECOMPUTED_FLOPS = 64
 
+# Kernels that read one value are not joined where that makes what could begin early wait for more steps than this: two directions of a
+# recurrence that meet in one input would run one after the other, and could not share launches any more.
+MAX_STEPS_APART = 4
+
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
                cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
@@ -107,6 +111,14 @@ def require(priced: Priced | Rejected, name: str) -> Priced:
     return priced
 
 
+def steps_before(graph: Graph) -> dict[str, int]:
+    """For every node how many products and reductions stand on the longest way to it, itself included."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        found[node.name] = max((found.get(v, 0) for v in node.reads()), default=0) + (node.category in ("library", "reduce"))
+    return found
+
+
 class Planner:
     """One run of greedy connecting over a graph."""
 
@@ -127,6 +139,7 @@ class Planner:
         # Readers of one value are siblings of the next reader only, in graph order, so that a value with thousands of readers
         # (a mask, a step size) costs thousands of trials and not millions.
         self._siblings: dict[str, dict[str, None]] = {}
+        self._depth = steps_before(graph)
 
     def run(self, merge: bool = True) -> Found:
         """Prices single units, merges, recomputes where cheaper."""
@@ -237,6 +250,11 @@ class Planner:
         if between is None:
             self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_CONVEX, "a path leaves the pattern and comes back"))
             return
+        steps = self._steps_apart(a, b)
+        if steps > MAX_STEPS_APART:
+            told = f"one would wait for the other: {steps} products and reductions lie between them"
+            self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_TRIED, told))
+            return
         joined = self._units.joined(first, second)
         priced = self._pricer.price(self._units.pattern(joined))
         if isinstance(priced, Rejected):
@@ -254,6 +272,16 @@ class Planner:
         self._generator[number] = "connect"
         self._steps.append(joined.core)
         self._push_neighbours(number)
+
+    def _steps_apart(self, a: int, b: int) -> int:
+        """How many more products and reductions on one way lead to one of two units than to the other, if they do not read each other and
+        somebody waits for the one that could begin earlier; else 0."""
+        contracted = self._units.contracted
+        if b in contracted.successors[a]:
+            return 0
+        depth = [max(self._depth[n] for n in self._units.units[u].core) for u in (a, b)]
+        early = a if depth[0] < depth[1] else b
+        return abs(depth[0] - depth[1]) if contracted.successors[early] else 0
 
     def _note(self, first: str, second: str, why: Rejected) -> None:
         self._num_rejected += 1

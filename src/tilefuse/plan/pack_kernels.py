@@ -18,8 +18,9 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.memory import Life, allowed_with_packing, most_live
-from tilefuse.plan.pattern import Pattern, View
+from tilefuse.plan.pattern import Pattern, View, read_values
 from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.updates_last import updates_last
 from tilefuse.schedule.common_threads import packable
 from tilefuse.schedule.packed import MAX_GROUPS, MAX_OPERANDS
 
@@ -33,9 +34,11 @@ MAX_TRIES = 4
 def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], pricer: Pricer) -> list[Chosen]:
     """The cover with independent kernels packed; in an order of execution that keeps the old one where it can.
 
+    What updates an input is not packed with what still reads the old contents, which would have to be copied.
     Requires: `chosen` is in order of execution.
     Cost: about linear in the patterns' reads, and one schedule for each distinct set of kernels tried.
     """
+    chosen = updates_last(graph, views, chosen)
     for may_wait in (True, False):
         draft = _Draft(graph, views, list(chosen), pricer, may_wait)
         draft.pack_all()
@@ -68,8 +71,15 @@ class _Draft:
 
     def __post_init__(self) -> None:
         writer = {v: n for n, item in enumerate(self.chosen) for v in item.pattern.written}
+        updates = {target: writer[value] for target, value in self.graph.updates if value in writer}
+        needed: list[dict[int, None]] = [{} for _ in self.chosen]
         for n, item in enumerate(self.chosen):
-            found = {writer[v]: None for v in read_values(self.graph, self.views, item.pattern) if v in writer and writer[v] != n}
+            for v in read_values(self.graph, self.views, item.pattern):
+                if writer.get(v, n) != n:
+                    needed[n][writer[v]] = None
+                if updates.get(v, n) > n:
+                    needed[updates[v]][n] = None
+        for n, found in enumerate(needed):
             self.before.append(list(found))
             self.after.append([])
             for p in found:
@@ -82,7 +92,7 @@ class _Draft:
             self.latest[n] = min((self.latest[s] - 1 for s in self.after[n]), default=deepest)
 
     def pack_all(self) -> None:
-        """Packs alike kernels where some of them are large, then small kernels of all kinds."""
+        """Packs alike kernels where some of them are large or compute in stages, then small kernels of all kinds."""
         alike: dict[object, list[int]] = {}
         small: dict[int, None] = {}
         for n, item in enumerate(self.chosen):
@@ -93,7 +103,8 @@ class _Draft:
             if program.bytes_read + program.bytes_written < SMALL_BYTES:
                 small[n] = None
         for members in alike.values():
-            if len(members) > 1 and not small.keys() >= set(members):
+            staged = any(p.program.work_us for n in members if (p := self.chosen[n].priced) is not None)
+            if len(members) > 1 and (staged or not small.keys() >= set(members)):
                 self._pack_among(members)
         self._pack_among([n for n in small if n not in self.taken])
 
@@ -250,13 +261,6 @@ def _likeness(item: Chosen) -> object:
         return id(item.priced)
     graph = program.graph
     return tuple((n.kind, n.type.dtype.name) for n in graph.nodes), tuple(i.type.dtype.name for i in graph.inputs), len(graph.results)
-
-
-def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> dict[str, None]:
-    """Values in memory that a pattern reads; a view counts as the value it looks at (an ordered set)."""
-    inside = set(pattern.nodes)
-    found = {v: None for n in pattern.nodes for v in graph.node_by_name[n].reads() if v not in inside}
-    return {views[v].base if v in views else v: None for v in found}
 
 
 def live_peak_bytes(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> int:

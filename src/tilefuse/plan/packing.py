@@ -107,7 +107,17 @@ def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ..
     for tried, some in enumerate(queue):
         if tried >= MAX_HALVES or candidates.is_over:
             return
+        if _overwrites(candidates, plan, some):
+            continue
         found = candidates.offer([u for n in some for u in plan[n].members], "packing", packed=True)
         if isinstance(found, Rejected) and len(some) > 2:
             middle = len(some) // 2
             queue += [half for half in (some[:middle], some[middle:]) if len(half) > 1]
+
+
+def _overwrites(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int]) -> bool:
+    """Whether one of the kernels updates an input that another one reads: side by side it could not do so in place."""
+    graph, units = candidates.units.graph, candidates.units
+    targets = {value: target for target, value in graph.updates}
+    home = {targets[v]: k for k in kernels for u in plan[k].members for v in units.units[u].core if v in targets}
+    return bool(home) and any(home.get(v, k) != k for k in kernels for v in units.sources(candidates.unit_of(plan[k].members)))

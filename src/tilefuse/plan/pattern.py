@@ -87,6 +87,13 @@ class View:
     strides: tuple[int, ...]
 
 
+def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> dict[str, None]:
+    """Values in memory that a pattern reads; a view counts as the value it looks at (an ordered set)."""
+    inside = set(pattern.nodes)
+    found = {v: None for n in pattern.nodes for v in graph.node_by_name[n].reads() if v not in inside}
+    return {views[v].base if v in views else v: None for v in found}
+
+
 PlanStep = PlannedKernel | LibraryCall
 
 

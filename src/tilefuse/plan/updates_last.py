@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.pack_kernels import read_values
-from tilefuse.plan.pattern import View
+from tilefuse.plan.pattern import View, read_values
 
 
 def updates_last(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> list[Chosen]:

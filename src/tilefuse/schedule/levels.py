@@ -42,7 +42,7 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
             return LevelTraffic(max(moved, ideal), 0)
         case Pointwise() as flat:
             points = flat.vector * flat.threads * flat.steps
-            moved = sum(_flat_bytes(a, flat.order, points, domain) for a in accesses(domain))
+            moved = sum(_flat_bytes(a, flat.order, points, domain, program.graph.type_of(a.value).num_bytes) for a in accesses(domain))
             return LevelTraffic(max(moved, ideal), 0)
         case Transpose():
             return LevelTraffic(ideal, 2 * program.bytes_read)
@@ -58,8 +58,11 @@ def _times(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) ->
     return size * tiles
 
 
-def _flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Domain) -> int:
-    """Bytes of an access in a flat walk: a tile of `points` touches each of its elements once, and tiles do not share."""
+def _flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Domain, size_bytes: int) -> int:
+    """Bytes of an access in a flat walk: a tile of `points` touches each of its elements once, and tiles do not share.
+
+    size_bytes: of the value; what is read where a condition holds (a part of a concatenation) is read about once.
+    """
     total = prod(domain.extents[a] for a in order)
     tiles = -(-total // points) if points else 1
     inner = 1
@@ -72,4 +75,5 @@ def _flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Dom
         if a in along:
             inner *= step
         left = -(-left // max(domain.extents[a], 1))
-    return max(access.elements, inner * tiles if not access.written else 0) * access.itemsize
+    moved = max(access.elements, inner * tiles if not access.written else 0) * access.itemsize
+    return min(moved, size_bytes) if access.guarded and not access.dynamic else moved

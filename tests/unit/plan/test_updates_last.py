@@ -1,0 +1,84 @@
+"""Updates of inputs stand behind readers of the old contents; how far apart steps of a graph are."""
+from __future__ import annotations
+
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import generate
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.connect import steps_before
+from tilefuse.plan.pattern import Pattern
+from tilefuse.plan.updates_last import updates_last
+from tilefuse.runtime.spec import CopyStep
+from tilefuse.target.device import H200
+
+# n overwrites p; r reads p, s reads n, t reads r and p.
+GRAPH = parse_graph("""graph @g(%p: f32[8], %q: f32[8]) -> (f32[8], f32[8]) {
+  %n: f32[8] = map [i] { add(%p[i], %q[i]) }
+  %s: f32[8] = map [i] { exp(%n[i]) }
+  %r: f32[8] = map [i] { exp(%p[i]) }
+  %t: f32[8] = map [i] { mul(%r[i], %p[-1*i + 7]) }
+  update %p = %n
+  return %s, %t
+}""")
+
+
+def order(graph_text: str = "", *names: str) -> list[str]:
+    """The nodes in the order in which they run, one kernel each."""
+    graph = parse_graph(graph_text) if graph_text else GRAPH
+    chosen = [Chosen("single", Pattern((n,), (n,)), None) for n in names or [n.name for n in graph.nodes]]
+    return [c.pattern.nodes[0] for c in updates_last(graph, {}, chosen)]
+
+
+def test_an_update_and_what_needs_it_move_behind_the_last_reader() -> None:
+    assert order() == ["r", "t", "n", "s"]
+
+
+def test_an_update_that_a_reader_needs_stays() -> None:
+    text = """graph @g(%p: f32[8]) -> (f32[8]) {
+      %n: f32[8] = map [i] { add(%p[i], 1.0:f32) }
+      %r: f32[8] = map [i] { mul(%n[i], %p[-1*i + 7]) }
+      update %p = %n
+      return %r
+    }"""
+    assert order(text) == ["n", "r"]
+
+
+def test_two_updates_that_read_each_other_move_only_as_far_as_they_can() -> None:
+    """b = f(a) and a = g(b): whichever comes first, the other one would see it; the order stays, and one is copied."""
+    text = """graph @g(%a: f32[8], %b: f32[8]) -> () {
+      %x: f32[8] = map [i] { exp(%b[-1*i + 7]) }
+      %y: f32[8] = map [i] { exp(%a[-1*i + 7]) }
+      update %a = %x
+      update %b = %y
+      return
+    }"""
+    assert sorted(order(text)) == ["x", "y"]
+    spec = generate(parse_graph(text), constants={}, device=H200, options=Options()).spec
+    assert sum(isinstance(s, CopyStep) for s in spec.steps) >= 1
+
+
+def test_an_update_is_not_packed_with_a_reader_of_the_old_contents() -> None:
+    """Both are small and independent: side by side the update would have to be copied."""
+    made = generate(parse_graph("""graph @g(%p: f32[64], %q: f32[7]) -> (f32[64, 3]) {
+      %n: f32[64] = map [i] { sub(%p[i], 0.5:f32) }
+      %m: f32[7] = map [i] { sub(%q[i], 0.5:f32) }
+      %s: f32[64, 3] = map [i, j] { tanh(%p[-1*i + 63]) }
+      update %p = %n
+      update %q = %m
+      return %s
+    }"""), constants={}, device=H200, options=Options())
+    home = {n: k.name for k in made.plan.kernels for n in k.pattern.nodes}
+    assert home["n"] != home["s"] and not any(isinstance(s, CopyStep) for s in made.spec.steps)
+
+
+def test_steps_count_products_and_reductions_on_the_longest_way() -> None:
+    """What tells how long one of two readers of a value would wait for the other; maps take no step, they join what is around them."""
+    graph = parse_graph("""graph @g(%x: f32[8, 8], %w: f32[8, 8]) -> (f32[8, 8], f32[8]) {
+      %a: f32[8, 8] = map [i, j] { exp(%x[i, j]) }
+      %p: f32[8, 8] = library.matmul (%a, %w) {precision = "default", transpose_a = false, transpose_b = false}
+      %q: f32[8, 8] = library.matmul (%p, %w) {precision = "default", transpose_a = false, transpose_b = false}
+      %b: f32[8, 8] = map [i, j] { add(%q[i, j], %x[i, j]) }
+      %s: f32[8] = reduce.sum [i] over [k < 8] { %b[i, k] }
+      return %b, %s
+    }""")
+    assert steps_before(graph) == {"a": 0, "p": 1, "q": 2, "b": 2, "s": 3}
