@@ -31,10 +31,16 @@ def is_lazy(w: OnlineWriter, t: Total) -> bool:
 
 
 def unscaled(e: Expr) -> tuple[Expr, float]:
-    """An element as another one times a positive constant: where that is largest, so is the element."""
+    """An element as another one times a positive constant, masked by -inf or not: where that is largest, so is the element."""
     match e:
         case Call("mul", (x, Const() as c)) | Call("mul", (Const() as c, x)) if not isinstance(x, Const) and 0 < c.value < math.inf:
             return x, float(c.value)
+        case Call("select", (condition, Const() as c, x)) if c.value == -math.inf:
+            inner, scale = unscaled(x)
+            return Call("select", (condition, c, inner)), scale
+        case Call("select", (condition, x, Const() as c)) if c.value == -math.inf:
+            inner, scale = unscaled(x)
+            return Call("select", (condition, inner, c)), scale
     return e, 1.0
 
 

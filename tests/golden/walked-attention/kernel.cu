@@ -43,7 +43,7 @@ k_matmul_1(
   for (int n_2 = 0; n_2 < 64; ++n_2) {
     matmul_1_so_far[n_2] = 0.0f;
   }
-  // %softmax_max: softmax_max_negated is 1.442695 times the negated maximum that powers are relative to
+  // %softmax_max: softmax_max_negated is 0.36067376 times the negated maximum that powers are relative to
   alignas(16) float softmax_max_negated[4];
   #pragma unroll
   for (int n_3 = 0; n_3 < 4; ++n_3) {
@@ -108,7 +108,7 @@ k_matmul_1(
     for (int j = 0; j < 16; ++j) {
       #pragma unroll
       for (int i_2 = 0; i_2 < 4; ++i_2) {
-        matmul_sum[2 * (i_2 & 1) + 32 * (i_2 >> 1) + (j & 1) + 4 * (j >> 1)] = (((long long)(j + 64 * turn + 6 * (j >> 1) + 2 * (lane_of_warp & 3)) > (long long)(8 * i_2 + 128 * row_tile + 32 * warp_1 + (lane_of_warp >> 2))) ? (-tf_inf_f32()) : (matmul_sum[2 * (i_2 & 1) + 32 * (i_2 >> 1) + (j & 1) + 4 * (j >> 1)] * 0.25f));
+        matmul_sum[2 * (i_2 & 1) + 32 * (i_2 >> 1) + (j & 1) + 4 * (j >> 1)] = (((long long)(j + 64 * turn + 6 * (j >> 1) + 2 * (lane_of_warp & 3)) > (long long)(8 * i_2 + 128 * row_tile + 32 * warp_1 + (lane_of_warp >> 2))) ? (-tf_inf_f32()) : matmul_sum[2 * (i_2 & 1) + 32 * (i_2 >> 1) + (j & 1) + 4 * (j >> 1)]);
       }
       #pragma unroll
       for (int i_4 = 0; i_4 < 4; ++i_4) {
@@ -127,13 +127,13 @@ k_matmul_1(
     bool any_above = false;
     #pragma unroll
     for (int i_6 = 0; i_6 < 4; ++i_6) {
-      above[i_6] = fmaf(softmax_max_new[i_6], 1.442695f, softmax_max_negated[i_6]);
+      above[i_6] = fmaf(softmax_max_new[i_6], 0.36067376f, softmax_max_negated[i_6]);
       any_above = bool(any_above | (above[i_6] > 8.0f));
     }
     if (any_above) {
       #pragma unroll
       for (int i_7 = 0; i_7 < 4; ++i_7) {
-        float negated = (-(softmax_max_new[i_7] * 1.442695f));
+        float negated = (-(softmax_max_new[i_7] * 0.36067376f));
         float factor = ((above[i_7] > 8.0f) ? tf_narrow_exp2((negated - softmax_max_negated[i_7])) : 1.0f);
         softmax_max_negated[i_7] = ((above[i_7] > 8.0f) ? negated : softmax_max_negated[i_7]);
         softmax_sum_so_far[i_7] = (softmax_sum_so_far[i_7] * factor);
@@ -160,7 +160,7 @@ k_matmul_1(
     for (int i_10 = 0; i_10 < 4; ++i_10) {
       #pragma unroll
       for (int j_1 = 0; j_1 < 16; ++j_1) {
-        float power = tf_narrow_exp2(fmaf(matmul_sum[2 * (i_10 & 1) + 32 * (i_10 >> 1) + (j_1 & 1) + 4 * (j_1 >> 1)], 1.442695f, softmax_max_used[i_10]));
+        float power = tf_narrow_exp2(fmaf(matmul_sum[2 * (i_10 & 1) + 32 * (i_10 >> 1) + (j_1 & 1) + 4 * (j_1 >> 1)], 0.36067376f, softmax_max_used[i_10]));
         softmax_sum_so_far[i_10] = (softmax_sum_so_far[i_10] + power);
         softmax_held[2 * (i_10 & 1) + 32 * (i_10 >> 1) + (j_1 & 1) + 4 * (j_1 >> 1)] = tf_f16(power);
       }
@@ -179,9 +179,9 @@ k_matmul_1(
   }
   #pragma unroll
   for (int i_12 = 0; i_12 < 4; ++i_12) {
-    float softmax_sum = (softmax_sum_so_far[i_12] * tf_narrow_exp2((-fmaf(softmax_max_so_far[i_12], 1.442695f, softmax_max_negated[i_12]))));
+    float softmax_sum = (softmax_sum_so_far[i_12] * tf_narrow_exp2((-fmaf(softmax_max_so_far[i_12], 0.36067376f, softmax_max_negated[i_12]))));
     float reciprocal = tf_narrow_reciprocal(softmax_sum);
-    float whole = tf_narrow_exp2((-fmaf(softmax_max_so_far[i_12], 1.442695f, softmax_max_negated[i_12])));
+    float whole = tf_narrow_exp2((-fmaf(softmax_max_so_far[i_12], 0.36067376f, softmax_max_negated[i_12])));
     #pragma unroll
     for (int g_2 = 0; g_2 < 8; ++g_2) {
       #pragma unroll
