@@ -24,7 +24,7 @@ from tests.unit.codegen.pattern_graphs import (
     softmax_down,
     transpose,
 )
-from tests.unit.codegen.stitched_graphs import attention, clamped_layers, lstm_cell
+from tests.unit.codegen.stitched_graphs import attention, clamped_layers, lstm_cell, product_softmax
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
@@ -58,11 +58,12 @@ WORKLOADS: dict[str, Pattern] = {
     "packed-kinds": side_by_side([row_sum(64, 2048), update(3000), column_sum(512, 256), transpose(256, 256), total(5000), update(512)]),
     "stitched-gates": Pattern(lstm_cell(32, 256), integers),
     "stitched-layers": Pattern(clamped_layers(65536, (64, 64, 64, 64), F16), integers),
+    "stitched-softmax": Pattern(product_softmax(98304, 64, 128), integers),
     "walked-attention": Pattern(attention(64, 4096, 64, F16, causal=True), integers),
 }
 
 # Workloads with matrix products, whose stages are stitched through shared memory, or that walk an axis.
-STITCHED = ("stitched-gates", "stitched-layers", "walked-attention")
+STITCHED = ("stitched-gates", "stitched-layers", "stitched-softmax", "walked-attention")
 # Workloads of independent parts that become one packed kernel.
 PACKED = ("packed-updates", "packed-kinds")
 
