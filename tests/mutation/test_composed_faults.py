@@ -49,7 +49,6 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
 HARMLESS = {
     # Another origin of a thread's distances changes how they round.
     "cluster": {"narrow above 0": 1, "narrow below 0": 1},
-    "warps": {"narrow above 0": 1, "narrow below 0": 1},
     "carried": {"at the place of x_queue": 1, "at the place of g_queue": 1},  # the walk over the rows is done: the queues are free
     "from the queue": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "columns": {"widen above 0": 2},  # in the last round only the first thread's sum is used, so a second one may be made

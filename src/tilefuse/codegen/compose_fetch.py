@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tilefuse.codegen.compose import Held
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
 from tilefuse.codegen.fetch_operands import RowScalars, column_operands
-from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment
+from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, Reg
 from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.scalar import Bound
@@ -39,7 +39,7 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
         with e.loop("ahead", min(c.stages, turns * num_pieces(state)), unroll=True) as ahead:
             _start_copies(state, queues, ahead, ahead)
     if c.cluster > 1:
-        e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster"))
+        e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
     carried = declare_carried(state)
     columns = column_operands(state)
     scalars = RowScalars(state)
@@ -49,24 +49,33 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
         scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
         now = replace(now, held=columns)
         if num_pieces(state) > 1:
-            now = replace(now, ring=Ring(state, queues, turn), queued={t: (queue, number(0)) for t, queue in queues.items()})
+            ring = Ring(replace(state, carried=carried), queues, turn)
+            now = replace(now, ring=ring, queued={t: (queue, number(0)) for t, queue in queues.items()})
         elif c.stages:
             now = _arrived(now, queues, turn)
         if c.stages and c.on_chip:
-            now = replace(now, held=[*_take(now), *columns], queued={})
-            _next_copies(state, queues, turn, turns)
+            taken = _take(now)
+            now = replace(now, held=[*taken, *columns], queued={})
+            _next_copies(state, queues, turn, turns, tuple(h.array for h in taken))
         compose_row(replace(now, carried=carried))
         if c.stages and not c.on_chip and num_pieces(state) == 1:
-            _next_copies(state, queues, turn, turns)
+            _next_copies(state, queues, turn, turns, _unwritten(now, carried))
     write_carried(state, carried)
 
 
-def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int) -> None:
-    """Once no thread reads this turn's stage any more, the copies of the turn that uses it next."""
+def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:
+    """Once no thread reads this turn's stage any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
     e, num_stages = state.writer.emitter, state.choice.stages
-    e.emit(Barrier("block"))
+    e.emit(Barrier("block", loaded=loaded))
     with e.when([Bound(turn, 0, turns - num_stages)]):
         _start_copies(state, queues, turn + num_stages, turn % num_stages)
+
+
+def _unwritten(state: RowState, carried: dict[int, Reg]) -> tuple[str, ...]:
+    """Carried sums where a walk that reads the queue stores no element: a store waits for what it is made from, a sum may come later."""
+    domain = state.writer.domain
+    stored = any(offset.axes() & set(domain.reduced) and not domain.instances[key].carried for _, key, offset in domain.outputs)
+    return () if stored else tuple(r.name for r in carried.values())
 
 
 def num_pieces(state: RowState) -> int:
@@ -97,7 +106,7 @@ class Ring:
     def leave(self, chunk: Affine) -> None:
         """No thread reads the piece any more: what comes next into its place sets out."""
         e, c = self.state.writer.emitter, self.state.choice
-        e.emit(Barrier("block"))
+        e.emit(Barrier("block", loaded=_unwritten(self.state, self.state.carried)))
         here = self._number(chunk)
         with e.when([Bound(here, 0, num_turns(self.state) * c.chunks - c.stages)]):
             _start_copies(self.state, self.queues, here + c.stages, here % c.stages)

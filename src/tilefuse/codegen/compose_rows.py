@@ -60,7 +60,7 @@ def _compose_row(state: RowState) -> None:
             # Weights too are on their way before the first reduction waits; larger blocks lack the registers (measured: 4 % slower).
             state.held = [*state.held, *column_operands(state)]
     if choice.cluster > 1 and not choice.groups:
-        e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster"))
+        e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
     joined: list[Instance] = []
     for stage in range(max(depth.values(), default=-1) + 1):
         group = [domain.instances[k] for k in depth if depth[k] == stage]

@@ -253,9 +253,11 @@ class _CudaPrinter:
         match s:
             case Barrier("cluster", signal, phase, num_bytes) if signal is not None and phase is not None:
                 return f"tf_cluster_receive(tf_arrivals + {self.scope.operand(signal)}, {text(phase)}, {num_bytes});"
-            case Barrier(scope):
+            case Barrier(scope, memory=memory, loaded=loaded):
                 if scope == "cluster" and self.kernel.launch.cluster > 1:
-                    return "tf_cluster_barrier();"
+                    return "tf_cluster_barrier();" if memory else "tf_cluster_meet();"
+                if loaded:
+                    return f"tf_block_barrier_after({' | '.join(f'tf_bits({identifier(name)})' for name in loaded)});"
                 return "__syncthreads();"
             case Shuffle(target, source, mode, amount, width):
                 return f"{self._register(target)} = tf_shuffle_{mode}<{self._lane_mask()}>({self._register(source)}, {amount}, {width});"

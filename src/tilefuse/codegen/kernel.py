@@ -190,12 +190,18 @@ class Barrier:
     With `signal` a cluster barrier is an exchange: each block waits until `num_bytes` of signalled `ClusterStore`s have come
     into its shared memory on transaction barrier `signal` in this `phase`. On a device that waits for nothing else, so stores
     to global memory on their way do not hold it up; the host executor treats it as a full barrier.
+    memory: False where nobody relies on what another thread wrote before it, transaction barriers apart: a cluster barrier then lets
+    loads and stores on their way pass.
+    loaded: register arrays whose elements must have arrived in every thread of a block barrier, since asynchronous copies overwrite
+    the shared memory that they were read from.
     """
 
     scope: str = "block"
     signal: Affine | None = None
     phase: Affine | None = None
     num_bytes: int = 0
+    memory: bool = True
+    loaded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,21 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.pipelined import choose_pipelined, column_touches, from_queue
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of
+from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
 # Threads of a clustered kernel that share a multiprocessor: with 64 registers each they hold 128 KiB of rows on their way. Left to
 # itself the compiler takes a few registers more, and one block fewer is resident (measured on H200: 0.81 of a copy against 0.91).
 RESIDENT_THREADS = 1024
+
+# Kernels that read and write elements run like copies, better by many short blocks than by one long wave (measured on H200: z = a x + y and
+# z.u of 2^26 f32 0.253 ms by 16384 blocks, 0.256 by 4096, 0.264 by 512, 0.268 by 1056); from this many waves on.
+MANY_WAVES = 4
+# Rows of a block where the vectors that all rows share are so many bytes: each block alone reads them anew (measured on H200: a matrix of
+# f64 times a vector of 128 KiB takes 1.12 of the time of its bytes, one of f32 times 64 KiB 0.97).
+ROWS_TOGETHER = 4
+SHARED_VECTOR_BYTES = 128 * 1024
 
 
 def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
@@ -74,14 +82,18 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
     Two such blocks fit a multiprocessor and overlap. Clusters exchange by signalled stores, so that small blocks in larger clusters
     beat one large block (measured on H200: rows of 65536 f16 0.87 of a copy by 8 blocks of 128, 0.62 by one of 1024).
     """
-    narrow = vector_bytes // width <= 2
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster_blocks:
             break
         share = -(-vectors // cluster)
-        limit = 512 if cluster == 1 or not narrow else 256
+        # More small blocks overlap better than few large ones where a row is one operand (measured on H200: softmax over 32768 f32 by 4
+        # blocks of 256 0.95 of a copy, by 2 of 512 0.87).
+        limit = 512 if cluster in (1, device.max_cluster_blocks) or vector_bytes > 16 else 256
         for chunks in dict.fromkeys((max(wanted_chunks, 2), 4, 8, max_chunks)):
             if chunks > max_chunks or chunks < wanted_chunks:
+                continue
+            if 1 < cluster < device.max_cluster_blocks and chunks > 4 and column_touches(domain):
+                # Weights need registers beside the row.
                 continue
             threads = 32 * -(-share // (32 * chunks))
             # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
@@ -118,9 +130,20 @@ def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, .
 def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int,
                        vectors: int) -> Rows:
     """Rows that are read once and leave row results, and elements that need none of these: blocks split a row where there are too few."""
-    threads = min(256, 32 * -(-vectors // (32 * 4)))
-    split = 1
+    threads, rows, batch = min(256, 32 * -(-vectors // (32 * 4))), 1, 4
+    split = most = 1
     wanted_blocks = device.num_multiprocessors * 4
-    while domain.num_kept * split * 2 <= wanted_blocks and vectors // (split * 2) >= threads * 4:
-        split *= 2
-    return Rows(kept, reduced, width, threads, 1, -(-vectors // (threads * split)), 1, split, False, min(width, 4), 4)
+    while vectors // (most * 2) >= threads * 4:
+        most *= 2
+        if domain.num_kept * most <= wanted_blocks:
+            split = most
+    if writes_rows(domain):
+        batch = 2
+        if split > 1 and domain.num_kept * most >= MANY_WAVES * wanted_blocks:
+            split = most
+    shared_bytes = domain.num_reduced * sum(t.dtype.itemsize for t in column_touches(domain))
+    if split == 1 and threads == 256 and shared_bytes >= SHARED_VECTOR_BYTES and domain.num_kept >= ROWS_TOGETHER * wanted_blocks:
+        # Rows of one block read the vectors that all rows share at about the same time: once from the L2 cache for all of them.
+        rows = ROWS_TOGETHER
+        threads //= rows
+    return Rows(kept, reduced, width, threads, rows, -(-vectors // (threads * split)), 1, split, False, min(width, 4), batch)

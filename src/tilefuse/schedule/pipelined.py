@@ -16,7 +16,7 @@ PIPELINED_ROW_BYTES = 512 * 1024
 
 # Where vectors that all rows share are as many bytes as the row itself, blocks that read them anew for every row ask more of the L2
 # cache than of memory: from this length on a persistent grid keeps them in registers (measured on H200: 0.89 of a copy against 0.73).
-WEIGHTED_ROW_BYTES = 128 * 1024
+WEIGHTED_ROW_BYTES = 64 * 1024
 # What 512 threads keep of them, 128 bytes each; where the row itself stays in the queue, twice as many.
 COLUMN_SHARE_BYTES = 64 * 1024
 
@@ -52,7 +52,7 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
                 continue
             if any(copies_of(t, domain, reduced, share * width) is None for t in fetched):
                 continue
-            found = _with_queue(domain, device, kept, reduced, width, share, cluster, resident, kept_bytes, 6 if weighted else 4)
+            found = _with_queue(domain, device, kept, reduced, width, share, cluster, resident, kept_bytes, 2 if weighted else 4)
             if found is None and weighted:
                 continue
             return found
@@ -82,7 +82,7 @@ def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
         if any(copies_of(t, domain, reduced, QUEUE_THREADS * width) is None for t in fetched):
             continue
         whole = stages // chunks
-        stages, batch = (min(whole, 3), chunks) if whole > 1 else (stages, 1)
+        stages, batch = (2, chunks) if whole > 1 else (stages, 1)
         return Rows(kept, reduced, width, QUEUE_THREADS, 1, chunks, cluster, 1, False, min(width, 2), batch, stages,
                     -(-domain.num_kept // turns), resident=1)
     return None

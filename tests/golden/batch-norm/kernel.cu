@@ -28,7 +28,7 @@ k_y_rstd(
     tf_vector_load_stream<8>(x_v + 8 * chunk, x + 784 * group_ + 8 * vector + 199920 * tf_index_div(vector, 98));
   }
   // every block of the cluster runs before another writes to its shared memory
-  tf_cluster_barrier();
+  tf_cluster_meet();
   // %s (reduce.sum) and %q, squares about each vector's mean: threads -> warp -> cluster
   alignas(16) float s[7];
   alignas(16) float s_squares[7];

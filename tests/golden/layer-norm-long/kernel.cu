@@ -1,6 +1,6 @@
-// k_y_mean: 240 blocks of 256 threads, clusters of 8, 98560 bytes of shared memory, for sm_90a
+// k_y_mean: 240 blocks of 256 threads, clusters of 8, 33024 bytes of shared memory, for sm_90a
 // nodes: %s, %q, %mean, %rstd, %y
-// schedule: s [GRID_30,CLUSTER_8-CTA_256]C; q [GRID_30,CLUSTER_8-CTA_256]C; mean [GRID_30]; rstd [GRID_30]; y [GRID_30,CLUSTER_8-CTA_256]; vector=4; chunks=4; on_chip=true; lanes=2; stages=6; resident=2; cta_num=240; cta_size=256;
+// schedule: s [GRID_30,CLUSTER_8-CTA_256]C; q [GRID_30,CLUSTER_8-CTA_256]C; mean [GRID_30]; rstd [GRID_30]; y [GRID_30,CLUSTER_8-CTA_256]; vector=4; chunks=4; on_chip=true; lanes=2; stages=2; resident=2; cta_num=240; cta_size=256;
 // reads 134479872 bytes, writes 134225920 bytes
 extern "C" __global__ void __launch_bounds__(256, 2)
 k_y_mean(
@@ -15,22 +15,22 @@ k_y_mean(
   const int rank = tf_cluster_rank();
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const x_queue = reinterpret_cast<float*>(tf_shared);
-  float* const s_shared = reinterpret_cast<float*>(tf_shared + 98304);
-  float* const q_shared = reinterpret_cast<float*>(tf_shared + 98368);
-  float* const s_blocks = reinterpret_cast<float*>(tf_shared + 98432);
-  float* const q_blocks = reinterpret_cast<float*>(tf_shared + 98496);
-  __shared__ __align__(8) unsigned long long tf_arrivals[8];
-  tf_bulk_init(tf_arrivals, 8);
+  float* const s_shared = reinterpret_cast<float*>(tf_shared + 32768);
+  float* const q_shared = reinterpret_cast<float*>(tf_shared + 32832);
+  float* const s_blocks = reinterpret_cast<float*>(tf_shared + 32896);
+  float* const q_blocks = reinterpret_cast<float*>(tf_shared + 32960);
+  __shared__ __align__(8) unsigned long long tf_arrivals[4];
+  tf_bulk_init(tf_arrivals, 4);
   tf_wait_for_earlier_kernel();
   const int group_ = (block >> 3);
-  // %x: the first 6 rows start on their way to shared memory
+  // %x: the first 2 rows start on their way to shared memory
   #pragma unroll
-  for (int ahead = 0; ahead < 6; ++ahead) {
+  for (int ahead = 0; ahead < 2; ++ahead) {
     const int next_row = 30 * ahead + group_;
     tf_bulk_copy(x_queue + 4096 * ahead, x + 32768 * next_row + 4096 * rank, 16384, tf_arrivals + ahead, true);
   }
   // every block of the cluster runs before another writes to its shared memory
-  tf_cluster_barrier();
+  tf_cluster_meet();
   alignas(16) float w_v[16];
   alignas(16) float b_v[16];
   // %w, %b: global memory -> registers
@@ -46,18 +46,18 @@ k_y_mean(
     const int parity = (turn & 1);
     const int row_unwrapped = group_ + 30 * turn + 30;
     const int row_ahead = (row_unwrapped & 1023);
-    const int stage = tf_index_rem(turn, 6);
-    tf_bulk_wait(tf_arrivals + stage, (tf_index_div(turn, 6) & 1));
+    const int stage = (turn & 1);
+    tf_bulk_wait(tf_arrivals + stage, ((turn >> 1) & 1));
     // %x: shared memory -> registers
     alignas(16) float x_v[16];
     #pragma unroll
     for (int chunk_1 = 0; chunk_1 < 4; ++chunk_1) {
       tf_vector_load<4>(x_v + 4 * chunk_1, x_queue + 1024 * chunk_1 + 4096 * stage + 4 * thread);
     }
-    __syncthreads();
-    if (turn < 29) {
-      const int next_row_1 = ((group_ + 30 * turn + 180) & 1023);
-      tf_bulk_copy(x_queue + 4096 * tf_index_rem(turn, 6), x + 32768 * next_row_1 + 4096 * rank, 16384, tf_arrivals + tf_index_rem(turn, 6), true);
+    tf_block_barrier_after(tf_bits(x_v));
+    if (turn < 33) {
+      const int next_row_1 = ((group_ + 30 * turn + 60) & 1023);
+      tf_bulk_copy(x_queue + 4096 * (turn & 1), x + 32768 * next_row_1 + 4096 * rank, 16384, tf_arrivals + (turn & 1), true);
     }
     // %s (reduce.sum) and %q, squares about each vector's mean: threads -> warp -> cluster
     alignas(16) float s[4];
@@ -160,10 +160,10 @@ k_y_mean(
     s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 8);
     s_squares[0] = (s_squares[0] + s_squares_other_7);
     if (thread < 8) {
-      tf_cluster_send(s_blocks + 8 * parity + rank, thread, s[0], tf_arrivals + (parity + 6));
-      tf_cluster_send(q_blocks + 8 * parity + rank, thread, s_squares[0], tf_arrivals + (parity + 6));
+      tf_cluster_send(s_blocks + 8 * parity + rank, thread, s[0], tf_arrivals + (parity + 2));
+      tf_cluster_send(q_blocks + 8 * parity + rank, thread, s_squares[0], tf_arrivals + (parity + 2));
     }
-    tf_cluster_receive(tf_arrivals + (parity + 6), ((turn >> 1) & 1), 64);
+    tf_cluster_receive(tf_arrivals + (parity + 2), ((turn >> 1) & 1), 64);
     const int lane_of_slot_1 = (thread & 7);
     float s_slot_1 = 0.0f;
     float s_squares_slot_1 = 0.0f;

@@ -26,7 +26,7 @@ k_y(
     tf_vector_load_stream<8>(x_v + 8 * chunk, x + 131072 * group_ + 8 * vector);
   }
   // every block of the cluster runs before another writes to its shared memory
-  tf_cluster_barrier();
+  tf_cluster_meet();
   // %m (reduce.max): threads -> warp -> block -> cluster
   alignas(16) float m[2];
   #pragma unroll

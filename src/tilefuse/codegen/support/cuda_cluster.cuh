@@ -22,6 +22,12 @@ TF_INLINE void tf_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+//@ tf_cluster_meet
+// All blocks of the cluster run and know each other's transaction barriers; a release of all memory would wait for loads on their way.
+TF_INLINE void tf_cluster_meet() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n\tbarrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 //@ tf_shared_address
 TF_INLINE unsigned int tf_shared_address(const void* memory) { return (unsigned int)__cvta_generic_to_shared(memory); }
 
@@ -103,6 +109,29 @@ TF_INLINE void tf_bulk_wait(unsigned long long* barrier, unsigned int phase) {
     asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
                  : "=r"(done) : "r"(arrival), "r"(phase) : "memory");
   } while (!done);
+}
+
+//@ tf_bits
+// All bits of a register array in one word, for a barrier that waits for its loads.
+template <class T, int N> TF_INLINE unsigned int tf_bits(const T (&array)[N]) {
+  constexpr int words = N * sizeof(T) / 4, rest = N * sizeof(T) % 4;
+  unsigned int bits = 0;
+  memcpy(&bits, reinterpret_cast<const unsigned char*>(array) + 4 * words, rest);
+#pragma unroll
+  for (int n = 0; n < words; ++n) {
+    unsigned int word;
+    memcpy(&word, reinterpret_cast<const unsigned char*>(array) + 4 * n, 4);
+    bits |= word;
+  }
+  return bits;
+}
+
+//@ tf_block_barrier_after
+// A block barrier that no thread reaches before `bits` are there. A plain one orders loads only before accesses of the block's threads:
+// an asynchronous copy started behind it was seen to overtake loads that waited behind stores of another block (H200).
+TF_INLINE void tf_block_barrier_after(unsigned int bits) {
+  unsigned int count;  // nobody asks for it: counting makes the barrier read the bits
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.cta.red.popc.aligned.u32 %0, 0, p;\n\t}" : "=r"(count) : "r"(bits) : "memory");
 }
 
 //@ tf_cluster_send
