@@ -89,6 +89,7 @@ class OnlinePlan:
     unit       "mma" or "fma"
     warp_rows  mma: instructions of 16 rows a warp; fma: rows a thread
     vector     fma: neighbouring columns of weighted products a thread takes together
+    arithmetic as of `contraction.Tiling`
     """
 
     form: OnlineForm
@@ -98,6 +99,7 @@ class OnlinePlan:
     vector: int
     tiles: tuple[OnChip, ...]
     shared_bytes: int
+    arithmetic: str = ""
     us: float = 0.0
     flops: int = 0
 
@@ -114,22 +116,30 @@ class OnlinePlan:
         step = MMA_INNER_F32 if self.arithmetic else MMA_INNER
         return _padded(self.form.scores[number].inner, step if self.unit == "mma" else STEP)
 
-    @property
-    def arithmetic(self) -> str:
-        """As of `contraction.Tiling`."""
-        return arithmetic_of(self.form) or "" if self.unit == "mma" else ""
-
     def width(self, number: int) -> int:
         """Columns of a weighted product with zeros up to whole instructions or vectors."""
         return _padded(self.form.weighted[number].width, MMA_COLUMNS if self.unit == "mma" else LANES * self.vector)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What does not depend on the tiles. `arithmetic`: how the matrix unit multiplies (`contraction.Tiling`), None where it does not.
+
+    Units: `flops` operations and `special` functions of the special unit for one score.
+    """
+
+    arithmetic: str | None
+    flops: int
+    special: int
 
 
 def choose_online(form: OnlineForm, device: DeviceSpec, wanted: Online | None = None) -> OnlinePlan | Rejected:
     """The tiles with the least estimated time, or why there are none. `wanted`: tiles made by hand or by a tuner."""
     best: OnlinePlan | None = None
     why: Rejected | None = None
+    work = Work(_arithmetic(form), *_operations(form))
     for choice in [wanted] if wanted is not None else _candidates(form):
-        found = fit_online(form, choice, device)
+        found = _fit(form, choice, work, device)
         if isinstance(found, Rejected):
             why = why or found
         elif best is None or found.us < best.us:
@@ -137,15 +147,14 @@ def choose_online(form: OnlineForm, device: DeviceSpec, wanted: Online | None = 
     return best or why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 
-def unit_of(form: OnlineForm, choice: Online, device: DeviceSpec) -> str:
+def _unit(arithmetic: str | None, choice: Online, device: DeviceSpec) -> str:
     """"mma" where the matrix unit multiplies the operands; those of f32 only where each warp has whole instructions' rows."""
-    arithmetic = arithmetic_of(form)
     if device.kind != "cuda" or arithmetic is None or arithmetic and choice.rows % (MMA_ROWS * (choice.threads // WARP)):
         return "fma"
     return "mma"
 
 
-def arithmetic_of(form: OnlineForm) -> str | None:
+def _arithmetic(form: OnlineForm) -> str | None:
     """How the matrix unit multiplies the operands of all products (`contraction.Tiling`); None where it does not, or differently."""
     found: set[str | None] = set()
     for name in (*(s.value for s in form.scores), *(w.value for w in form.weighted)):
@@ -172,9 +181,9 @@ def _candidates(form: OnlineForm) -> Iterator[Online]:
                     yield from (Online(rows, columns, threads, stages) for stages in (1, 2))
 
 
-def fit_online(form: OnlineForm, choice: Online, device: DeviceSpec) -> OnlinePlan | Rejected:
+def _fit(form: OnlineForm, choice: Online, work: Work, device: DeviceSpec) -> OnlinePlan | Rejected:
     """The kernel of one choice, or why it does not fit. Units: as the records."""
-    unit = unit_of(form, choice, device)
+    unit = _unit(work.arithmetic, choice, device)
     if choice.threads % WARP or choice.threads > device.max_threads_per_block or choice.columns % LANES:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{choice.threads} threads and {choice.columns} columns are no whole warps and tiles")
     each = MMA_ROWS * (choice.threads // WARP) if unit == "mma" else choice.threads // LANES
@@ -182,7 +191,7 @@ def fit_online(form: OnlineForm, choice: Online, device: DeviceSpec) -> OnlinePl
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{choice.rows} rows are no multiple of {each}, or stages are not 1 or 2")
     widest = max((w.width for w in form.weighted), default=0)
     vector = next(v for v in (4, 2, 1) if v == 1 or widest >= v * LANES)
-    made = OnlinePlan(form, choice, unit, choice.rows // each, vector, (), 0)
+    made = OnlinePlan(form, choice, unit, choice.rows // each, vector, (), 0, work.arithmetic or "" if unit == "mma" else "")
     registers = registers_of(made)
     if registers > min(MAX_REGISTERS, device.registers_per_multiprocessor // choice.threads):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {choice.rows} x {choice.columns} scores")
@@ -190,7 +199,7 @@ def fit_online(form: OnlineForm, choice: Online, device: DeviceSpec) -> OnlinePl
     made = replace(made, shared_bytes=max((t.offset_bytes + t.num_bytes for t in made.tiles), default=0))
     if made.shared_bytes > device.shared_bytes_per_block:
         return Rejected(Reason.SHARED_MEMORY, f"{made.shared_bytes} bytes of shared memory, at most {device.shared_bytes_per_block}")
-    return _timed(made, device)
+    return _timed(made, work, device)
 
 
 def _padded(extent: int, unit: int) -> int:
@@ -259,13 +268,12 @@ def registers_of(plan: OnlinePlan) -> int:
 
 # -- time ----------------------------------------------------------------------------------------------------------------------
 
-def _timed(plan: OnlinePlan, device: DeviceSpec) -> OnlinePlan:
+def _timed(plan: OnlinePlan, work: Work, device: DeviceSpec) -> OnlinePlan:
     """The plan with its estimate. Units: microseconds, without launch and without the traffic to global memory that must be."""
     form, choice = plan.form, plan.choice
     turns = -(-form.length // choice.columns)
     elements = choice.rows * choice.columns
     depth = sum(plan.inner(n) for n in range(len(form.scores))) + sum(plan.width(n) for n in range(len(form.weighted)))
-    flops, special = _work(form)
     multiplications = elements * depth
     if plan.unit == "mma":
         product = multiplications / MMA_PER_CYCLE
@@ -284,7 +292,7 @@ def _timed(plan: OnlinePlan, device: DeviceSpec) -> OnlinePlan:
         shared = multiplications * form.sum_dtype.itemsize / SHARED_BYTES_PER_CYCLE * (1 / (4 * n) + 1 / (2 * m)) / 2
     moved = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight")) / CACHE_BYTES_PER_CYCLE
     # The rest: the element's own operations, maximum, sum and conversion, and its functions. What is summed up is seldom rescaled.
-    beside = elements * ((flops + 4) / FMA_PER_CYCLE + special / SPECIAL_PER_CYCLE / 2)
+    beside = elements * ((work.flops + 4) / FMA_PER_CYCLE + work.special / SPECIAL_PER_CYCLE / 2)
     matrix = plan.unit == "mma"
     beside *= MATRIX_BESIDE if matrix and not plan.arithmetic else THREAD_BESIDE
     busy = max(max(product, shared) + beside, moved)
@@ -298,11 +306,11 @@ def _timed(plan: OnlinePlan, device: DeviceSpec) -> OnlinePlan:
     rounds = (rounds + ceil(rounds)) / 2
     cycles = COUNTED_SHARE * rounds * (turns * (side_by_side * busy + wait / side_by_side) + BLOCK_LATENCY)
     clock = device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
-    total = plan.num_blocks * turns * elements * (2 * depth + flops)
+    total = plan.num_blocks * turns * elements * (2 * depth + work.flops)
     return replace(plan, us=cycles / clock * 1e6, flops=total)
 
 
-def _work(form: OnlineForm) -> tuple[int, int]:
+def _operations(form: OnlineForm) -> tuple[int, int]:
     """(operations, functions of the special unit) of one score; what several bodies have in common counts once."""
     narrow = form.scores[0].left.dtype.name in NARROW
     seen: set[Expr] = set()
