@@ -138,9 +138,11 @@ def faulty(tool: str, arch: str) -> Any:
 def check(program: str, tool: str, folder: Path, seconds: float) -> int:
     """Run the planted fault and every kernel under one tool; prints what it found. 0, or 1 if anything, or if the fault was missed."""
     started = time.monotonic()
-    planted, _ = run(program, tool, folder / tool, seconds)
+    planted, planted_output = run(program, tool, folder / tool, seconds)
     code, output = run(program, tool, folder, seconds)
     missed = "" if planted == FOUND_ERRORS else f"; the planted fault was not found (status {planted}), so this proves nothing"
+    if missed:
+        output += planted_output
     print(f"== {tool}: {verdict(code, output)}{missed}, {time.monotonic() - started:.1f} s\n{told(output)}", flush=True)
     return 1 if code or missed else 0
 
@@ -158,6 +160,9 @@ def run(program: str, tool: str, folder: Path, seconds: float) -> tuple[int, str
     except subprocess.TimeoutExpired as late:
         code, output = -1, (late.stdout or b"").decode(errors="replace") + f"\n{tool} took longer than {seconds:.0f} s\n"
     (folder / f"{tool}.txt").write_text(output, encoding="utf-8")
+    if code == 0 and any(int(count) for count in re.findall(r"SUMMARY: (\d+)", output)):
+        # Warnings are findings as well, whatever status the tool gives them.
+        code = FOUND_ERRORS
     return code, output
 
 

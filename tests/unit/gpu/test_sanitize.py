@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.kernel_samples import kinds, samples
-from tests.gpu.sanitize import FAULTS, check, contents, faulty, main, prepare, told, tools_of, verdict
+from tests.gpu.sanitize import FAULTS, check, contents, faulty, main, prepare, run, told, tools_of, verdict
 from tilefuse.target.device import H200
 
 
@@ -76,6 +76,14 @@ def test_a_tool_that_misses_the_planted_fault_proves_nothing(planted: int, code:
     tool.chmod(0o755)
     assert check(str(tool), "memcheck", tmp_path, 60.0) == status
     assert ("proves nothing" in capsys.readouterr().out) == (planted != 66)
+
+
+def test_findings_without_a_status_count(tmp_path: Path) -> None:
+    """The summary's number decides where the tool ends with 0."""
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\necho "========= RACECHECK SUMMARY: 2 hazards displayed (0 errors, 2 warnings)"\n')
+    tool.chmod(0o755)
+    assert run(str(tool), "racecheck", tmp_path, 60.0)[0] == 66
 
 
 def test_tools_are_known_by_name() -> None:
