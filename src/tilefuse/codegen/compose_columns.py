@@ -17,7 +17,7 @@ from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Touch
-from tilefuse.schedule.stages import after_shared, stages
+from tilefuse.schedule.stages import after_shared, stages, writes_rows
 from tilefuse.schedule.template import Columns
 
 
@@ -33,6 +33,7 @@ class ColumnState:
     column: Affine           # number of the thread's vector of columns
     column_bounds: list[Bound]
     part: Affine
+    tile: Affine
     rows_of_part: int
     held: list[Held]
     exchange: dict[int, list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial columns
@@ -85,8 +86,13 @@ def _start(writer: KernelWriter, choice: Columns) -> ColumnState:
     thread, block = axis("thread"), axis("block")
     x = e.let("x", thread % choice.threads_x, choice.threads_x) if choice.threads_x > 1 else number(0)
     y = e.let("y", thread // choice.threads_x, choice.threads_y) if choice.threads_y > 1 else number(0)
-    part = e.let("part", block % choice.split, choice.split) if choice.split > 1 else number(0)
-    tile = e.let("tile", block // choice.split, blocks // choice.split) if choice.split > 1 else block
+    part, tile = number(0), block
+    if choice.split > 1:
+        count = blocks // choice.split
+        # Where elements are written too, blocks that run together cover whole rows: memory is walked as by a copy.
+        across = writes_rows(domain)
+        part = e.let("part", block // count if across else block % choice.split, choice.split)
+        tile = e.let("tile", block % count if across else block // choice.split, count)
     vectors = -(-domain.num_kept // choice.vector)
     wanted = tile * choice.threads_x + x
     tiles = blocks // choice.split
@@ -97,7 +103,7 @@ def _start(writer: KernelWriter, choice: Columns) -> ColumnState:
         column = e.let("column", raw % vectors, vectors)
     else:
         column = e.let("column", wanted, vectors)
-    return ColumnState(writer, choice, e.fresh("lane_"), x, y, column, bounds, part, choice.chunks * choice.threads_y, [])
+    return ColumnState(writer, choice, e.fresh("lane_"), x, y, column, bounds, part, tile, choice.chunks * choice.threads_y, [])
 
 
 def _kept_env(state: ColumnState) -> dict[str, Affine]:
@@ -398,7 +404,7 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
                 e.emit(Store(b, place(state.part, v), _at(p, v, c.vector)))
     tiles = max(w.program.launch.num_blocks // c.split, 1)
     last = Reg(e.fresh("is_last"), BOOL)
-    e.emit(Declare(last.name, BOOL), LastBlock(last, w.counter("arrived", tiles), axis("block") // c.split, c.split))
+    e.emit(Declare(last.name, BOOL), LastBlock(last, w.counter("arrived", tiles), state.tile, c.split))
     with e.nested() as inner:
         for i in group:
             with e.loop("v", c.vector, unroll=w.unroll) as v:

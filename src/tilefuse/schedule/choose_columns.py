@@ -4,7 +4,7 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of
+from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Columns
 from tilefuse.target.device import DeviceSpec
 
@@ -21,6 +21,9 @@ BLOCK_THREADS = 256
 # A line of the caches, and the parts of a column that one block reads back in a few rounds of loads.
 LINE_BYTES = 128
 MOST_PARTS = 160
+
+# Rows a thread of a kernel that also writes its elements, where that gives so many waves of blocks (see `choose_rows.MANY_WAVES`).
+WRITTEN_ROWS, MANY_WAVES = 16, 4
 
 
 def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
@@ -89,7 +92,15 @@ def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], re
     threads_y = 1
     while threads_y * threads_x < BLOCK_THREADS and threads_y < domain.num_reduced:
         threads_y *= 2
-    split = max(1, min(wanted // -(-vectors // threads_x), domain.num_reduced // (threads_y * 4)))
+    tiles = -(-vectors // threads_x)
+    split = max(1, min(wanted // tiles, domain.num_reduced // (threads_y * 4)))
+    if writes_rows(domain):
+        # As a copy: many short blocks, and few rows a thread ahead of the stores (measured on H200: B = A + u v^T and B^T y of 16384^2 f32
+        # 548 us with two rows ahead, 559 with four).
+        short = domain.num_reduced // (threads_y * WRITTEN_ROWS)
+        if tiles * short >= MANY_WAVES * wanted:
+            split = short
+        return Columns(kept, reduced, width, threads_x, threads_y, -(-domain.num_reduced // (threads_y * split)), split, False, 2)
     return Columns(kept, reduced, width, threads_x, threads_y, -(-domain.num_reduced // (threads_y * split)), split, False, BATCH,
                    resident if resident > 2 and threads_x * threads_y == BLOCK_THREADS else 0)
 

@@ -90,7 +90,7 @@ k_s(
     }
   }
   bool is_last;
-  is_last = tf_last_block(arrived + (block >> 3), 8);
+  is_last = tf_last_block(arrived + tile, 8);
   if (is_last) {
     #pragma unroll
     for (int v_8 = 0; v_8 < 4; ++v_8) {

@@ -106,7 +106,7 @@ packed_k_s_2(
       }
     }
     bool is_last;
-    is_last = tf_last_block(arrived + (block >> 3), 8);
+    is_last = tf_last_block(arrived + tile, 8);
     if (is_last) {
       #pragma unroll
       for (int v_9 = 0; v_9 < 4; ++v_9) {
