@@ -25,8 +25,8 @@ ADAM_ROUNDS = 12
 
 def cases(tiny: bool = False) -> list[Case]:
     """Every case; `tiny` shrinks the shapes to try the harness."""
-    return [_attention(tiny), *_long_attention(tiny), _adam(tiny), _lstm(tiny), _chain(tiny), _product_softmax(tiny), _batch_norm(tiny), _narrow_layers(tiny),
-            _wide_layer(tiny)]
+    return [_attention(tiny), *_long_attention(tiny), _adam(tiny), _lstm(tiny), _chain(tiny), _product_softmax(tiny),
+            _batch_norm(tiny), _narrow_layers(tiny), _wide_layer(tiny)]
 
 
 def listed(tiny: bool = False) -> list[dict[str, Any]]:
