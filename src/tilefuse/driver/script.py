@@ -16,6 +16,7 @@ import torch
 
 from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.base.options import Options
+from tilefuse.driver.calibrate_routines import routine_times
 from tilefuse.driver.compile import present_device
 from tilefuse.driver.script_programs import Choice, Kind, ScriptSearch
 from tilefuse.driver.script_tune import best_known
@@ -106,7 +107,7 @@ class CompiledScript:
 
     def search(self, graph: CallGraph, device: DeviceSpec) -> ScriptSearch:
         """The space of programs for given sizes, with the device's benchmarked routines where there are any."""
-        return ScriptSearch(graph, device, self.options, self.kind, self.deterministic)
+        return ScriptSearch(graph, device, self.options, self.kind, self.deterministic, routine_times(device, self.options))
 
     def _program(self, tensors: Sequence[torch.Tensor]) -> ScriptProgram:
         place = next((str(t.device) for t in tensors if t.dim()), str(tensors[0].device) if tensors else "host")

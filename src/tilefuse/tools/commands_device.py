@@ -1,18 +1,24 @@
 """The commands about devices: calibrate."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tilefuse.base.errors import UserError
+from tilefuse.target.device import DeviceSpec
 from tilefuse.tools.console import emit_json, errors, results, working
 
 
 def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")] = "",
               out: Annotated[Path | None, typer.Option("--out", help="file to write instead of the one the compiler reads")] = None,
               most_mib: Annotated[int, typer.Option("--most-mib", min=1, max=16384, help="largest copy of the curve, in MiB")] = 1024,
+              blas: Annotated[bool, typer.Option("--blas", help="the BLAS library's routines instead, for predictions of scripts")] = False,
+              library: Annotated[list[Path] | None, typer.Option("--library", help="--blas: folder with functions of your own")] = None,
+              only: Annotated[str, typer.Option("--functions", help="--blas: comma list of functions; default: all")] = "",
+              seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="--blas: begin nothing after so many seconds")] = 1e9,
               as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output")] = False) -> None:
     """Measure what moving bytes, launches and arithmetic cost on a device; compiles for it use the figures from then on."""
     from tilefuse.driver.compile import present_device
@@ -22,6 +28,9 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
     from tilefuse.tools.programs import chosen_device
 
     spec, place = present_device(chosen_device(device))
+    if blas:
+        _calibrate_blas(spec, place, library or (), only, seconds, as_json)
+        return
     folder = default_folder()
     if out is None and folder is None:
         raise UserError("the cache is off, so there is no place for the figures", hint="name a file with --out, or unset TILEFUSE_CACHE")
@@ -44,3 +53,27 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
                     f"{size / us / 1e3:.0f} GB/s at {size >> 20} MiB", highlight=False)
     errors().print(f"figures in {path}", markup=False, highlight=False)
 
+
+
+def _calibrate_blas(spec: DeviceSpec, place: str, folders: Sequence[Path], only: str, seconds: float, as_json: bool) -> None:
+    from tilefuse.base.errors import NameLookupError, nearest
+    from tilefuse.base.options import Options
+    from tilefuse.driver.calibrate_routines import calibrate_routines, routine_journal
+    from tilefuse.frontends.blas_functions import read_library
+
+    functions = read_library(*folders).functions
+    wanted = [n.strip() for n in only.split(",") if n.strip()]
+    for name in wanted:
+        if name not in functions:
+            raise NameLookupError(f"there is no function {name}", hint=nearest(name, functions))
+    options = Options.from_environment()
+    with working(f"benchmarking routines on {spec.name}", quiet=as_json) as progress:
+        task = progress.task_ids[0]
+        count = calibrate_routines([functions[n] for n in wanted or functions], spec, place, options, seconds=seconds,
+                                   tell=lambda what, done: progress.update(task, description=f"{done}: {what}"))
+    path = routine_journal(spec, options).path
+    if as_json:
+        emit_json({"file": str(path), "device": spec.name, "measured": count})
+        return
+    results().print(f"{spec.name}: {count} routines measured in simulated fusions", highlight=False)
+    errors().print(f"figures in {path}", markup=False, highlight=False)

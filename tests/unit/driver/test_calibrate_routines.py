@@ -1,0 +1,61 @@
+"""Routines benchmarked one by one: rows that predictions find again, resumption, what a fusion is predicted by then."""
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tilefuse import blas
+from tilefuse.base.options import Options
+from tilefuse.driver import calibrate_routines as calibration
+from tilefuse.driver.compile import present_device
+from tilefuse.frontends.blas_functions import read_library
+from tilefuse.target.catalog import device_by_name
+
+FUNCTIONS = read_library().functions
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
+    monkeypatch.setattr(calibration, "HOST_VECTOR_WORDS", 1 << 12)
+    monkeypatch.setattr(calibration, "BUILT_TOGETHER", 2)
+    return Options(cache_dir=str(tmp_path))
+
+
+def test_a_calibration_goes_on_where_it_stood(options: Options) -> None:
+    device, place = present_device("host")
+    told: list[str] = []
+    assert calibration.calibrate_routines([FUNCTIONS["saxpy"]], device, place, options, most=3, tell=lambda what, n: told.append(what)) == 3
+    assert len(told) == 3 and all("saxpy" in t for t in told)
+    first = {str(r["key"]) for r in calibration.routine_journal(device, options).rows()}
+    assert calibration.calibrate_routines([FUNCTIONS["saxpy"]], device, place, options, most=2) == 2
+    second = {str(r["key"]) for r in calibration.routine_journal(device, options).rows()}
+    assert first < second and len(second) == 5
+
+
+def test_predictions_read_what_was_measured(options: Options) -> None:
+    device, place = present_device("host")
+    assert calibration.routine_times(device, options) is None
+    calibration.calibrate_routines([FUNCTIONS["saxpy"]], device, place, options, most=4)
+    times = calibration.routine_times(device, options)
+    assert times is not None
+    names = {*times.transfers, *times.computes}
+    assert {n[0] for n in names} == {"saxpy"} and {n[2] for n in names} <= {"load x", "load y", "compute", "store z"}
+    assert all(0 < ratio <= 1.5 for rows in times.transfers.values() for _, ratio in rows)
+
+
+def test_every_routine_of_a_product_is_probed() -> None:
+    found = list(itertools.islice(calibration.probes([FUNCTIONS["sgemv"]], device_by_name("h200"), Options()), 60))
+    routines = {p.name[2] for p in found}
+    assert {"load A", "compute"} <= routines
+    assert all((p.num_bytes > 0) == (p.name[2] != "compute") for p in found)
+    assert len({p.key for p in found}) == len(found)
+    assert all(p.spec.kernels[0].target == "cuda" for p in found)
+
+
+def test_scripts_use_the_rows_of_their_device(options: Options) -> None:
+    device, place = present_device("host")
+    calibration.calibrate_routines([FUNCTIONS["saxpy"]], device, place, options, most=2)
+    function = blas.compile("vector x, y, z; input x, y; z = saxpy(2.0, x, y); return z;", cache_dir=options.cache_dir)
+    assert function.search(function.graph_for({"x": (64,), "y": (64,)}), device).times is not None
