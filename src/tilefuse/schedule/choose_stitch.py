@@ -12,7 +12,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.chained import keep_chains
-from tilefuse.schedule.contraction import FMA_PER_CYCLE, f32_pad, product_cycles
+from tilefuse.schedule.contraction import FMA_PER_CYCLE, MMA_PER_CYCLE, f32_pad, product_cycles
 from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.stitch import DIRECT_BYTES, Piece, Stage, Stitcher, StitchPlan
 from tilefuse.schedule.storage import Request, plan_shared
@@ -40,6 +40,8 @@ ALONE = 0.8
 # What of the counted cycles kernels take: 0.40 to 0.68 in five measured on an H200 (a chain of norms, LSTM gates, attention, product and
 # softmax, five narrow layers); kept above all of them, so that a stitched kernel is taken where it is plainly faster than the call.
 COUNTED_SHARE = 0.75
+# More than two ways to add up the same cycles differ by.
+ROUNDING = 1e-9
 # Tiles a multiprocessor from which on blocks that walk several of them are tried.
 MANY_TILES = 4
 
@@ -62,33 +64,63 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     for contraction in stitcher.contractions.values():
         if contraction.inner > MAX_INNER:
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
-    best: Estimate | None = None
-    why: Rejected | None = None
     candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape, bool(stitcher.contractions)))
-    for choice in candidates:
-        estimate = _estimated(stitcher, choice, device, wanted is None)
+    refused: list[tuple[int, Rejected]] = []
+    cuts: list[tuple[float, int, StitchPlan]] = []
+    for n, choice in enumerate(candidates):
+        cut = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
+        if isinstance(cut, Rejected):
+            refused.append((n, cut))
+        else:
+            cuts.append((_least_microseconds(cut, choice.threads, device), n, cut))
+    best: tuple[float, int, Estimate] | None = None
+    for least_us, n, cut in sorted(cuts, key=lambda c: c[:2]):
+        if best is not None and least_us > best[0]:
+            # Its products alone take longer, and so do those of all that are left.
+            break
+        estimate = _estimated(stitcher, candidates[n], cut, device, wanted is None)
         if isinstance(estimate, Rejected):
-            why = why or estimate
-        elif best is None or estimate.us < best.us:
-            best = estimate
-    return best or why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+            refused.append((n, estimate))
+        elif best is None or (estimate.us, n) < best[:2]:
+            best = (estimate.us, n, estimate)
+    if best is not None:
+        return best[2]
+    return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 
-def _estimated(stitcher: Stitcher, choice: Stitched, device: DeviceSpec, free: bool) -> Estimate | Rejected:
-    """One candidate cut, placed and timed; `free`: whether it may be made to walk several tiles a block."""
-    plan = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
-    if isinstance(plan, Rejected):
-        return plan
-    placed = place(plan, device, choice.threads, choice.groups > 0)
+def _least_microseconds(cut: StitchPlan, threads: int, device: DeviceSpec) -> float:
+    """What the products of a cut take at least, wherever its tiles lie: no estimate is lower. Units: microseconds.
+
+    Requires: placing a cut changes how warps share a product on the matrix unit, and nothing else of its products.
+    """
+    cycles = 0.0
+    for stage in cut.stages:
+        for key in stage.products:
+            assert stage.tiling is not None
+            region, inner = cut.pieces[key].region, cut.contractions[cut.pieces[key].value].inner
+            if stage.tiling.unit == "fma":
+                cycles += product_cycles(stage.tiling, num_elements(region[:-1]), region[-1].extent, inner, threads)[0]
+            else:
+                cycles += num_elements(region) * inner / MMA_PER_CYCLE
+    tiles = prod(n for _, n in cut.grid)
+    return (1 - ROUNDING) * COUNTED_SHARE * max(tiles / device.num_multiprocessors, 1.0) * cycles / _clock(device) * 1e6
+
+
+def _clock(device: DeviceSpec) -> float:
+    """Cycles a second."""
+    return device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
+
+
+def _estimated(stitcher: Stitcher, choice: Stitched, cut: StitchPlan, device: DeviceSpec, free: bool) -> Estimate | Rejected:
+    """One candidate placed and timed; `free`: whether it may be made to walk several tiles a block. The cut is used up."""
+    placed = place(cut.copy(), device, choice.threads, choice.groups > 0)
     if isinstance(placed, Rejected):
         return placed
     found = Estimate(choice, placed, _microseconds(stitcher, placed, choice, device))
-    tiles = prod(n for _, n in plan.grid)
-    if not free or tiles < MANY_TILES * device.num_multiprocessors or not any(plan.is_once(s) for s in plan.stages):
+    tiles = prod(n for _, n in cut.grid)
+    if not free or tiles < MANY_TILES * device.num_multiprocessors or not any(placed.is_once(s) for s in placed.stages):
         return found
-    again = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
-    assert not isinstance(again, Rejected)
-    walking = place(again, device, choice.threads, True)
+    walking = place(cut, device, choice.threads, True)
     if isinstance(walking, Rejected):
         return found
     groups = min(tiles, device.num_multiprocessors * _resident(walking, choice.threads, device))
@@ -271,7 +303,6 @@ def registers_of(plan: StitchPlan) -> int:
 
 def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> float:
     """Issue slots and latencies of one tile, over the tiles that are computed side by side."""
-    clock = device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
     issue = latency = once = 0.0
     flops = 0
     tiles = prod(n for _, n in plan.grid)
@@ -291,7 +322,7 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
     rounds = -(-tiles // blocks) * -(-blocks // (device.num_multiprocessors * resident))
     plan.flops = flops * tiles
     plan.work_cycles = COUNTED_SHARE * (once + rounds * (resident * issue + alone))
-    return plan.work_cycles / clock * 1e6
+    return plan.work_cycles / _clock(device) * 1e6
 
 
 def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int, cache_rate: float) -> tuple[float, float, int]:

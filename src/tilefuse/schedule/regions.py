@@ -48,9 +48,7 @@ def local_strides(region: Region, pad: int = 0) -> tuple[int, ...]:
 
 def stored_elements(region: Region, pad: int = 0) -> int:
     """Elements that a region takes with padded rows."""
-    if not region:
-        return 1
-    return region[0].extent * local_strides(region, pad)[0] if len(region) > 1 else region[0].extent
+    return num_elements(region[:-1]) * (region[-1].extent + pad) if len(region) > 1 else num_elements(region)
 
 
 def local_name(name: str) -> str:

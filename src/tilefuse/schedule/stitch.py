@@ -109,6 +109,10 @@ class StitchPlan:
     in_place: dict[int, int] = field(default_factory=dict)  # pieces that a later one, computed from them row by row, overwrites
     held: set[int] = field(default_factory=set)  # pieces that stay in a warp's registers for the products after them (`chained.py`)
 
+    def copy(self) -> StitchPlan:
+        """The plan of a cut once more, to be placed in another way."""
+        return replace(self, pieces=list(self.pieces), stages=list(self.stages), in_place=dict(self.in_place), held=set(self.held))
+
     def is_once(self, stage: Stage) -> bool:
         """Whether a stage brings the same data on chip for every tile."""
         return stage.kind == "copy" and not any(s.offset.terms for k in stage.pieces for s in self.pieces[k].region)
@@ -449,4 +453,5 @@ class Stitcher(StitchPattern):
                 plan.pieces[p.key] = replace(p, stored=False)
                 continue
             stored = p.key not in in_registers and any(home[u] != home[p.key] for u in users[p.key] if u in home)
-            plan.pieces[p.key] = replace(p, stored=stored)
+            if stored is not p.stored:
+                plan.pieces[p.key] = replace(p, stored=stored)

@@ -1,0 +1,47 @@
+"""The search for a stitched kernel's tiles: what cannot be the fastest is not placed, and the fastest is found all the same."""
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.codegen import stitched_graphs
+from tilefuse.base.candidate import Rejected
+from tilefuse.ir.dtype import F16, F32
+from tilefuse.ir.graph import Graph
+from tilefuse.schedule import choose_stitch as search
+from tilefuse.target.device import H200
+
+GRAPHS = {
+    "attention": stitched_graphs.attention(64, 96, 16, F32),
+    "layers": stitched_graphs.clamped_layers(1 << 14, (64, 64, 64, 64), F16),
+    "chain": stitched_graphs.normed_chain(32, 64, 3),
+    "odd": stitched_graphs.clamped_layers(77, (24, 40, 24), F32),
+    "cell": stitched_graphs.lstm_cell(48, 32),
+}
+
+
+def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Estimate | Rejected, int]:
+    """What is found, and how many candidates were placed."""
+    placed = []
+    estimated = search._estimated
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "_estimated", lambda *a: (placed.append(a), estimated(*a))[1])
+        return search.choose_stitch(graph, H200), len(placed)
+
+
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_bounds_change_the_work_and_not_the_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a search that places every cut."""
+    quick, some = chosen(GRAPHS[name], monkeypatch)
+    monkeypatch.setattr(search, "_least_microseconds", lambda *_: 0.0)
+    whole, every = chosen(GRAPHS[name], monkeypatch)
+    assert isinstance(quick, search.Estimate) and isinstance(whole, search.Estimate)
+    assert (quick.choice, quick.us) == (whole.choice, whole.us)
+    assert some <= every
+
+
+def test_tiles_that_cannot_use_the_matrix_unit_are_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the candidates for layers of 16 bits."""
+    _, some = chosen(GRAPHS["layers"], monkeypatch)
+    monkeypatch.setattr(search, "_least_microseconds", lambda *_: 0.0)
+    _, every = chosen(GRAPHS["layers"], monkeypatch)
+    assert 2 * some <= every
