@@ -4,7 +4,9 @@
 """
 from __future__ import annotations
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.plan.candidates import Candidate, Candidates
+from tilefuse.schedule.online_products import online_form
 
 # Nodes that a walk takes in beside it.
 MAX_GROWTH = 8
@@ -15,6 +17,11 @@ def offer_walks(candidates: Candidates) -> None:
     units = candidates.units
     for walk in candidates.walks:
         members = tuple(dict.fromkeys(units.unit_of[n] for n in walk if n in units.unit_of))
+        form = online_form(units.pattern(candidates.unit_of(members)).graph(units.graph))
+        if isinstance(form, Rejected):
+            # As where the softmax is kept for its gradient.
+            candidates.refuse(members, "walk", form)
+            continue
         best = candidates.offer(members, "walk")
         for _ in range(MAX_GROWTH):
             if not isinstance(best, Candidate):
