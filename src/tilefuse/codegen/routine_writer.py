@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
@@ -194,7 +195,7 @@ class RoutineWriter:
                 return fill(self, elements[name], again)
             case steps.Keep(name):
                 return keep(self, elements[name])
-        raise AssertionError(s)
+        raise InternalError(f"not a step of a fused kernel: {s!r}")
 
     def transfer(self, e: Element, where: Where, verb: str) -> tuple[Stmt, ...]:
         """A load or store routine."""

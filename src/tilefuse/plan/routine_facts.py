@@ -16,13 +16,18 @@ from tilefuse.target.device import DeviceSpec
 
 @dataclass(frozen=True)
 class Moved:
-    """One load or store of a kernel. Units: bytes in all; `resident`: read again and again, so that the caches serve it."""
+    """One load or store of a kernel. Units: bytes in all, bytes that neighbouring threads touch side by side.
+
+    resident: read again and again, so that the caches serve it. wide: in pieces of 16 bytes, not word by word.
+    """
 
     function: str
     implementation: str
     routine: str
     num_bytes: int
     resident: bool = False
+    wide: bool = True
+    row_bytes: int = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,8 @@ class ElementFacts:
         def moved(o: _Operand) -> Moved:
             # What the walk does not move is loaded once a block, everything else once a tile.
             times = prod(n if d != walk or walk in o.axes else blocks[d] for d, n in num_tiles.items())
-            return Moved(*o.names, times * o.words * o.item, len(o.axes) < len(num_tiles))
+            row = self.words[o.axes[-1]] * o.item if len(o.axes) == 2 else 1 << 16
+            return Moved(*o.names, times * o.words * o.item, len(o.axes) < len(num_tiles), not o.shared_words, row)
 
         held, shared, flight = self.made_held, self.made_shared, 0
         for o in self.loads:
@@ -166,8 +172,10 @@ class ElementFacts:
             held += copies * o.held * o.item // 4
             shared += copies * o.shared_words * o.item
             flight += copies * (o.held or -(-o.words // self.threads)) * o.item
+        # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
+        flushes = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
         found = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), prod(num_tiles.values()), prod(blocks.values()),
-                      unroll, sum(walk in o.axes for o in self.reductions), held + 24, shared, flight, 0, 0, 0, 0, self.passed)
+                      unroll, flushes, max(held, 16) + 6, shared, flight, 0, 0, 0, 0, self.passed)
         return self.finished(found, decision, blocks)
 
     def finished(self, found: Facts, decision: Decision, blocks: Mapping[str, int] | None = None) -> Facts:

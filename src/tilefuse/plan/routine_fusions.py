@@ -6,6 +6,7 @@ Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", sections 3.2 
 """
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,8 +15,8 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.schedule.routine_grid import Grid, bind_grid, parameter_variables
 
-# Sets of calls looked at; scripts of the paper's sizes stay far below. Beyond it only smaller fusions are found.
-MOST_SETS = 2000
+# Sets of calls looked at; scripts of the paper's sizes stay far below.
+MOST_SETS = 1000
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,11 @@ def find_fusions(graph: CallGraph) -> Fusions:
     after = _reached(graph)
     found: list[Fusion] = []
     rejected: list[tuple[tuple[int, ...], Rejected]] = []
-    todo: list[frozenset[int]] = [frozenset([n]) for n in range(len(groups))]
-    seen = set(todo)
-    for current in todo:
+    # Single groups first, then what spares most: where there are too many sets, those are found.
+    todo: list[tuple[int, tuple[int, ...]]] = [(-(1 << 62), (n,)) for n in range(len(groups))]
+    seen = {numbers for _, numbers in todo}
+    while todo:
+        current = heapq.heappop(todo)[1]
         calls = tuple(sorted(c for n in current for c in groups[n]))
         grid = bind_grid(graph, calls)
         why = grid if isinstance(grid, Rejected) else reduced_inside(graph, calls)
@@ -69,12 +72,13 @@ def find_fusions(graph: CallGraph) -> Fusions:
             rejected.append((calls, Rejected(Reason.SLOWER_THAN_PARTS, "no load or store is spared")))
         else:
             found.append(Fusion(calls, grid, spared))
-        own = frozenset().union(*(shared[n] for n in current))
+        own = frozenset(v for n in current for v in shared[n])
         for n in range(len(groups)):
-            wider = current | {n}
+            wider = tuple(sorted((*current, n)))
             if n not in current and own & shared[n] and wider not in seen and len(seen) < MOST_SETS:
                 seen.add(wider)
-                todo.append(wider)
+                heapq.heappush(todo, (-spared, wider))
+    found.sort(key=lambda f: (len(f.calls), f.calls))
     return Fusions(tuple(found), tuple(rejected))
 
 

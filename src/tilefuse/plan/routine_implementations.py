@@ -65,7 +65,8 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
             continue
         environment = Environment(decision.instances, decision.iterations, facts.shared_bytes, decision.direction)
         found.append(Candidate(decision, facts, predict(facts, device, times, environment)))
-    found.sort(key=lambda c: (c.prediction.us, c.facts.registers, c.facts.shared_bytes))
+    # Of equal ones those with more loads under way, up to what all measured best ones had.
+    found.sort(key=lambda c: (c.prediction.us, -min(c.facts.flight_bytes, 160), c.facts.registers, c.facts.shared_bytes))
     kept: list[Candidate] = []
     by_walk: dict[object, list[Candidate]] = {}
     for c in found:

@@ -8,14 +8,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.ir.elementary import CallGraph, ElementaryFunction, FunctionCall, Variable
+from tilefuse.ir.elementary import CallGraph, ElementaryFunction, FunctionCall, Variable, routine_macros
+from tilefuse.ir.routine_source import cut_routines
 from tilefuse.schedule.routine_elements import ATOMICS, LAST_BLOCK, SINGLE, Decision
 from tilefuse.schedule.routine_steps import BlockBarrier, Clear, Compute, Fill, Keep, Load, Step, Store, elements_of
 from tilefuse.schedule.routines import FusedRoutines, schedule_routines
 from tilefuse.target.device import DeviceSpec
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One routine to be timed: a function, the number of one of its implementations, and the routine's role ("load A")."""
+
+    function: ElementaryFunction
+    implementation: int
+    routine: str
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """As tables of times name it."""
+        return self.function.name, self.function.implementations[self.implementation].name, self.routine
+
+
+def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Timed, ...], ...]:
+    """Routines that are the same text with the same threads and elements: one of each class need be timed.
+
+    Loads and stores of vectors and tiles are alike in most functions of a library.
+    """
+    found: dict[object, list[Timed]] = {}
+    for function in functions:
+        for n, implementation in enumerate(function.implementations):
+            for role, name in implementation.routines.items():
+                if role.split()[0] not in ("load", "compute", "store") or not function.sizes:
+                    continue
+                parameter = role.partition(" ")[2]
+                macros = routine_macros(function, implementation) | {"INDEX": "int", name: "routine", f"CONTIGUOUS_{parameter}": "1"}
+                text = " ".join(cut_routines(implementation.source, macros, [name]).split())
+                geometry = implementation.geometry
+                found.setdefault((text, geometry.threads, tuple(geometry.extents.values())), []).append(Timed(function, n, role))
+    return tuple(tuple(members) for members in found.values())
 
 
 def probe_graph(function: ElementaryFunction, sizes: tuple[int, ...]) -> CallGraph:

@@ -1,0 +1,130 @@
+"""The search over fusions of routines: which subgraphs fuse, decisions, combinations in order of predicted time, and its speed."""
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.unit.codegen.routine_runs import script_graph
+from tests.unit.codegen.routine_scripts import SEQUENCES, sequence
+from tilefuse.base.candidate import Reason
+from tilefuse.ir.elementary import CallGraph
+from tilefuse.plan.routine_combinations import TEMPLATE, FusionImplementation, combinations, in_order
+from tilefuse.plan.routine_fusions import find_fusions
+from tilefuse.plan.routine_implementations import calling_orders, implementations, list_candidates
+from tilefuse.plan.routine_prediction import Environment, RoutineTimes, predict
+from tilefuse.schedule.routine_elements import ATOMICS
+from tilefuse.target.device import H200
+
+# Fusions of more than one call, of the paper's sequences. Products of BTO's scripts that need a global barrier in between are none.
+FUSED = {
+    "axpydot": [(0, 1)], "atax": [], "bicgk": [(0, 1)], "sgemv": [], "sgemvt": [], "sscal": [], "gemver": [(0, 1), (1, 2), (0, 1, 2)],
+    "gesummv": [(0, 1)], "madd": [], "vadd": [(0, 1)], "waxpby": [(0, 1)],
+}
+
+
+@pytest.mark.parametrize("name", sorted(SEQUENCES))
+def test_fusible_subgraphs(name: str) -> None:
+    """Exactly the convex sets of one grid without a reduction's use that spare a transfer."""
+    found = find_fusions(sequence(name, 96, 64))
+    assert sorted(f.calls for f in found.found if len(f.calls) > 1) == sorted(FUSED[name])
+
+
+def test_reasons_are_kept() -> None:
+    """What is no fusion says why: another nesting depth, a reduction inside, nothing spared."""
+    reasons = {calls: why.reason for calls, why in find_fusions(sequence("atax", 96, 64)).rejected}
+    assert reasons[0, 1] is Reason.NEEDS_GRID_SYNC
+    reasons = {calls: why.reason for calls, why in find_fusions(sequence("sgemvt", 96, 64)).rejected}
+    assert reasons[0, 1] is Reason.DOMAIN_MISMATCH
+    assert reasons[0, 2] is Reason.NOT_CONVEX
+
+
+def test_numbers_go_with_their_first_user() -> None:
+    """A quotient of two sums stands in the kernel of the update that uses it."""
+    graph = script_graph("vector x, y; scalar r; input x, y, r; s = sdot(x, y); a = sdivide(r, s); z = saxpy(a, x, y); return z;",
+                         {"x": (64,), "y": (64,)})
+    assert sorted(f.calls for f in find_fusions(graph).found) == [(0,), (1, 2)]
+
+
+def test_decisions_are_deterministic_on_request() -> None:
+    """Without atomics where results must not depend on the order of blocks; with them otherwise."""
+    graph = sequence("bicgk", 2048, 2048)
+    fusion = find_fusions(graph).found[-1]
+    free, fixed = (list_candidates(graph, fusion, H200, d) for d in (False, True))
+    assert any(c.decision.finish == ATOMICS for c in free.kept)
+    assert all(c.decision.finish != ATOMICS for c in fixed.kept)
+    assert {why.reason for _, why in free.pruned} >= {Reason.WORSE_THAN_INCUMBENT}
+
+
+def test_implementations_come_in_predicted_order() -> None:
+    """What can be built comes cheapest first, and is bounded on request."""
+    graph = sequence("bicgk", 512, 512)
+    fusion = find_fusions(graph).found[-1]
+    ways = list(implementations(graph, fusion, H200, most=5))
+    assert len(ways) == 5
+    assert [w.predicted_us for w in ways] == sorted(w.predicted_us for w in ways)
+
+
+def test_calling_orders_respect_data() -> None:
+    """Every order has producers before their users."""
+    graph = sequence("gemver", 96, 64)
+    assert calling_orders(graph, (0, 1, 2)) == [(0, 1, 2)]
+    assert set(calling_orders(sequence("bicgk", 96, 64), (0, 1))) == {(0, 1), (1, 0)}
+
+
+def every_cover(graph: CallGraph, ways: dict[tuple[int, ...], list[FusionImplementation]], covered: frozenset[int],
+                parts: Sequence[FusionImplementation]) -> Iterator[float]:
+    """Times of all combinations, by trying all."""
+    if len(covered) == len(graph.calls):
+        if in_order(graph, parts) is not None:
+            yield sum(p.predicted_us for p in parts)
+        return
+    lowest = min(set(range(len(graph.calls))) - covered)
+    for calls, some in ways.items():
+        if lowest in calls and not covered & set(calls):
+            for way in some:
+                yield from every_cover(graph, ways, covered | set(calls), [*parts, way])
+
+
+@pytest.mark.parametrize("name", sorted(SEQUENCES))
+def test_combinations_from_the_best_on(name: str) -> None:
+    """All combinations, each once, in order of predicted time; a template competes with routines."""
+    graph = sequence(name, 96, 64)
+    numbers = random.Random(name)
+    ways = {f.calls: [FusionImplementation(f.calls, TEMPLATE if n else "routines", numbers.uniform(1, 2) * len(f.calls)) for n in range(2)]
+            for f in find_fusions(graph).found}
+    got = [c.predicted_us for c in combinations(graph, ways)]
+    assert got == pytest.approx(sorted(every_cover(graph, ways, frozenset(), [])))
+
+
+def test_combinations_are_lazy() -> None:
+    """The first of very many combinations comes at once."""
+    calls = " ".join(f"x{n + 1} = saxpy(0.5, x{n}, y);" for n in range(12))
+    graph = script_graph(f"vector x0, y; input x0, y; {calls} return x12;", {"x0": (64,), "y": (64,)})
+    ways = {f.calls: [FusionImplementation(f.calls, "routines", 1.0 + 0.1 * len(f.calls) + 0.01 * n) for n in range(8)]
+            for f in find_fusions(graph).found}
+    first = list(itertools.islice(combinations(graph, ways), 3))
+    assert [len(c.parts) for c in first] == [1, 1, 1]
+
+
+def test_one_start_for_a_fused_kernel() -> None:
+    """A fusion is predicted faster than its parts one after the other, by more than the transfers it spares."""
+    graph = sequence("axpydot", 0, 1 << 14)
+    fused, alone = [], []
+    for f in find_fusions(graph).found:
+        (fused if len(f.calls) == 2 else alone).append(list_candidates(graph, f, H200).kept[0].prediction.us)
+    assert fused[0] < 0.75 * sum(alone)
+
+
+def test_measured_routines_change_the_order() -> None:
+    """A load that was measured slow makes its implementation's prediction worse."""
+    graph = sequence("sscal", 0, 1 << 22)
+    fusion = find_fusions(graph).found[0]
+    best = list_candidates(graph, fusion, H200).kept[0]
+    environment = Environment(1, 1, 0)
+    slow = {(m.function, m.implementation, m.routine): ((environment, 0.2),) for m in best.facts.moved}
+    times = RoutineTimes("h200", 0.5, slow, {})
+    assert predict(best.facts, H200, times, environment).us > 2 * best.prediction.us
+    assert list_candidates(graph, fusion, H200, times=times).kept[0].facts.moved[0].implementation != best.facts.moved[0].implementation
