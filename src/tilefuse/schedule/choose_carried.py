@@ -11,7 +11,8 @@ from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
 # Rows on their way ahead: two keep memory busy, and more only spread the accesses (measured on H200, 16-bit rows of 1024 to 65536: four
-# rows take 1 to 2 % longer). Rows of f32 need a third (8192 elements: 3 % faster), and so does a queue that every walk reads.
+# rows take 1 to 2 % longer). Rows of f32 need a third (8192 elements: 3 % faster), and so does a queue that every walk reads, unless the
+# work of several sums hides what the third would (262144 elements f16: 3 % slower with it).
 HELD_STAGES, WIDE_STAGES, QUEUE_STAGES = 2, 3, 3
 # Bytes of carried sums and of the row above which a thread reads the row from the queue again instead of holding it; and the most that
 # carried sums alone may take. Units: bytes a thread of a block of 512.
@@ -51,7 +52,8 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     resident = blocks_per_multiprocessor(threads * rows)
     room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
     held_stages = WIDE_STAGES if all(t.dtype.itemsize >= 4 for t in fetched) else HELD_STAGES
-    stages = min(held_stages if on_chip else QUEUE_STAGES, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    queue_stages = QUEUE_STAGES if len(carried) == 1 else HELD_STAGES
+    stages = min(held_stages if on_chip else queue_stages, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
     batch = 1 if on_chip else chunks
     whole = rows == 1 and vectors == chunks * threads * cluster
     if fits and not on_chip and 0 < stages < HELD_STAGES and whole and all(copies_of(t, domain, reduced, threads * width) for t in fetched):

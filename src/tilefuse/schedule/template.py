@@ -48,6 +48,7 @@ class Rows:
     that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
     `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or
     clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
+    Rows that are not `on_chip` are then read from there; with `batch` 1 a stage is one vector a thread of a row, else a whole one.
     `span` > 0: each group walks that many rows, `rows` of them a turn, and carries sums down the columns along.
     `resident`: blocks that must fit a multiprocessor together (0: no matter).
     """

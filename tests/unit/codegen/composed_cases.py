@@ -190,6 +190,7 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("split3", cross_entropy(6, 1000), rows(4, 32, 3, split=3, on_chip=False, batch=2)),
     ("cluster4", layer_norm(5, 1024), rows(4, 32, 2, cluster=4, lanes=2)),
     ("uneven", layer_norm(5, 1000, "f16"), rows(8, 64, 3, lanes=2)),
+    ("uneven-queue-cluster", layer_norm(6, 400), rows(4, 32, 2, cluster=2, stages=2, groups=2)),
     ("uneven-cluster4", layer_norm(3, 1700), rows(4, 64, 2, cluster=4, lanes=2)),
     ("uneven-cluster2", batch_norm(4, 3, 9, 8), rows(4, 64, 1, cluster=2)),
     ("cluster8-odd", layer_norm(3, 777), rows(1, 32, 4, cluster=8)),
