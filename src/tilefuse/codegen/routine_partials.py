@@ -29,7 +29,7 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.elementary import ElementaryFunction
 from tilefuse.ir.scalar import Bound, Call, Guard
 from tilefuse.schedule.routine_combine import Combination
-from tilefuse.schedule.routine_elements import ATOMICS, SINGLE, Element
+from tilefuse.schedule.routine_elements import ATOMICS, SECOND_KERNEL, SINGLE, Element
 
 OPERATORS = {"+": ("add", "sum"), "max": ("maximum", "max"), "min": ("minimum", "min")}
 
@@ -200,6 +200,8 @@ def workspace(w: RoutineWriter, e: Element) -> str:
     """The buffer that holds the blocks' partial values of an output."""
     name = f"{e.variable}_blocks"
     if all(b.name != name for b in w.scratch):
-        rows = w.fused.reductions[e.variable].partials
-        w.scratch.append(Buffer(name, e.unit, rows * padded_words(w, e) * e.units, "global", "workspace", e.variable))
+        reduction = w.fused.reductions[e.variable]
+        # A second kernel reads what this one leaves; a last block reads it before the kernel ends.
+        role = "out" if reduction.finish == SECOND_KERNEL else "workspace"
+        w.scratch.append(Buffer(name, e.unit, reduction.partials * padded_words(w, e) * e.units, "global", role, e.variable))
     return name
