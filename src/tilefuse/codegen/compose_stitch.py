@@ -296,11 +296,12 @@ class StitchWriter(Statements):
         """Computes `width` neighbouring elements of every piece and stores them where they belong."""
         region = pieces[0].region
         if width > 1 and self._straddles(pieces[0], width):
-            made = self.before_lane
+            made, place = self.before_lane, self.keep_at
             for v in range(width):
                 self.before_lane = None if made is None else lambda u, v=v: made(u + v)
+                self.keep_at = None if place is None else lambda u, v=v: place(u + v)
                 self.at_point(pieces, (*local[:-1], local[-1] + v), 1)
-            self.before_lane = made
+            self.before_lane, self.keep_at = made, place
             return
         start = tuple(self.index(s.offset) + x for s, x in zip(region, local, strict=True))
         facts = inside(region, start, self.graph.type_of(pieces[0].value).shape, dict(self.plan.grid))

@@ -92,7 +92,6 @@ class Tiling:
     step: int = 1
     strip: int = 0
     arithmetic: str = ""
-@functools.cache
 
 
 def matrix_arithmetic(found: Contraction, left: DType, right: DType) -> str | None:
@@ -111,6 +110,7 @@ def mma_fits(rows: int, columns: int, inner: int, arithmetic: str | None) -> boo
     return columns % MMA_COLUMNS == 0 and inner % MMA_INNER == 0
 
 
+@functools.cache
 def tile_mma(rows: int, columns: int, warps: int, arithmetic: str = "") -> Tiling:
     """The warp tile with the fewest shared-memory reads an instruction that still gives every warp work, if any does."""
     tall, wide = rows // MMA_ROWS, -(-columns // MMA_COLUMNS)
