@@ -257,7 +257,7 @@ class _CudaPrinter:
                 if scope == "cluster" and self.kernel.launch.cluster > 1:
                     return "tf_cluster_barrier();" if memory else "tf_cluster_meet();"
                 if loaded:
-                    return f"tf_block_barrier_after({' | '.join(f'tf_bits({identifier(name)})' for name in loaded)});"
+                    return f"tf_block_barrier_after({' | '.join(f'tf_all_bits({identifier(name)})' for name in loaded)});"
                 return "__syncthreads();"
             case Shuffle(target, source, mode, amount, width):
                 return f"{self._register(target)} = tf_shuffle_{mode}<{self._lane_mask()}>({self._register(source)}, {amount}, {width});"

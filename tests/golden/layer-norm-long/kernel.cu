@@ -54,7 +54,7 @@ k_y_mean(
     for (int chunk_1 = 0; chunk_1 < 4; ++chunk_1) {
       tf_vector_load<4>(x_v + 4 * chunk_1, x_queue + 1024 * chunk_1 + 4096 * stage + 4 * thread);
     }
-    tf_block_barrier_after(tf_bits(x_v));
+    tf_block_barrier_after(tf_all_bits(x_v));
     if (turn < 33) {
       const int next_row_1 = ((group_ + 30 * turn + 60) & 1023);
       tf_bulk_copy(x_queue + 4096 * (turn & 1), x + 32768 * next_row_1 + 4096 * rank, 16384, tf_arrivals + (turn & 1), true);

@@ -63,7 +63,7 @@ k_dx_dw(
       tf_vector_load<8>(x_v + 8 * chunk, x_queue + 512 * chunk + 8 * place + 1024 * row_of_block + 8192 * stage);
       tf_vector_load<8>(g_v + 8 * chunk, g_queue + 512 * chunk + 8 * place + 1024 * row_of_block + 8192 * stage);
     }
-    tf_block_barrier_after(tf_bits(x_v) | tf_bits(g_v));
+    tf_block_barrier_after(tf_all_bits(x_v) | tf_all_bits(g_v));
     if (turn < 14) {
       for (int fetched_row_1 = 0; fetched_row_1 < 8; ++fetched_row_1) {
         const int next_row_1 = ((block + 132 * fetched_row_1 + 1056 * turn + 2112) & 16383);

@@ -111,9 +111,9 @@ TF_INLINE void tf_bulk_wait(unsigned long long* barrier, unsigned int phase) {
   } while (!done);
 }
 
-//@ tf_bits
+//@ tf_all_bits
 // All bits of a register array in one word, for a barrier that waits for its loads.
-template <class T, int N> TF_INLINE unsigned int tf_bits(const T (&array)[N]) {
+template <class T, int N> TF_INLINE unsigned int tf_all_bits(const T (&array)[N]) {
   constexpr int words = N * sizeof(T) / 4, rest = N * sizeof(T) % 4;
   unsigned int bits = 0;
   memcpy(&bits, reinterpret_cast<const unsigned char*>(array) + 4 * words, rest);
