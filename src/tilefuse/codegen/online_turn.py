@@ -185,7 +185,9 @@ class Turn:
         w.emit(Comment(f"{', '.join('%' + x for x in names)}: of this turn"))
         with w.loop("i", here.rows, unroll=w.unroll) as i, w.loop("j", self._columns, unroll=w.unroll) as j, self._at(i, j) as facts:
             place = self._place(i, j)
-            self._scores_known(place)
+            biased = bool(facts) and any(s.bias is not None for s in form.scores)
+            if not biased:
+                self._scores_known(place)
             for t in form.tops:
                 element = Reg(self.scaled[t.value].name, t.dtype, place)
                 if t.value in w.lazy:
@@ -195,14 +197,14 @@ class Turn:
             for shift, reg in shifts.items():
                 w.remember(shift, Reg(reg.name, reg.dtype, i))
             for s in form.sums:
-                self._when(facts, s, partial(self._add, Reg(w.carried[s.value].name, s.dtype, i)), None)
+                self._when(facts, s, place if biased else None, partial(self._add, Reg(w.carried[s.value].name, s.dtype, i)), None)
             for n, weighted in enumerate(form.weighted):
                 if w.plan.unit == "mma":
                     put = partial(self._assign, Reg(held[n], weighted.right.dtype, place))
                 else:
                     tile = w.plan.tile("powers", n)
                     put = partial(self._store, tile, w.simplified(here.row(i) * tile.pitch + self._column(j)))
-                self._when(facts, weighted.total, put, const(0, form.sum_dtype))
+                self._when(facts, weighted.total, place if biased else None, put, const(0, form.sum_dtype))
         return held
 
     def _add(self, total: Reg, made: KExpr) -> None:
@@ -214,9 +216,12 @@ class Turn:
     def _store(self, tile: OnChip, offset: Affine, made: KExpr) -> None:
         self.w.emit(Store(self.w.shared[tile].name, offset, made))
 
-    def _when(self, facts: tuple[Bound, ...], total: Total, put: Callable[[KExpr], None],
+    def _when(self, facts: tuple[Bound, ...], total: Total, place: Affine | None, put: Callable[[KExpr], None],
               otherwise: Const | None) -> None:
-        """Computes an element of the tile and hands it to `put`; beyond the end of the rows or of the walk `otherwise`, if anything."""
+        """Computes an element of the tile and hands it to `put`; beyond the end of the rows or of the walk `otherwise`, if anything.
+
+        place: where the scores lie whose biases are read for it, under the same condition; None: they are known.
+        """
         w = self.w
         # The elements of a maximum are -inf there, and their powers 0.
         safe = total.shift is not None and any(
@@ -225,6 +230,8 @@ class Turn:
             put(w.element(total.body))
             return
         with w.nested() as inner:
+            if place is not None:
+                self._scores_known(place)
             put(w.element(total.body))
         with w.nested() as other:
             if otherwise is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.unit.codegen.online_graphs import (
+    biased_layers,
     logarithm_of_sum,
     masked,
     merged_heads,
@@ -76,4 +77,6 @@ ONLINE_CASES: tuple[StitchedCase, ...] = (
     StitchedCase("walk of masked rows by warps", masked(9, 33, 4, 5), Online(16, 16, 32), 64, with_hidden_rows),
     StitchedCase("walk of merged heads by warps", merged_heads(10, 37, 6, 3), Online(16, 16, 32), 64, smooth),
     StitchedCase("walk of two of each by warps", two_of_each(11, 35, 4, 6), Online(16, 16, 32), 128, smooth),
+    StitchedCase("walk of biased layers", biased_layers(19, 6, 83, 5), Online(8, 16, 32)),
+    StitchedCase("walk of biased layers in f16", biased_layers(19, 6, 83, 8, F16), Online(32, 16, 32)),
 )

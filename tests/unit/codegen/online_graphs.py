@@ -5,6 +5,7 @@ from tests.unit.codegen.stitched_graphs import normal
 from tilefuse.ir.dtype import BOOL, F32, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.text import parse_graph
 
 
 def scored(b: TensorBuilder, lead: tuple[int, ...], rows: int, keys: int, inner: int, dtype: DType, turned: bool = True) -> str:
@@ -87,3 +88,16 @@ def logarithm_of_sum(rows: int, inner: int, keys: int, dtype: DType = F32) -> Gr
     b = TensorBuilder("lse")
     s = b.matmul(b.input("q", dtype, (rows, inner)), b.input("k", dtype, (inner, keys)))
     return normal(b, [b.logsumexp(s, (1,))])
+
+
+def biased_layers(rows: int, inner: int, hidden: int, width: int, dtype: DType = F32) -> Graph:
+    """Two layers with biases that belong to their products, the first one clamped."""
+    flags = '{has_bias = true, precision = "default", transpose_a = false, transpose_b = false}'
+    wide = "f16(maximum(f32(%s[i, j]), 0.0:f32))" if dtype.name == "f16" else f"maximum(%s[i, j], 0.0:{dtype})"
+    return parse_graph(f"""graph @layers(%x: {dtype}[{rows}, {inner}], %w: {dtype}[{inner}, {hidden}], %b: {dtype}[{hidden}],
+                                         %u: {dtype}[{hidden}, {width}], %c: {dtype}[{width}]) -> ({dtype}[{rows}, {width}]) {{
+      %s: {dtype}[{rows}, {hidden}] = library.matmul (%x, %w, %b) {flags}
+      %r: {dtype}[{rows}, {hidden}] = map [i, j] {{ {wide} }}
+      %y: {dtype}[{rows}, {width}] = library.matmul (%r, %u, %c) {flags}
+      return %y
+    }}""")
