@@ -45,7 +45,7 @@ SPECIAL = frozenset(["exp", "exp2", "log", "log2", "tanh", "sigmoid", "reciproca
 CACHE_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE = 24.0, 128.0
 # Cycles that a block waits a turn for its barriers and shuffles, and for its operands where nothing is fetched ahead; and at its start and
 # end. Blocks on the same multiprocessor hide it from each other. Source: attention of f16 in eleven tiles on an H200, within 15 %.
-TURN_LATENCY, FETCH_LATENCY, BLOCK_LATENCY = 450.0, 740.0, 3000.0
+TURN_LATENCY, FETCH_LATENCY, BLOCK_LATENCY = 450.0, 740.0, 5000.0
 # What of the instructions beside the products finds no gap between these, with the matrix unit and where threads multiply.
 MATRIX_BESIDE, THREAD_BESIDE = 0.4, 0.8
 # Rate of f64 in threads against f32.
