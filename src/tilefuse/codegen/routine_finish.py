@@ -116,7 +116,10 @@ def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], w
     loads = [Assign(Reg(other, e.unit, number(u)), Load(name, e.unit, at + u)) for u in range(e.units)]
     loop = For("row", group, number(rows), each, (Declare(other, e.unit, e.units), *loads,
                                                   *combine(w, e, Reg(value, e.unit, number(0)), Reg(other, e.unit, number(0)))))
-    found: list[Stmt] = [Declare(value, e.unit, e.units), clear, If((Bound(word, 0, words),), (loop,)) if wide > words else loop]
+    # A tile of a second kernel may end beyond a row of the workspace.
+    held = [Bound(word, 0, words)] if wide > words else []
+    held += [Bound(start + word, 0, stride)] if tiles and extent != e.words and stride % extent else []
+    found: list[Stmt] = [Declare(value, e.unit, e.units), clear, If(tuple(held), (loop,)) if held else loop]
     mapping = ThreadMapping((1,), (axis("tx"),) if wide > 1 else ())
     combination = combine_threads(mapping, (wide, each), threads, (wide,) if wide > 1 else ())
     if isinstance(combination, Rejected):
