@@ -15,7 +15,7 @@ from benchmarks.__main__ import main as benchmarks
 from tilefuse.tools import cli
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/planning.md", "docs/layout.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/planning.md", "docs/layout.md", "docs/blas.md")
 # What a page leaves to the reader: shorter runs, and no figures of this machine in the user's folder.
 SHORTER = {"60": "1", "calibrate": "calibrate --most-mib 1"}
 
@@ -59,8 +59,10 @@ def test_every_command_of_a_page_runs(page: str, folder: Path, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_the_programs_of_the_readme_run(folder: Path) -> None:
+    given = {"image": np.zeros((1, 3, 224, 224), np.float32), "A": np.ones((20, 30), np.float32), "p": np.ones(30, np.float32),
+             "r": np.ones(20, np.float32)}
     for text in blocks("README.md", "python"):
-        exec(compile(text, "README.md", "exec"), {"image": np.zeros((1, 3, 224, 224), np.float32)})
+        exec(compile(text, "README.md", "exec"), dict(given))
     assert (folder / "model.tilefuse").exists()
 
 
@@ -68,7 +70,7 @@ def test_the_programs_of_the_readme_run(folder: Path) -> None:
 def test_every_benchmark_that_a_page_names_exists(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     named = re.findall(r"`[^`]*python -m benchmarks ([^`]*)`", (ROOT / page).read_text(encoding="utf-8"))
     for words in map(str.split, named):
-        if words[0] in ("patterns", "models", "stitched", "workloads"):
+        if words[0] in ("patterns", "models", "stitched", "workloads", "blas"):
             assert benchmarks([*words, "--list"]) == 0
             assert capsys.readouterr().out.strip()
         else:
