@@ -45,13 +45,15 @@ SPECIAL = frozenset(["exp", "exp2", "log", "log2", "tanh", "sigmoid", "reciproca
 CACHE_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE = 24.0, 128.0
 # Cycles that a block waits a turn for its barriers and shuffles, and for its operands where nothing is fetched ahead; and at its start and
 # end. Blocks on the same multiprocessor hide it from each other. Source: attention of f16 in eleven tiles on an H200, within 15 %.
-TURN_LATENCY, FETCH_LATENCY, BLOCK_LATENCY = 450.0, 740.0, 5000.0
+TURN_LATENCY, FETCH_LATENCY, BLOCK_LATENCY = 450.0, 740.0, 3000.0
 # What of the instructions beside the products finds no gap between these, with the matrix unit and where threads multiply.
 MATRIX_BESIDE, THREAD_BESIDE = 0.4, 0.8
 # Rate of f64 in threads against f32.
 DOUBLE = 2.0
 # Kept above what was measured, so that a walk is taken where it is plainly faster than calls.
 COUNTED_SHARE = 1.1
+# What a walk takes at least beside that, as measured of few rows and keys. Units: microseconds.
+LEAST_US = 1.5
 
 
 @dataclass(frozen=True)
@@ -307,7 +309,7 @@ def _timed(plan: OnlinePlan, work: Work, device: DeviceSpec) -> OnlinePlan:
     cycles = COUNTED_SHARE * rounds * (turns * (side_by_side * busy + wait / side_by_side) + BLOCK_LATENCY)
     clock = device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
     total = plan.num_blocks * turns * elements * (2 * depth + work.flops)
-    return replace(plan, us=cycles / clock * 1e6, flops=total)
+    return replace(plan, us=LEAST_US + cycles / clock * 1e6, flops=total)
 
 
 def _operations(form: OnlineForm) -> tuple[int, int]:
