@@ -1,0 +1,29 @@
+"""Fused kernels of routines compile for the device by themselves, and their elements stay in registers."""
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.codegen.routine_scripts import SEQUENCES, sequence
+from tilefuse.codegen.compose_routines import compose_routines
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.plan.routine_fusions import find_fusions
+from tilefuse.plan.routine_implementations import implementations
+from tilefuse.runtime.nvrtc import compile_text, parse_resources
+from tilefuse.schedule.routines import FusedRoutines
+from tilefuse.target.device import H200
+
+
+@pytest.mark.parametrize("double", [False, True], ids=["f32", "f64"])
+@pytest.mark.parametrize("name", sorted(SEQUENCES))
+def test_fusions_compile_without_spills(name: str, double: bool) -> None:
+    """The best predicted implementation of every fusion, over whole tiles and over the edge of the data."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    for m, n in ((4096, 4096), (4001, 4099)):
+        graph = sequence(name, m, n, double)
+        fusion = find_fusions(graph).found[-1]
+        best = next(implementations(graph, fusion, H200, most=1)).content
+        assert isinstance(best, FusedRoutines)
+        for kernel in compose_routines(best):
+            source = print_cuda(kernel, H200)
+            resources = parse_resources(compile_text(source, kernel.name, "sm_90a", kernel.name).log)
+            assert resources is not None and resources.spill_bytes == 0, kernel.name
