@@ -1,0 +1,38 @@
+"""What the device's text of a queue of rows must hold: things that no host executor can show."""
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.unit.codegen.composed_cases import Case, rows
+from tests.unit.codegen.pattern_graphs import layer_norm, norm_backward, softmax
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.target.device import H200
+
+HELD = {
+    "softmax": (softmax(7, 256), rows(4, 32, 2, stages=2, groups=3)),
+    "layer norm in clusters": (layer_norm(9, 1024, "f16"), rows(8, 32, 2, cluster=2, stages=2, groups=2)),
+    "sums carried along": (norm_backward(9, 256, 2), rows(4, 64, 1, lanes=2, stages=2, groups=2, span=5)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(HELD))
+def test_copies_wait_for_the_loads_of_what_they_overwrite(name: str) -> None:
+    """Between a turn's loads from the queue and the next copy into it stands a barrier that reads what was loaded."""
+    pattern, wanted = HELD[name]
+    text = print_cuda(Case(name, pattern, {}, H200, wanted).kernel(), H200)
+    turn = text[text.index("for (int turn"):]
+    loaded = set(re.findall(r"tf_vector_load<\d+>\((\w+)(?: \+ [^,]*)?, \w+_queue", turn))
+    barrier, copy = turn.index("tf_block_barrier_after("), turn.index("tf_bulk_copy(")
+    assert loaded and barrier < copy
+    assert set(re.findall(r"tf_all_bits\((\w+)\)", turn)) == loaded
+    assert "__syncthreads" not in turn[:copy]
+
+
+def test_clusters_meet_without_waiting_for_memory() -> None:
+    """Loads of the row are on their way when the blocks of a cluster meet for the first time."""
+    text = print_cuda(Case("cluster", softmax(5, 1024), {}, H200, rows(4, 64, 2, cluster=2, lanes=2)).kernel(), H200)
+    kernel = text[text.index("__global__"):]
+    assert kernel.index("tf_vector_load_stream<") < kernel.index("tf_cluster_meet();") < kernel.index("tf_cluster_send(")
+    assert "tf_cluster_barrier" not in kernel
