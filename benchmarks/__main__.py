@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|compiler|planner|show|readme`."""
+"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|search|compiler|planner|show|readme`."""
 from __future__ import annotations
 
 import argparse
@@ -29,7 +29,7 @@ SUITES = {
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "show", "readme"))
+    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "show", "readme"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print")
     found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns: all; else no jax); tilefuse always runs, \"\": alone")
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
@@ -73,6 +73,11 @@ def main(arguments: list[str] | None = None) -> int:
 
             return planner.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny,
                               is_listed=options.list)
+        case "search":
+            from benchmarks import search
+
+            return search.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny,
+                              listed=options.list)
         case "compiler":
             from benchmarks import compiler
 

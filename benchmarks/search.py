@@ -1,0 +1,102 @@
+"""The search over the programs of BLAS scripts: how good the first one is, where the best one stands, how long it all takes.
+
+As tables 3 to 5 of Filipovic et al., "Optimizing CUDA Code by Kernel Fusion: Application on BLAS": implementations of all fusions, rank of
+the best program in the order of prediction, the first and the worst against the best, time to the first program, to all of the listed
+ones, and of the empirical search.
+"""
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.blas import SEQUENCES, SIDES, SOLVERS, VECTORS, Linear
+from benchmarks.environment import default_device, describe
+from benchmarks.record import Record
+
+# Programs that are timed of each script, and implementations of each fusion among them.
+MOST, EACH = 24, 6
+# What the first program must reach of the best one, and how many programs the best one must be among. Source: the paper's table 3.
+FIRST_OF_BEST, BEST_AMONG = 0.95, 10
+
+
+def run(folder: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, listed: bool = False) -> int:
+    """Search every sequence; print and store a row for each. Exit status: 0, or 1 where a program was wrong."""
+    chosen = [s for s in (SEQUENCES if quick else (*SEQUENCES, *SOLVERS)) if re.search(only, s.name)]
+    if listed:
+        print("\n".join(s.name for s in chosen))
+        return 0
+    record = Record.start(folder, "search", describe(default_device()))
+    ends = time.monotonic() + budget_s if budget_s else float("inf")
+    wrong = 0
+    print(f"{'script':<20} {'fusions':>7} {'implem.':>7} {'timed':>5} {'best us':>9} {'rank':>4} {'first/best':>10} {'worst/best':>10} "
+          f"{'first s':>8} {'list s':>7} {'search s':>8}")
+    for sequence in chosen:
+        if time.monotonic() > ends:
+            print("budget spent", file=sys.stderr)
+            break
+        row = searched(sequence, tiny, ends)
+        wrong += sum("wrong-result" in r for r in row["rejected"])
+        record.cases[sequence.name] = row
+        record.write()
+        print(_line(sequence.name, row), flush=True)
+    rows = [r for r in record.cases.values() if r["best_us"]]
+    good = sum(r["first_of_best"] >= FIRST_OF_BEST for r in rows)
+    early = sum(r["rank_of_best"] < BEST_AMONG for r in rows)
+    print(f"first program at {FIRST_OF_BEST:.0%} of the best or more: {good} of {len(rows)}; best among the first {BEST_AMONG}: {early}")
+    print(f"record: {record.path}")
+    return 1 if wrong else 0
+
+
+def searched(sequence: Linear, tiny: bool, ends: float) -> dict[str, Any]:
+    """One script's search at the large size. Units: seconds; microseconds."""
+    from tilefuse import blas
+    from tilefuse.base.candidate import Rejected
+    from tilefuse.driver.compile import present_device
+    from tilefuse.driver.script_tune import ScriptTuner
+    from tilefuse.plan.routine_implementations import list_candidates
+
+    on_matrices = "m" in sequence.arguments
+    size = 33 if tiny else SIDES[-1] if on_matrices else VECTORS[-1]
+    function = blas.compile(sequence.script, name=sequence.name.replace("-", "_"))
+    device, place = present_device()
+    kinds = zip(function.inputs, sequence.arguments, strict=True)
+    shapes = {n: (size, size) if kind == "m" else (size,) for n, kind in kinds if kind != "s"}
+    graph = function.graph_for(shapes)
+    function.search(graph, device).first()  # what every first search loads
+    began = time.perf_counter()
+    function.search(graph, device).first()
+    first_s = time.perf_counter() - began
+    search = function.search(graph, device)
+    began = time.perf_counter()
+    listed = list(itertools.islice(search.combinations(EACH), MOST))
+    list_s = time.perf_counter() - began
+    count = sum(len(list_candidates(graph, f, device).kept) for f in search.fusions.found)
+    began = time.perf_counter()
+    trials = list(ScriptTuner(search, place).trials(MOST, max(ends - time.monotonic(), 1.0), EACH))
+    search_s = time.perf_counter() - began
+    timed = [t for t in trials if isinstance(t.measured, float)]
+    us = [t.measured for t in timed]
+    best = min(us, default=0.0)
+    return {"num_fusions": len(search.fusions.found), "num_rejected": len(search.fusions.rejected), "num_implementations": count,
+            "num_listed": len(listed), "num_timed": len(timed), "best_us": best,
+            "rank_of_best": next((t.rank for t in timed if t.measured == best), None),
+            "best": next((t.how for t in timed if t.measured == best), None),
+            "first_us": us[0] if us else None, "first_of_best": best / us[0] if us else None,
+            "worst_of_best": best / max(us) if us else None,
+            "first_s": first_s, "list_s": list_s, "search_s": search_s,
+            "rejected": [str(t.measured) for t in trials if isinstance(t.measured, Rejected)],
+            "programs": [{"rank": t.rank, "how": t.how, "predicted_us": t.predicted_us,
+                          "us": t.measured if isinstance(t.measured, float) else None} for t in trials]}
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    if not row["best_us"]:
+        return f"{name:<20} nothing ran: {json.dumps(row['rejected'][:2])}"
+    return (f"{name:<20} {row['num_fusions']:>7} {row['num_implementations']:>7} {row['num_timed']:>5} {row['best_us']:>9.1f} "
+            f"{row['rank_of_best']:>4} {row['first_of_best']:>10.3f} {row['worst_of_best']:>10.3f} {row['first_s']:>8.3f} "
+            f"{row['list_s']:>7.3f} {row['search_s']:>8.1f}")
