@@ -187,3 +187,10 @@ def test_shipped_files_are_all_used() -> None:
     used = {(Path(f.origin), i.name.split()[0]) for f in found for i in f.implementations}
     assert {(p.parent, p.stem) for p in shipped_folder().glob("*/*.h")} == used
     assert parse_meaning("r = sum(i) x[i]")[0].name == "r"
+
+
+def test_every_shipped_function_is_on_the_page() -> None:
+    """docs/blas.md names each as scripts call it, in single precision."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "blas.md").read_text(encoding="utf-8")
+    called = {f.called or f.name for f in read_library().functions.values() if not f.name.startswith(("d", "id"))}
+    assert {name for name in called if f"`{name}(" not in page} == set()
