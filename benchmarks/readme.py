@@ -64,6 +64,37 @@ def stitched_table(record: Record) -> str:
     return "\n".join(lines)
 
 
+def blas_table(record: Record) -> str:
+    """The sequences at their large size, and for each the least ratio to the best peer over all sizes."""
+    by_script: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows(record, ["eager", "inductor", "jax"]):
+        script, dtype, _ = str(row["case"]).split("/")
+        if row[OURS]:
+            by_script[(script, dtype)].append({**row, "size": str(row["case"]).rpartition("/")[2]})
+    lines = ["| script | limit us | torch (cuBLAS) us | torch.compile us | jax.jit us | tilefuse us | share of the limit | × best peer "
+             "| sizes | least × best peer |", "| --- " * 10 + "|"]
+    for (script, dtype), found in by_script.items():
+        large = max(found, key=lambda r: int(str(r["size"]).partition("x")[0]))
+        times = ["-" if not large.get(p) else f"{large[p]:.1f}" for p in ("limit", "eager", "inductor", "jax", OURS)]
+        ratios = ["-" if not large.get(c) else f"{large[c]:.2f}" for c in ("of limit", "vs best")]
+        least = min((r["vs best"] for r in found if r["vs best"]), default=None)
+        lines.append(f"| {script}/{dtype}/{large['size']} | " + " | ".join([*times, *ratios, str(len(found)), "-" if least is None else
+                                                                             f"{least:.2f}"]) + " |")
+    return "\n".join(lines)
+
+
+def search_table(record: Record) -> str:
+    """The search over programs of each script, as the paper's tables 3 to 5."""
+    lines = ["| script | fusions | implementations | timed | best us | rank of the best | first of the best | worst of the best "
+             "| first program s | search s |", "| --- " * 10 + "|"]
+    for script, row in record.cases.items():
+        if row["best_us"]:
+            lines.append(f"| {script} | {row['num_fusions']} | {row['num_implementations']} | {row['num_timed']} | {row['best_us']:.1f} "
+                         f"| {row['rank_of_best']} | {row['first_of_best']:.3f} | {row['worst_of_best']:.3f} | {row['first_s']:.3f} "
+                         f"| {row['search_s']:.1f} |")
+    return "\n".join(lines)
+
+
 def provenance(record: Record) -> str:
     """One line: device, versions, copy bandwidth, commit, file."""
     header = record.header
@@ -85,6 +116,10 @@ def write(readme: Path = README, folder: Path = RESULTS) -> str:
     if "workloads" in records:
         parts += [f"Workloads of FusionStitching's Table 1: {provenance(records['workloads'])}.",
                   characteristics.markdown(records["workloads"])]
+    if "blas" in records:
+        parts += [f"BLAS sequences: {provenance(records['blas'])}.", blas_table(records["blas"])]
+    if "search" in records:
+        parts += [f"Search over the programs of scripts: {provenance(records['search'])}.", search_table(records["search"])]
     text = "\n\n".join(parts) or "No records yet."
     readme.write_text(BLOCK.sub(lambda m: f"{m[1]}{text}\n{m[2]}", readme.read_text(encoding="utf-8")), encoding="utf-8")
     return text
