@@ -25,7 +25,8 @@ SIDES = (512, 1024, 2048, 4096, 8192, 16384)
 class Linear:
     """One sequence. `script` is in single precision; `arguments`: m (matrix), v (vector), s (scalar) in the script's order.
 
-    min_speedup: ratio to the best peer asked of tilefuse.
+    min_speedup: ratio to the best peer asked of tilefuse. again: matrices that must be read a second time, because what they are multiplied
+    with depends on all of their first reading.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Linear:
     jax: Callable[..., Any]
     min_speedup: float = 0.99
     min_of_limit: float = 0.93
+    again: int = 0
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------------
@@ -190,11 +192,11 @@ SEQUENCES = (
     Linear("gemv", f"TILE32x32 A; subvector32 x, y, t, z; input A, x, y; t = sgemv(A, x); z = swaxpby({ALPHA}, t, {BETA}, y); return z;",
               "mvv", gemv, lambda a, x, y: ALPHA * _dot(a, x) + BETA * y),
     Linear("gemvt", f"TILE32x32 A; subvector32 y, z, t, x, v, w; input A, y, z; t = sgemtv(A, y); x = saxpy({BETA}, t, z); "
-              f"v = sgemv(A, x); w = sscal({ALPHA}, v); return x, w;", "mvv", gemvt, _gemvt_jax),
+              f"v = sgemv(A, x); w = sscal({ALPHA}, v); return x, w;", "mvv", gemvt, _gemvt_jax, again=1),
     Linear("scal", f"subvector32 x, y; input x; y = sscal({ALPHA}, x); return y;", "v", scal, lambda x: ALPHA * x),
     Linear("gemver", "TILE32x32 A, C, B; subvector32 u1, v1, u2, v2, y, z, t, x, v, w; input A, u1, v1, u2, v2, y, z; "
               f"C = sger(A, u1, v1); B = sger(C, u2, v2); t = sgemtv(B, y); x = saxpy({BETA}, t, z); v = sgemv(B, x); "
-              f"w = sscal({ALPHA}, v); return B, x, w;", "mvvvvvv", gemver, _gemver_jax, 1.03),
+              f"w = sscal({ALPHA}, v); return B, x, w;", "mvvvvvv", gemver, _gemver_jax, 1.03, again=1),
     Linear("gesummv", "TILE32x32 A, B; subvector32 x, t, v, y; input A, B, x; t = sgemv(A, x); v = sgemv(B, x); "
               f"y = swaxpby({ALPHA}, t, {BETA}, v); return y;", "mmv", gesummv, lambda a, b, x: ALPHA * _dot(a, x) + BETA * _dot(b, x)),
     Linear("madd", "TILE32x32 A, B, C; input A, B; C = smadd(A, B); return C;", "mm", madd, lambda a, b: a + b),
@@ -214,7 +216,7 @@ SOLVERS = (
            "t = sgemv(A, s); ts = sdot(t, s); tt = sdot(t, t); o = sdivide(ts, tt); no = snegate(o); x1 = saxpy(a, p, x); "
            "x2 = saxpy(o, s, x1); r1 = saxpy(no, t, s); new = sdot(h, r1); b = sdivide(new, rho); ao = sdivide(a, o); "
            "c = smultiply(b, ao); d = saxpy(no, v, p); p1 = saxpy(c, d, r1); return x2, r1, p1, new;",
-           "mvvvvs", bicgstab, _bicgstab_jax, 1.2, 0.0),
+           "mvvvvs", bicgstab, _bicgstab_jax, 1.2, 0.0, again=1),
     Linear("power-step", "TILE32x32 A; subvector32 x, y, z; scalar n, i, l; input A, x; y = sgemv(A, x); n = snrm2(y); "
            "i = sdivide(1.0, n); z = sscal(i, y); l = sdot(x, y); return z, l;", "mv", power_step, _power_jax, 1.2, 0.0),
 )
@@ -235,8 +237,9 @@ def cases(tiny: bool = False) -> list[Case]:
 def _case(sequence: Linear, dtype: str, size: int, rank: int, on_matrices: bool) -> Case:
     script = sequence.script if dtype == "f32" else _doubled(sequence.script)
     shape = f"{size}x{size}" if on_matrices else str(size)
+    again = sequence.again * size * size * DTYPES[dtype].itemsize
     return Case(f"{sequence.name}/{dtype}/{shape}", "blas", dtype, sequence.function, _inputs(sequence.arguments, size, dtype),
-                jax=sequence.jax, rank=rank, min_of_limit=sequence.min_of_limit if rank == 0 else 0.0, script=script,
+                jax=sequence.jax, rank=rank, extra_bytes=again, min_of_limit=sequence.min_of_limit if rank == 0 else 0.0, script=script,
                 min_speedup=sequence.min_speedup if rank == 0 or sequence in SOLVERS else 0.99)
 
 

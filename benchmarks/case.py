@@ -25,6 +25,7 @@ class Case:
     check      judges a result by itself where no reference exists (random operators); returns an error measure
     flops      operations that must be done at the rate of a product in `dtype`; 0 where the bytes alone decide
     min_speedup  ratio to torch.compile asked of tilefuse (None: none is)
+    extra_bytes  that must move besides inputs and results: a matrix that no chip holds until it is used again
     script     what tilefuse compiles instead of `function`: a BLAS script
     """
 
@@ -42,6 +43,7 @@ class Case:
     flops: int = 0
     min_speedup: float | None = None
     script: str = ""
+    extra_bytes: int = 0
 
 
 def as_tuple(result: object) -> Tensors:

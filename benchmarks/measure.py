@@ -59,7 +59,7 @@ def measure_pattern(given: Given, peer: str, *, inductor_mode: str) -> dict[str,
     first, = given.sets(1)
     prepared = prepare(peer, case, first, inductor_mode=inductor_mode)
     outputs = prepared.run(first)
-    moved = ideal_bytes(first, _as_stored(outputs))
+    moved = ideal_bytes(first, _as_stored(outputs)) + case.extra_bytes
     error = given.error(outputs)
     sets = given.sets(num_input_sets(moved, device))
     del outputs
