@@ -41,7 +41,7 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
             continue
         count, length = prod(e for _, e in node.over), node.type.num_elements
         shared = rows.get((count, length))
-        groups = num_groups(count, length, device)
+        groups = num_groups(count, length, device, node.type.dtype.itemsize)
         if not shared or not groups:
             continue
         sources, later = _sources(graph, node, count * length), _users_of(graph, node.name)

@@ -25,8 +25,12 @@ RESIDENT_THREADS = 640
 MIN_TURNS = 4
 
 
-def row_threads(length: int) -> tuple[int, int, int] | None:
-    """(threads a row and block, rows a block, blocks a cluster) of a row kernel with carried sums; None for rows too long."""
+def row_threads(length: int, sum_bytes: int = 4) -> tuple[int, int, int] | None:
+    """(threads a row and block, rows a block, blocks a cluster) of a row kernel with carried sums; None for rows too long.
+
+    Units: sum_bytes of one accumulator. Elements of f64 take two registers each, as two of f32 do.
+    """
+    length *= max(sum_bytes // 4, 1)
     lanes = 1
     while lanes < 32 and lanes * SHAPES[0][0] < length:
         lanes *= 2
@@ -48,9 +52,9 @@ def blocks_per_multiprocessor(threads: int) -> int:
     return max(1, RESIDENT_THREADS // threads)
 
 
-def num_groups(count: int, length: int, device: DeviceSpec) -> int:
+def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4) -> int:
     """Groups of rows for `count` rows of `length` elements; 0 where carrying does not pay or does not fit."""
-    shape = row_threads(length)
+    shape = row_threads(length, sum_bytes)
     if shape is None or length < 32:
         return 0
     threads, rows, cluster = shape

@@ -27,7 +27,8 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     spans = {i.node.over[0][1] for i in carried}
     last = [a for a in reduced if domain.extents[a] > 1][-1:]
     length = domain.num_reduced
-    shape = row_threads(length)
+    sum_bytes = max(i.node.type.dtype.itemsize for i in carried)
+    shape = row_threads(length, sum_bytes)
     if shape is None:
         return Rejected(Reason.REGISTERS,
                         f"rows of {length} elements with sums carried down their columns fit no cluster")
@@ -38,7 +39,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     kept_bytes = max(kept_bytes_of(domain, found), 1)
     if device.kind != "cuda" or len(spans) != 1 or domain.has_scan or cluster > device.max_cluster_blocks or vectors % cluster:
         return Rejected(Reason.REDUCTION_MISMATCH, "sums down the columns do not fit this kernel's walk over rows")
-    carried_bytes = chunks * width * 4 * len(carried)
+    carried_bytes = chunks * width * max(sum_bytes, 4) * len(carried)
     if carried_bytes > HELD_BYTES:
         return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums need {carried_bytes} bytes a thread")
     held_bytes = carried_bytes + chunks * width * kept_bytes
@@ -48,7 +49,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     share_bytes = vectors // cluster * width * kept_bytes * rows
     fits = (fetched and all(t.dtype.itemsize * width >= 16 for t in fetched)
             and all(copies_of(t, domain, reduced, vectors // cluster * width) for t in fetched))
-    scratch = rows * length * 4 if rows > 1 else 0
+    scratch = rows * length * max(sum_bytes, 4) if rows > 1 else 0
     resident = blocks_per_multiprocessor(threads * rows)
     room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
     held_stages = WIDE_STAGES if all(t.dtype.itemsize >= 4 for t in fetched) else HELD_STAGES

@@ -13,7 +13,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cross import split_cross_reductions
-from tilefuse.schedule.carried import carried_groups
+from tilefuse.schedule.carried import carried_groups, row_threads
 from tilefuse.target.device import H200
 
 
@@ -55,3 +55,10 @@ def test_groups_are_recognised_whatever_extents_the_rows_have(batch: int, length
     for node in split.nodes:
         if node.category == "reduce":
             assert carried_groups(node) == (node.type.shape[0] if node.name == "c_partial" else 0), node
+
+
+@pytest.mark.parametrize("length", [64, 1000, 8192, 16384, 65536])
+def test_rows_of_f64_are_shared_as_rows_of_twice_as_many_f32(length: int) -> None:
+    """An f64 sum and an f64 element take two registers each: counted as one, long rows spilled."""
+    assert row_threads(length, 8) == row_threads(2 * length, 4)
+    assert row_threads(length, 2) == row_threads(length, 4)
