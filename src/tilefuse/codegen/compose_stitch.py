@@ -26,6 +26,7 @@ from tilefuse.codegen.kernel import (
     VectorStore,
 )
 from tilefuse.codegen.statements import Statements
+from tilefuse.codegen.stitch_ahead import ask_ahead
 from tilefuse.codegen.stitch_product import emit_product
 from tilefuse.codegen.stitch_rows import emit_rows
 from tilefuse.codegen.vectors import vector_parts
@@ -190,6 +191,7 @@ class StitchWriter(Statements):
     def run(self) -> None:
         """All stages of one block: once, or for each of its tiles."""
         tiles = prod(count for _, count in self.plan.grid)
+        ask_ahead(self, self.groups or tiles)
         if not self.groups:
             self._at_tile(axis("block"))
             self._stages(self.plan.stages)

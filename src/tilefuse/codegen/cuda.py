@@ -32,6 +32,7 @@ from tilefuse.codegen.kernel import (
     Load,
     MatrixProduct,
     Pointer,
+    Prefetch,
     Reg,
     RoutineCall,
     Shuffle,
@@ -211,6 +212,8 @@ class _CudaPrinter:
                 return f"tf_async_copy<{num_bytes}>({self._element(shared, shared_index)}, {self._element(buffer, index)});"
             case AsyncGroup():
                 return "tf_async_group();"
+            case Prefetch(buffer, index):
+                return f"tf_prefetch({self._element(buffer, index)});"
             case AsyncWait(pending):
                 return f"tf_async_wait<{pending}>();"
             case RoutineCall(function, arguments):

@@ -30,6 +30,7 @@ from tilefuse.codegen.kernel import (
     LastBlock,
     Let,
     MatrixProduct,
+    Prefetch,
     Reg,
     Shuffle,
     Stmt,
@@ -258,7 +259,7 @@ class HostPrinter(ThreadPrinter):
         self.out.line(text)
 
     def _thread_loop(self, stretch: tuple[Stmt, ...]) -> None:
-        if all(isinstance(s, Comment) for s in stretch):
+        if all(isinstance(s, Comment | Prefetch) for s in stretch):
             for s in stretch:
                 self.statement(s)
             return

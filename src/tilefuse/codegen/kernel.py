@@ -425,6 +425,14 @@ class RoutineCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Asks for the line of a global element to be brought into the device's second-level cache. Changes nothing. Units: elements."""
+
+    buffer: str
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True)
 class RoutineText:
     """C text of routines, macros replaced; it stands in a namespace of this name before the kernel. Equal text on device and host."""
 
@@ -433,7 +441,8 @@ class RoutineText:
 
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
-             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall, Group]
+             ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
+             Prefetch, Group]
 
 
 @dataclass(frozen=True, slots=True)

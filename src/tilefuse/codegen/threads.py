@@ -34,6 +34,7 @@ from tilefuse.codegen.kernel import (
     Load,
     MatrixProduct,
     Pointer,
+    Prefetch,
     Reg,
     RoutineCall,
     Shuffle,
@@ -143,6 +144,8 @@ class ThreadPrinter:
                 out.line(self.vector(s))
             case AsyncCopy():
                 out.line(self.async_copy(s))
+            case Prefetch():
+                pass  # the host has no such request worth making
             case AsyncGroup() | AsyncWait():
                 self.async_order(s)
             case Store(buffer, index, value, dynamic):

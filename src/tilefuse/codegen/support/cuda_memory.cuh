@@ -132,3 +132,7 @@ TF_INLINE bool tf_last_block(void* counter, unsigned int count) {
   if (last) __threadfence();
   return last;
 }
+
+//@ tf_prefetch
+// Brings the line of an address into the second-level cache; nobody waits for it.
+template <class T> TF_INLINE void tf_prefetch(const T* memory) { asm volatile("prefetch.global.L2 [%0];" :: "l"(memory)); }
