@@ -57,7 +57,7 @@ def test_saved_activations_are_channels_last_in_both_parts() -> None:
     assert back.program.counts.argument_copies == 0
 
 
-def test_running_statistics_are_brought_back_in_one_call() -> None:
+def test_running_statistics_are_updated_in_place() -> None:
     model = nn.Sequential(*(nn.BatchNorm2d(4) for _ in range(3))).train()
     other = copy.deepcopy(model)
     x = torch.randn(3, 4, 5, 5)
@@ -67,6 +67,4 @@ def test_running_statistics_are_brought_back_in_one_call() -> None:
     for a, e in zip(model.buffers(), other.buffers(), strict=True):
         torch.testing.assert_close(a, e)
     (part,) = compiled_parts("inference") + compiled_parts("forward")
-    copies = sum(isinstance(s, CopyStep) for s in part.program.spec.steps)
-    made = [o.__qualname__ for o in part.program.new_frame(0).operations if "Frame._cop" in getattr(o, "__qualname__", "")]
-    assert copies == 6 and len(made) == 1, made
+    assert not any(isinstance(s, CopyStep) for s in part.program.spec.steps)
