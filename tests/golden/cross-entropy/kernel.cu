@@ -50,46 +50,39 @@ k_lse_loss(
       }
     }
   }
+  float m_own = m;
   float m_other;
   m_other = tf_shuffle_xor<0xffffffffu>(m, 16, 32);
-  float m_exp_sum_other;
-  m_exp_sum_other = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 16, 32);
-  float next = tf_maximum(m, m_other);
-  float next_1 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other))))) + (m_exp_sum_other * tf_narrow_exp((m_other - ((tf_maximum(m, m_other) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other))))));
-  m = next;
-  m_exp_sum = next_1;
+  m = tf_maximum(m, m_other);
   float m_other_1;
   m_other_1 = tf_shuffle_xor<0xffffffffu>(m, 8, 32);
-  float m_exp_sum_other_1;
-  m_exp_sum_other_1 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 8, 32);
-  float next_2 = tf_maximum(m, m_other_1);
-  float next_3 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_1) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_1))))) + (m_exp_sum_other_1 * tf_narrow_exp((m_other_1 - ((tf_maximum(m, m_other_1) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_1))))));
-  m = next_2;
-  m_exp_sum = next_3;
+  m = tf_maximum(m, m_other_1);
   float m_other_2;
   m_other_2 = tf_shuffle_xor<0xffffffffu>(m, 4, 32);
-  float m_exp_sum_other_2;
-  m_exp_sum_other_2 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 4, 32);
-  float next_4 = tf_maximum(m, m_other_2);
-  float next_5 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_2) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_2))))) + (m_exp_sum_other_2 * tf_narrow_exp((m_other_2 - ((tf_maximum(m, m_other_2) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_2))))));
-  m = next_4;
-  m_exp_sum = next_5;
+  m = tf_maximum(m, m_other_2);
   float m_other_3;
   m_other_3 = tf_shuffle_xor<0xffffffffu>(m, 2, 32);
-  float m_exp_sum_other_3;
-  m_exp_sum_other_3 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 2, 32);
-  float next_6 = tf_maximum(m, m_other_3);
-  float next_7 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_3) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_3))))) + (m_exp_sum_other_3 * tf_narrow_exp((m_other_3 - ((tf_maximum(m, m_other_3) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_3))))));
-  m = next_6;
-  m_exp_sum = next_7;
+  m = tf_maximum(m, m_other_3);
   float m_other_4;
   m_other_4 = tf_shuffle_xor<0xffffffffu>(m, 1, 32);
+  m = tf_maximum(m, m_other_4);
+  float shift_1 = ((m == (-tf_inf_f32())) ? 0.0f : m);
+  m_exp_sum = (m_exp_sum * tf_narrow_exp((m_own - shift_1)));
+  float m_exp_sum_other;
+  m_exp_sum_other = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 16, 32);
+  m_exp_sum = (m_exp_sum + m_exp_sum_other);
+  float m_exp_sum_other_1;
+  m_exp_sum_other_1 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 8, 32);
+  m_exp_sum = (m_exp_sum + m_exp_sum_other_1);
+  float m_exp_sum_other_2;
+  m_exp_sum_other_2 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 4, 32);
+  m_exp_sum = (m_exp_sum + m_exp_sum_other_2);
+  float m_exp_sum_other_3;
+  m_exp_sum_other_3 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 2, 32);
+  m_exp_sum = (m_exp_sum + m_exp_sum_other_3);
   float m_exp_sum_other_4;
   m_exp_sum_other_4 = tf_shuffle_xor<0xffffffffu>(m_exp_sum, 1, 32);
-  float next_8 = tf_maximum(m, m_other_4);
-  float next_9 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_4) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_4))))) + (m_exp_sum_other_4 * tf_narrow_exp((m_other_4 - ((tf_maximum(m, m_other_4) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_4))))));
-  m = next_8;
-  m_exp_sum = next_9;
+  m_exp_sum = (m_exp_sum + m_exp_sum_other_4);
   const int warp_1 = (thread >> 5);
   const int lane_of_warp = (thread & 31);
   if (lane_of_warp < 1) {
@@ -103,10 +96,10 @@ k_lse_loss(
   for (int slot = 1; slot < 8; ++slot) {
     float m_other_5 = m_shared[slot];
     float m_exp_sum_other_5 = m_exp_sum_shared[slot];
-    float next_10 = tf_maximum(m, m_other_5);
-    float next_11 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))) + (m_exp_sum_other_5 * tf_narrow_exp((m_other_5 - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))));
-    m = next_10;
-    m_exp_sum = next_11;
+    float next = tf_maximum(m, m_other_5);
+    float next_1 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))) + (m_exp_sum_other_5 * tf_narrow_exp((m_other_5 - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))));
+    m = next;
+    m_exp_sum = next_1;
   }
   float s = ((m == (-tf_inf_f32())) ? tf_nan_f32() : m_exp_sum);
   // %lse, %loss: one value a row
