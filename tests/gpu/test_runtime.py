@@ -367,7 +367,8 @@ def _launch_alone(program: Program) -> Callable[[], object]:
     x, y = ramp(), ramp()
     frame.slots[0], frame.slots[1] = x.data_ptr(), y.data_ptr()
     operation = frame.operations[-1]
-    return lambda: (operation(), x, y)
+    # The frame owns the table of addresses that the call reads.
+    return lambda: (operation(), x, y, frame)
 
 
 @pytest.mark.alone
