@@ -35,6 +35,7 @@ from tilefuse.codegen.online_fragments import Fragment, clear, fragment, hold_le
 from tilefuse.codegen.online_lazy import LazyTop, is_lazy
 from tilefuse.codegen.online_turn import Turn
 from tilefuse.codegen.statements import Statements
+from tilefuse.codegen.stitch_finish import finished_kernel
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import I64, DType
@@ -46,7 +47,6 @@ from tilefuse.schedule.contraction import INNER
 from tilefuse.schedule.online_products import LEAD, ROW, WALK, WIDTH, Operand, Total, Weighted
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
 
 INFINITY = float("inf")
 
@@ -454,23 +454,12 @@ class OnlineWriter(Statements):
             for amount in here.amounts:
                 self.emit(Shuffle(other, own, "xor", amount), Assign(own, Call(fn, (own, other))))  # type: ignore[arg-type]
 
-    @property
-    def is_narrow(self) -> bool:
-        """Whether hardware approximations are lost in the rounding of the results: all floats of 16 bits or fewer."""
-        results = [self.graph.type_of(r).dtype for r in self.graph.results]
-        return all(t.is_float and t.bits <= 16 for t in results)
-
     def finish(self) -> Kernel:
-        """The kernel: buffers in parameter order, launch, header for the reader."""
-        program, plan = self.program, self.plan
+        """The kernel."""
         buffers = (*self.buffers.values(), *self.shared.values())
-        largest = max((b.num_elements for b in buffers), default=0)
-        launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, self.device.starts_early)
-        header = (f"nodes: {', '.join('%' + n.name for n in self.graph.nodes)}", f"schedule: {program.notation}",
-                  f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
-                  f"shared memory: {plan.shared_bytes} bytes allocated")
-        return Kernel(program.name, buffers, launch, tuple(self.frame.statements), header, 32 if largest + (1 << 20) < 1 << 31 else 64,
-                      min_blocks=plan.choice.resident, narrow=self.is_narrow)
+        allocated = self.plan.shared_bytes
+        return finished_kernel(self.program, self.device, buffers, self.frame.statements, allocated, f"{allocated} bytes allocated",
+                               self.plan.choice.resident)
 
 
 def _plain(e: KExpr) -> Expr:

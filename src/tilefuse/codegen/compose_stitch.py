@@ -27,6 +27,7 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.statements import Statements
 from tilefuse.codegen.stitch_ahead import ask_ahead
+from tilefuse.codegen.stitch_finish import finished_kernel
 from tilefuse.codegen.stitch_product import emit_product
 from tilefuse.codegen.stitch_rows import emit_rows
 from tilefuse.codegen.vectors import vector_parts
@@ -42,7 +43,6 @@ from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
 
 Point = tuple[Affine, ...]
 
@@ -519,24 +519,12 @@ class StitchWriter(Statements):
     before_lane: Callable[[Affine], None] | None = None  # makes the sums of a product known at one lane
     keep_at: Callable[[Affine], Affine] | None = None  # where in the arrays `held` an element of the current point goes
 
-    @property
-    def narrow(self) -> bool:
-        """Whether hardware approximations are lost in the rounding of the results: all floats of 16 bits or fewer."""
-        results = [self.graph.type_of(r).dtype for r in self.graph.results]
-        return all(t.is_float and t.bits <= 16 for t in results)
-
     def finish(self) -> Kernel:
-        """The kernel: buffers in parameter order, launch, header for the reader."""
-        program, plan = self.program, self.plan
+        """The kernel. One block a multiprocessor at least: without a bound the assembler gives kernels that start early few registers."""
         buffers = (*self.buffers.values(), *self.shared.values())
-        largest = max((b.num_elements for b in buffers), default=0)
-        launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, self.device.starts_early)
-        # One block at least: without a bound the assembler gives kernels that start early few registers and spills.
-        header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
-                  f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
-                  f"shared memory: {plan.shared_bytes} bytes allocated, {plan.requested_bytes} requested")
-        return Kernel(program.name, buffers, launch, tuple(self.frame.statements), header, 32 if largest + (1 << 20) < 1 << 31 else 64,
-                      min_blocks=1, narrow=self.narrow)
+        allocated = self.plan.shared_bytes
+        return finished_kernel(self.program, self.device, buffers, self.frame.statements, allocated,
+                               f"{allocated} bytes allocated, {self.plan.requested_bytes} requested", 1)
 
 
 class Items:

@@ -5,25 +5,21 @@ Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
 """
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 
 from tilefuse.base.errors import DeviceError, ToolchainError
 from tilefuse.base.options import Options
 from tilefuse.driver.lone_kernel import drawn_inputs
-from tilefuse.driver.measure import REPEATS
+from tilefuse.driver.measure import build_together, time_program
 from tilefuse.driver.routine_programs import routine_spec
 from tilefuse.ir.elementary import ElementaryFunction
-from tilefuse.plan.measure import timing_of
 from tilefuse.plan.routine_facts import ElementFacts
-from tilefuse.plan.routine_prediction import Environment, RoutineName, RoutineTimes, environments, transfer_ratio
-from tilefuse.runtime.binaries import build_kernels
+from tilefuse.plan.routine_prediction import Environment, RoutineName, RoutineTimes, compute_us, environments, transfer_ratio
 from tilefuse.runtime.cache import cache_of
 from tilefuse.runtime.measurements import Journal, journal_path
 from tilefuse.runtime.program import Program
@@ -116,14 +112,14 @@ def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSp
 
     def flush() -> None:
         nonlocal measured
-        _build(chunk, options)
+        build_together((k for p in chunk for k in p.spec.kernels), options)
         for p in chunk:
             us = _time_us(p.spec, place, options)
             if us is None:
                 continue
             start_us = device.graph_launch_us if place != "host" else 0.0
             row = {"ratio": round(transfer_ratio(p.num_bytes, us, start_us, device), 4)} if p.num_bytes else \
-                {"us_per_million": round(max(us - start_us, 0.01) / p.words * 1e6, 5)}
+                {"us_per_million": round(compute_us(p.words, us, start_us), 5)}
             journal.keep(p.key, {"label": p.name[0], **row})
             measured += 1
             if tell is not None:
@@ -142,27 +138,10 @@ def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSp
     return measured
 
 
-def _build(chunk: Sequence[Probe], options: Options) -> None:
-    """Compiles side by side; what does not compile says so when it is timed."""
-    codes = {k.source: k for p in chunk for k in p.spec.kernels}
-    with contextlib.suppress(ToolchainError):
-        build_kernels(list(codes.values()), cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)
-
-
 def _time_us(spec: ProgramSpec, place: str, options: Options) -> float | None:
     """Median time of a probe; None where it does not compile or run. Units: microseconds."""
     try:
         program = Program(spec, {}, place, options)
-        inputs = drawn_inputs(program, 0)
-        if program.device.type == "cuda":
-            from tilefuse.runtime.replay_times import replay_samples_us
-
-            return timing_of(replay_samples_us(lambda stream: [partial(program, *inputs)] * LAUNCHES, program.device, REPEATS)).median_us
-        samples = []
-        for _ in range(4):
-            started = time.perf_counter()
-            program(*inputs)
-            samples.append((time.perf_counter() - started) * 1e6)
-        return timing_of(samples[1:]).median_us
+        return time_program(program, [drawn_inputs(program, 0)], LAUNCHES).median_us
     except (ToolchainError, DeviceError, RuntimeError):
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,13 +40,11 @@ class KernelMeasurer:
 
     def prepare(self, programs: Sequence[TileProgram]) -> None:
         """Compiles the programs' kernels in parallel; what does not compile says so when it is measured."""
-        codes: dict[str, KernelCode] = {}
+        codes: list[KernelCode] = []
         for program in programs:
             with contextlib.suppress(InternalError):
-                codes.update((c.source, c) for c in lone_spec(program, self._device, self._options).kernels)
-        store = cache_of(self._options.cache, self._options.cache_dir)
-        with contextlib.suppress(ToolchainError):
-            build_kernels(list(codes.values()), store, jobs=self._options.jobs, cxx=self._options.cxx)
+                codes += lone_spec(program, self._device, self._options).kernels
+        build_together(codes, self._options)
 
     def measure(self, program: TileProgram) -> Timing | Rejected:
         """Time of the kernel, launch included; or the reason why it has none. Units: microseconds."""
@@ -65,12 +63,7 @@ class KernelMeasurer:
             wrong = self._compare(program, lone, sets[0])
             if wrong is not None:
                 return wrong
-            if lone.device.type != "cuda":
-                return timing_of(self._host_samples_us(lone, sets[0]))
-            from tilefuse.runtime.replay_times import replay_samples_us
-
-            calls = [partial(lone, *sets[launch % len(sets)]) for launch in range(LAUNCHES)]
-            return timing_of(replay_samples_us(lambda stream: calls, lone.device, REPEATS))
+            return time_program(lone, sets, LAUNCHES, self._clock)
         except (DeviceError, RuntimeError) as error:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
 
@@ -85,15 +78,36 @@ class KernelMeasurer:
                 return Rejected(Reason.WRONG_RESULT, f"%{value} differs from the pattern's first kernel")
         return None
 
-    def _host_samples_us(self, lone: Any, inputs: list[Any]) -> list[float]:
-        samples: list[float] = []
-        for run in range(2 * REPEATS):
-            started = self._clock()
-            lone(*inputs)
-            if run:
-                samples.append((self._clock() - started) * 1e6)
-        # Other work on the machine only ever lengthens a call: the slower half tells of that work and not of the kernel.
-        return sorted(samples)[:REPEATS]
+
+def time_program(program: Any, sets: Sequence[Sequence[Any]], launches: int, clock: Callable[[], float] = time.perf_counter) -> Timing:
+    """Time of a call on inputs that rotate: inside a recorded graph on a GPU, by the clock on the host.
+
+    Raises: DeviceError, or RuntimeError for a fault, which reaches torch at the next wait.
+    """
+    if program.device.type != "cuda":
+        return timing_of(_host_samples_us(program, sets[0], clock))
+    from tilefuse.runtime.replay_times import replay_samples_us
+
+    calls = [partial(program, *sets[launch % len(sets)]) for launch in range(launches)]
+    return timing_of(replay_samples_us(lambda stream: calls, program.device, REPEATS))
+
+
+def _host_samples_us(program: Any, inputs: Sequence[Any], clock: Callable[[], float]) -> list[float]:
+    samples: list[float] = []
+    for run in range(2 * REPEATS):
+        started = clock()
+        program(*inputs)
+        if run:
+            samples.append((clock() - started) * 1e6)
+    # Other work on the machine only ever lengthens a call: the slower half tells of that work and not of the kernel.
+    return sorted(samples)[:REPEATS]
+
+
+def build_together(codes: Iterable[KernelCode], options: Options) -> None:
+    """Compiles kernels side by side, equal ones once; what does not compile says so when it is loaded."""
+    distinct = {c.source: c for c in codes}
+    with contextlib.suppress(ToolchainError):
+        build_kernels(list(distinct.values()), cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)
 
 
 def same(got: Any, want: Any, tolerance: float) -> bool:

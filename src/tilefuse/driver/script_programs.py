@@ -19,7 +19,7 @@ from tilefuse.frontends.blas_meaning import graph_of_calls
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.plan.routine_combinations import TEMPLATE, Combination, FusionImplementation, combinations
-from tilefuse.plan.routine_fusions import Fusions, find_fusions
+from tilefuse.plan.routine_fusions import Fusion, Fusions, find_fusions
 from tilefuse.plan.routine_implementations import implementations
 from tilefuse.plan.routine_prediction import RoutineTimes
 from tilefuse.runtime.spec import ProgramSpec, Value
@@ -68,7 +68,8 @@ class ScriptSearch:
         self.kind = kind
         self.deterministic = deterministic
         self.times = times
-        self._generated: dict[tuple[int, ...], Generated] = {}
+        # By the calls: the program, and the script's names of its results.
+        self._generated: dict[tuple[int, ...], tuple[Generated, tuple[str, ...]]] = {}
         self._fusions: Fusions | None = None
 
     @property
@@ -86,10 +87,11 @@ class ScriptSearch:
                 imported = graph_of_calls(self.graph, numbers)
             except UnsupportedError:
                 return None
-            self._generated[numbers] = generate(
+            made = generate(
                 imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.device, options=self.options,
                 result_layouts=imported.result_layouts)
-        plan = self._generated[numbers].plan
+            self._generated[numbers] = made, imported.graph.results
+        plan = self._generated[numbers][0].plan
         predicted_us = sum(k.cost.us for k in plan.steps if isinstance(k, PlannedKernel))
         return FusionImplementation(numbers, TEMPLATE, predicted_us)
 
@@ -97,16 +99,18 @@ class ScriptSearch:
         """Implementations by fusion, at most `most` of routines each."""
         found: dict[tuple[int, ...], list[FusionImplementation]] = {}
         for fusion in self.fusions.found:
-            ways = [] if self.kind == "template" else list(implementations(
-                self.graph, fusion, self.device, self.kernel_name(fusion.calls), deterministic=self.deterministic, times=self.times,
-                most=most))
-            whole = self.template(fusion.calls) if self.kind != "routines" else None
-            found[fusion.calls] = [*ways, *([whole] if whole is not None else [])]
+            found[fusion.calls] = [] if self.kind == "template" else self._routines(fusion, most)
         if self.kind != "routines" and self.graph.calls:
-            whole = self.template()
-            if whole is not None:
-                found.setdefault(whole.calls, []).append(whole) if whole not in found.get(whole.calls, ()) else None
+            # The whole script is compiled even where no single kernel of routines could run it.
+            for calls in dict.fromkeys((*found, tuple(range(len(self.graph.calls))))):
+                made = self.template(calls)
+                if made is not None:
+                    found.setdefault(calls, []).append(made)
         return found
+
+    def _routines(self, fusion: Fusion, most: int | None) -> list[FusionImplementation]:
+        return list(implementations(self.graph, fusion, self.device, self.kernel_name(fusion.calls), deterministic=self.deterministic,
+                                    times=self.times, most=most))
 
     def combinations(self, most: int | None = None) -> Iterator[Combination]:
         """Programs from the best predicted on."""
@@ -129,8 +133,7 @@ class ScriptSearch:
         if isinstance(part.content, FusedRoutines):
             spec = routine_spec(part.content, self.device, self.options)
             return spec, {v.name: v.name for v in spec.values if v.role in ("input", "result")}, {}
-        made = self._generated[part.calls]
-        results = graph_of_calls(self.graph, part.calls).graph.results
+        made, results = self._generated[part.calls]
         names = {i: i for i in made.spec.inputs} | dict(zip(made.spec.results, results, strict=True))
         return made.spec, names, made.constants
 
@@ -142,7 +145,8 @@ class ScriptSearch:
         whole = self.template() if self.kind != "routines" else None
         if whole is not None and (self.kind == "template" or self.device.kind == "host"):
             return self.whole(whole)  # on the host executor nothing tells routines' times from each other
-        best = next(self._routines_only(), None)
+        table = {f.calls: self._routines(f, FIRST_IMPLEMENTATIONS) for f in self.fusions.found}
+        best = next(combinations(self.graph, table), None)
         if whole is not None and (best is None or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us):
             return self.whole(whole)
         if best is None:
@@ -151,19 +155,10 @@ class ScriptSearch:
 
     def whole(self, whole: FusionImplementation) -> Choice:
         """The program of the template of the whole script."""
-        made = self._generated[whole.calls]
+        made, _ = self._generated[whole.calls]
         return Choice(made.spec, TEMPLATE, whole.predicted_us, made.constants)
 
     def kernel_name(self, calls: Sequence[int]) -> str:
         """A kernel's name, after what it computes."""
         names = list(itertools.chain.from_iterable(self.graph.calls[c].results for c in calls))
         return "k_" + "_".join(names[:4])
-
-    def _routines_only(self) -> Iterator[Combination]:
-        table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
-        for fusion in self.fusions.found:
-            table[fusion.calls] = list(implementations(
-                self.graph, fusion, self.device, self.kernel_name(fusion.calls), deterministic=self.deterministic, times=self.times,
-                most=FIRST_IMPLEMENTATIONS))
-        return combinations(self.graph, table)
-

@@ -11,19 +11,16 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import CompilerError, DeviceError, ToolchainError
 from tilefuse.base.options import Options
 from tilefuse.driver.lone_kernel import drawn_inputs
-from tilefuse.driver.measure import INPUT_SETS, LAUNCHES, REPEATS, TOLERANCE_BY_DTYPE, same
+from tilefuse.driver.measure import INPUT_SETS, LAUNCHES, TOLERANCE_BY_DTYPE, build_together, same, time_program
 from tilefuse.driver.script_programs import Choice, ScriptSearch, how
 from tilefuse.ir.elementary import CallGraph
-from tilefuse.plan.measure import timing_of
 from tilefuse.plan.routine_combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation
-from tilefuse.runtime.binaries import build_kernels
 from tilefuse.runtime.cache import cache_of
 from tilefuse.runtime.measurements import Journal, journal_path
 from tilefuse.runtime.program import Program
@@ -121,7 +118,7 @@ class ScriptTuner:
         ranked = enumerate(itertools.islice(self.search.combinations(each), most))
         best_us = float("inf")
         while chunk := list(itertools.islice(ranked, BUILT_TOGETHER)):
-            self._prepare([c for _, c in chunk if self._known(c) is None])
+            build_together((k for _, c in chunk if self._known(c) is None for k in self.search.build(c).spec.kernels), self.search.options)
             for rank, combination in chunk:
                 known = self._known(combination)
                 measured = known if known is not None else self._measured(combination)
@@ -152,15 +149,6 @@ class ScriptTuner:
         row |= {"us": measured} if isinstance(measured, float) else {"reason": measured.reason.value, "detail": measured.detail}
         self.journal.keep(self._row_key(combination), row)
 
-    def _prepare(self, chosen: Sequence[Combination]) -> None:
-        """Compiles the kernels of several programs side by side; what does not compile says so when it is measured."""
-        options = self.search.options
-        codes = {k.source: k for c in chosen for k in self.search.build(c).spec.kernels}
-        try:
-            build_kernels(list(codes.values()), cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)
-        except ToolchainError:
-            return
-
     def _measured(self, combination: Combination) -> float | Rejected:
         try:
             choice = self.search.build(combination)
@@ -178,12 +166,7 @@ class ScriptTuner:
             for name, got, want in zip(graph.outputs, results, self._reference, strict=True):
                 if not same(got, want, TOLERANCE_BY_DTYPE.get(graph.variables[name].dtype.name, 0.0)):
                     return Rejected(Reason.WRONG_RESULT, f"{name} differs from the first program's")
-            if program.device.type != "cuda":
-                return timing_of(self._host_samples_us(program, sets[0])).median_us
-            from tilefuse.runtime.replay_times import replay_samples_us
-
-            calls = [partial(program, *sets[n % len(sets)]) for n in range(LAUNCHES)]
-            return timing_of(replay_samples_us(lambda stream: calls, program.device, REPEATS)).median_us
+            return time_program(program, sets, LAUNCHES).median_us
         except (DeviceError, RuntimeError) as error:
             return Rejected(Reason.DOES_NOT_RUN, str(error).partition("\n")[0])
 
@@ -194,11 +177,3 @@ class ScriptTuner:
             count = INPUT_SETS if program.device.type == "cuda" else 1
             self._drawn = [dict(zip(names, drawn_inputs(program, seed), strict=True)) for seed in range(count)]
         return [[drawn[n] for n in names] for drawn in self._drawn]
-
-    def _host_samples_us(self, program: Program, inputs: Sequence[Any]) -> list[float]:
-        samples: list[float] = []
-        for _ in range(REPEATS + 1):
-            started = time.perf_counter()
-            program(*inputs)
-            samples.append((time.perf_counter() - started) * 1e6)
-        return sorted(samples[1:])
