@@ -10,7 +10,7 @@ from tilefuse.base.errors import OptionError, UserError
 from tilefuse.tools.console import emit_json, errors, results, working
 from tilefuse.tools.explain import bytes_text, explanation_view
 
-Model = Annotated[str, typer.Argument(help="a .onnx or .pt2 file, package.module:factory, or a graph in text form (.tf, .txt)")]
+Model = Annotated[str, typer.Argument(help="a .onnx or .pt2 file, package.module:factory, file.py:factory, or a graph in text form")]
 Shapes = Annotated[list[str] | None, typer.Option("--shapes", help="input extents NAME:1x2x3[@dtype]; may be repeated")]
 Device = Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")]
 OptionFlags = Annotated[list[str] | None, typer.Option("-O", "--option", help="NAME=VALUE; `tilefuse options` lists them")]

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import enum
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import NameLookupError, UserError, nearest
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 TEXT_SUFFIXES = (".tf", ".txt", ".tilefuse")
-FORMS = "MODEL is a .onnx file, a .pt2 file of torch.export, package.module:factory, or a graph in text form (.tf, .txt)"
+FORMS = ("MODEL is a .onnx file, a .pt2 file of torch.export, package.module:factory or file.py:factory, "
+         "or a graph in text form (.tf, .txt)")
 
 
 class SourceKind(enum.Enum):
@@ -112,14 +115,8 @@ def _load_exported(path: Path) -> ModelSource:
 def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     import torch
 
-    module_name, _, attribute = text.partition(":")
-    # As with `python -m`, modules beside the user are found.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as cause:
-        raise NameLookupError(f"cannot import {module_name!r}: {cause}", hint=FORMS) from cause
+    module_name, _, attribute = text.rpartition(":")
+    module = _module_of_file(Path(module_name)) if module_name.endswith(".py") else _module_of_name(module_name)
     factory = getattr(module, attribute, None)
     if factory is None:
         raise NameLookupError(f"{module_name} has no {attribute!r}", hint=nearest(attribute, dir(module)))
@@ -131,6 +128,30 @@ def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
         model = model.eval()
     given = inputs if isinstance(inputs, tuple | list) else (inputs,)
     return ModelSource(attribute, SourceKind.TORCH, model, tuple(given) or _drawn_inputs(model, shapes), model)
+
+
+def _module_of_name(name: str) -> ModuleType:
+    # As with `python -m`, modules beside the user are found.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as cause:
+        raise NameLookupError(f"cannot import {name!r}: {cause}", hint=FORMS) from cause
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    """The file run as a module of its stem's name; as with `python file.py`, it finds the modules beside it."""
+    _require_file(path)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None, "a .py file always has a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # so that torch.export and pickling find its classes
+    spec.loader.exec_module(module)
+    return module
 
 
 def _drawn_inputs(model: Any, shapes: Mapping[str, ShapeFlag]) -> tuple[torch.Tensor, ...]:

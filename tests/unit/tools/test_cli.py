@@ -70,6 +70,18 @@ def test_something_that_names_no_model_lists_the_forms(capsys: Capture) -> None:
     assert "package.module:factory" in capsys.readouterr().err
 
 
+def test_a_factory_in_a_file_is_named_by_the_file(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "beside_it.py").write_text("WIDTH = 8\n")
+    model = tmp_path / "my_model.py"
+    model.write_text("import torch\nfrom beside_it import WIDTH\n\ndef build():\n    return torch.nn.LayerNorm(WIDTH)\n")
+    assert cli.main(["explain", f"{model}:build", "--shapes", "input:4x8", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["kernels"]) == 1
+    assert cli.main(["explain", f"{model}:biuld"]) == 2
+    assert "did you mean build" in capsys.readouterr().err
+    assert cli.main(["explain", f"{tmp_path / 'my_modle.py'}:build"]) == 2
+    assert "did you mean my_model.py" in capsys.readouterr().err
+
+
 def test_options_as_json_are_json_alone(capsys: Capture) -> None:
     assert cli.main(["options", "--json"]) == 0
     out, err = capsys.readouterr()
