@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
             from benchmarks import search
 
             return search.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny,
-                              listed=options.list)
+                              listed=options.list, dtypes=set(filter(None, options.dtype.split(","))))
         case "compiler":
             from benchmarks import compiler
 

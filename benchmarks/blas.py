@@ -235,7 +235,7 @@ def cases(tiny: bool = False) -> list[Case]:
 
 
 def _case(sequence: Linear, dtype: str, size: int, rank: int, on_matrices: bool) -> Case:
-    script = sequence.script if dtype == "f32" else _doubled(sequence.script)
+    script = sequence.script if dtype == "f32" else doubled(sequence.script)
     shape = f"{size}x{size}" if on_matrices else str(size)
     again = sequence.again * size * size * DTYPES[dtype].itemsize
     return Case(f"{sequence.name}/{dtype}/{shape}", "blas", dtype, sequence.function, _inputs(sequence.arguments, size, dtype),
@@ -243,7 +243,7 @@ def _case(sequence: Linear, dtype: str, size: int, rank: int, on_matrices: bool)
                 min_speedup=sequence.min_speedup if rank == 0 or sequence in SOLVERS else 0.99)
 
 
-def _doubled(script: str) -> str:
+def doubled(script: str) -> str:
     """The script with the functions' double-precision forms."""
     return re.sub(r"= s(\w+\()", r"= d\1", script)
 

@@ -2,7 +2,7 @@
 
 As tables 3 to 5 of Filipovic et al., "Optimizing CUDA Code by Kernel Fusion: Application on BLAS": implementations of all fusions, rank of
 the best program in the order of prediction, the first and the worst against the best, time to the first program, to all of the listed
-ones, and of the empirical search.
+ones, and of the empirical search. A case is named script/type/size; `--quick` takes the eleven sequences in f32 at the large size.
 """
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import json
 import re
 import sys
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.blas import SEQUENCES, SIDES, SOLVERS, VECTORS, Linear
+from benchmarks.blas import SEQUENCES, SIDES, SOLVERS, VECTORS, Linear, doubled
 from benchmarks.environment import default_device, describe
 from benchmarks.record import Record
 
@@ -24,26 +26,55 @@ MOST, EACH = 24, 6
 FIRST_OF_BEST, BEST_AMONG = 0.95, 10
 
 
-def run(folder: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, listed: bool = False) -> int:
-    """Search every sequence; print and store a row for each. Exit status: 0, or 1 where a program was wrong."""
-    chosen = [s for s in (SEQUENCES if quick else (*SEQUENCES, *SOLVERS)) if re.search(only, s.name)]
+# Sizes that are searched: the largest, those of tens of MiB, those that a few multiprocessors' caches would hold. Numbers in SIDES.
+SIZES = (-1, 3, 1)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A sequence, an element type and a size."""
+
+    sequence: Linear
+    dtype: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """As the cases of the suite `blas` are named."""
+        return f"{self.sequence.name}/{self.dtype}/{f'{self.size}x{self.size}' if 'm' in self.sequence.arguments else self.size}"
+
+
+def cases(quick: bool = False, tiny: bool = False) -> list[Searched]:
+    """What is searched: the large sizes first."""
+    found = []
+    for rank in SIZES[:1] if quick or tiny else SIZES:
+        for dtype in ("f32",) if quick else ("f32", "f64"):
+            for sequence in SEQUENCES if quick else (*SEQUENCES, *SOLVERS):
+                found.append(Searched(sequence, dtype, 33 if tiny else SIDES[rank] if "m" in sequence.arguments else VECTORS[rank]))
+    return found
+
+
+def run(folder: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, listed: bool = False,
+        dtypes: Collection[str] = ()) -> int:
+    """Search every case; print and store a row for each. Exit status: 0, or 1 where a program was wrong."""
+    chosen = [c for c in cases(quick, tiny) if re.search(only, c.name) and (not dtypes or c.dtype in dtypes)]
     if listed:
-        print("\n".join(s.name for s in chosen))
+        print("\n".join(c.name for c in chosen))
         return 0
     record = Record.start(folder, "search", describe(default_device()))
     ends = time.monotonic() + budget_s if budget_s else float("inf")
     wrong = 0
-    print(f"{'script':<20} {'fusions':>7} {'implem.':>7} {'timed':>5} {'best us':>9} {'rank':>4} {'first/best':>10} {'worst/best':>10} "
+    print(f"{'case':<30} {'fusions':>7} {'implem.':>7} {'timed':>5} {'best us':>9} {'rank':>4} {'first/best':>10} {'worst/best':>10} "
           f"{'first s':>8} {'list s':>7} {'search s':>8}")
-    for sequence in chosen:
+    for case in chosen:
         if time.monotonic() > ends:
             print("budget spent", file=sys.stderr)
             break
-        row = searched(sequence, tiny, ends)
+        row = searched(case, ends)
         wrong += sum("wrong-result" in r for r in row["rejected"])
-        record.cases[sequence.name] = row
+        record.cases[case.name] = row
         record.write()
-        print(_line(sequence.name, row), flush=True)
+        print(_line(case.name, row), flush=True)
     rows = [r for r in record.cases.values() if r["best_us"]]
     good = sum(r["first_of_best"] >= FIRST_OF_BEST for r in rows)
     early = sum(r["rank_of_best"] < BEST_AMONG for r in rows)
@@ -52,17 +83,17 @@ def run(folder: Path, *, only: str = "", quick: bool = False, budget_s: float = 
     return 1 if wrong else 0
 
 
-def searched(sequence: Linear, tiny: bool, ends: float) -> dict[str, Any]:
-    """One script's search at the large size. Units: seconds; microseconds."""
+def searched(case: Searched, ends: float) -> dict[str, Any]:
+    """The search of one case. Units: seconds; microseconds."""
     from tilefuse import blas
     from tilefuse.base.candidate import Rejected
     from tilefuse.driver.compile import present_device
     from tilefuse.driver.script_tune import ScriptTuner
     from tilefuse.plan.routine_implementations import list_candidates
 
-    on_matrices = "m" in sequence.arguments
-    size = 33 if tiny else SIDES[-1] if on_matrices else VECTORS[-1]
-    function = blas.compile(sequence.script, name=sequence.name.replace("-", "_"))
+    sequence, size = case.sequence, case.size
+    script = sequence.script if case.dtype == "f32" else doubled(sequence.script)
+    function = blas.compile(script, name=sequence.name.replace("-", "_"))
     device, place = present_device()
     kinds = zip(function.inputs, sequence.arguments, strict=True)
     shapes = {n: (size, size) if kind == "m" else (size,) for n, kind in kinds if kind != "s"}
@@ -96,7 +127,7 @@ def searched(sequence: Linear, tiny: bool, ends: float) -> dict[str, Any]:
 
 def _line(name: str, row: dict[str, Any]) -> str:
     if not row["best_us"]:
-        return f"{name:<20} nothing ran: {json.dumps(row['rejected'][:2])}"
-    return (f"{name:<20} {row['num_fusions']:>7} {row['num_implementations']:>7} {row['num_timed']:>5} {row['best_us']:>9.1f} "
+        return f"{name:<30} nothing ran: {json.dumps(row['rejected'][:2])}"
+    return (f"{name:<30} {row['num_fusions']:>7} {row['num_implementations']:>7} {row['num_timed']:>5} {row['best_us']:>9.1f} "
             f"{row['rank_of_best']:>4} {row['first_of_best']:>10.3f} {row['worst_of_best']:>10.3f} {row['first_s']:>8.3f} "
             f"{row['list_s']:>7.3f} {row['search_s']:>8.1f}")

@@ -77,11 +77,15 @@ class RoutineTimes:
     computes: Mapping[RoutineName, Sequence[tuple[Environment, float]]] = field(default_factory=dict)
 
 
-def environments(nested: bool, threads: int) -> tuple[Environment, ...]:
-    """The environments in which a routine of instances with so many threads is timed."""
+def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Environment, ...]:
+    """The environments in which a routine of instances with so many threads is timed; `moves`: it loads or stores.
+
+    What computes is timed in one walk: its operands stay on chip, and neither a block's walk nor other data's memory changes its work.
+    """
     instances = (1,) if nested or threads > 256 else (1, 2)
     directions = ("x", "y") if nested else ("x",)
-    return tuple(Environment(i, n, extra, d) for d in directions for i in instances for n in (1, 8, 64) for extra in (0, 48 << 10))
+    walks = ((1, 0), (8, 0), (64, 0), (8, 48 << 10)) if moves else ((8, 0),)
+    return tuple(Environment(i, n, extra, d) for d in directions for i in instances for n, extra in walks)
 
 
 def transfer_ratio(num_bytes: int, us: float, start_us: float, device: DeviceSpec) -> float:
