@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.blas import SEQUENCES, SOLVERS, Linear, _doubled, _inputs
+from benchmarks.blas import SEQUENCES, SOLVERS, Linear, doubled, _inputs
 from tilefuse import blas
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 
@@ -18,7 +18,7 @@ AXPY = "subvector32 x, y, z; scalar a; input a, x, y; z = saxpy(a, x, y); return
 def test_a_sequence_computes_what_its_torch_form_does(sequence: Linear, dtype: str) -> None:
     generator = torch.Generator().manual_seed(sum(map(ord, sequence.name)))
     given = _inputs(sequence.arguments, 37, dtype)(torch.device("cpu"), generator)
-    function = blas.compile(sequence.script if dtype == "f32" else _doubled(sequence.script), name=sequence.name)
+    function = blas.compile(sequence.script if dtype == "f32" else doubled(sequence.script), name=sequence.name)
     found = function(*given)
     expected = sequence.function(*(t.double() for t in given))
     for out, want in zip(found if isinstance(found, tuple) else (found,), expected if isinstance(expected, tuple) else (expected,),
