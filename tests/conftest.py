@@ -13,3 +13,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--update") and os.environ.get("CI"):
         raise pytest.UsageError("--update is refused in CI: expected texts change in a commit that a person reads")
+
+
+@pytest.fixture(autouse=True)
+def planned_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is taken from an earlier run: a fault that a test plants in the compiler must show."""
+    from tilefuse.driver import known_programs
+
+    monkeypatch.setattr(known_programs, "enabled", False)

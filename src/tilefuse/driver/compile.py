@@ -16,6 +16,7 @@ from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.explain import explanation_of
 from tilefuse.driver.in_place import separate_updates
+from tilefuse.driver.known_programs import find_program, is_keepable, keep_program, program_digest
 from tilefuse.driver.lower import lower
 from tilefuse.driver.measure import KernelMeasurer
 from tilefuse.driver.planning import plan_on_device
@@ -162,11 +163,26 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
         spec, place = present_device(device or "")
     with traced(chosen) as now, noted(f"graph @{graph.name}", spec, chosen):
         now.line("device", f"{graph.name} for {spec.name} ({spec.arch}) on {place}")
-        made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=fallbacks,
+        told = list(fallbacks)
+        digest = ""
+        if is_keepable(chosen):
+            with now.span("known program", "cache"):
+                digest = program_digest(graph, constants, input_layouts, spec, chosen, told, result_layouts, free_results)
+                known = find_program(digest, chosen)
+            if known is not None:
+                kept = {v.name for v in known.spec.values if v.role == "constant"}
+                bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
+                with now.span("build"):
+                    return Program(known.spec, bound, place, chosen, progress=progress)
+        made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
                         result_layouts=result_layouts, free_results=free_results,
                         measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
         with now.span("build"):
-            return Program(made.spec, made.constants, place, chosen, progress=progress)
+            program = Program(made.spec, made.constants, place, chosen, progress=progress)
+        if digest:
+            # After the build: what no compiler takes is not found again.
+            keep_program(digest, made, constants, chosen)
+        return program
 
 
 def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None,

@@ -191,17 +191,18 @@ class KernelCache:
         """Bytes of all files of the folder. Units: bytes."""
         if self.folder is None:
             return sum(len(e.payload) for e in self._memory.values())
-        return sum(_file_bytes(p) for part in ("entries", "payloads") for p in (self.folder / part).rglob("*"))
+        return sum(_file_bytes(p) for part in ("entries", "payloads", "programs") for p in (self.folder / part).rglob("*"))
 
     def clear(self) -> int:
-        """Removes all entries; the number removed."""
+        """Removes all entries, and the plans of programs; the number of entries removed."""
         with self._guard:
             num_entries = len(self._memory)
             self._memory.clear()
         if self.folder is None:
             return num_entries
         paths = list((self.folder / "entries").rglob("*.json"))
-        for path in (*paths, *(self.folder / "payloads").glob("*.bin"), *(self.folder / "locks").glob("*.lock")):
+        for path in (*paths, *(self.folder / "payloads").glob("*.bin"), *(self.folder / "locks").glob("*.lock"),
+                     *(self.folder / "programs").rglob("*.bin")):
             path.unlink(missing_ok=True)
         return len(paths)
 

@@ -1,7 +1,7 @@
 """C++ text that generated kernels rely on, as headers cut into chunks; only the chunks that a kernel uses are pasted into it.
 
 A chunk starts at a line `//@ name name ...` with the names it defines. What a chunk needs is found by looking for the names of
-other chunks in its text, so nothing is declared twice. All names start with `tf_`.
+other chunks in its text, so nothing is declared twice. All names start with `tf_`. Functions that users registered come last.
 """
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from tilefuse.base.errors import InternalError
+from tilefuse.ir.custom import definition
 
 # Headers of each target, in the order in which their chunks are pasted.
 HEADERS: dict[str, tuple[str, ...]] = {
@@ -58,9 +59,11 @@ def paste(target: str, text: str, keep: frozenset[str] = frozenset()) -> str:
     """
     known = _by_name(target)
     wanted: set[int] = set()
-    todo = sorted(frozenset(_NAME.findall(text)) | keep)
+    names = frozenset(_NAME.findall(text)) | keep
+    added = [found for name in sorted(names) if (found := definition(name, target)) is not None]
+    todo = sorted(names.union(*(_NAME.findall(a) for a in added)))
     for name in _CALL.findall(text):
-        if name not in known and not any(name in chunk.mentions for chunk in chunks(target)):
+        if name not in known and definition(name, target) is None and not any(name in chunk.mentions for chunk in chunks(target)):
             raise InternalError(f"generated {target} code calls {name}, which no support header defines")
     while todo:
         number = known.get(todo.pop())
@@ -68,4 +71,4 @@ def paste(target: str, text: str, keep: frozenset[str] = frozenset()) -> str:
             continue
         wanted.add(number)
         todo.extend(sorted(chunks(target)[number].mentions))
-    return "\n\n".join(chunks(target)[number].text for number in sorted(wanted))
+    return "\n\n".join([*(chunks(target)[number].text for number in sorted(wanted)), *added])

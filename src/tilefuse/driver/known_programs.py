@@ -1,0 +1,116 @@
+"""Programs that were compiled before, here or in another process: found without passes, planning, scheduling and printing.
+
+    graph text + layouts + constants that passes may read + device + options + the compiler's own files  ->  digest  ->  plan and sources
+
+A program is known only if everything that decides its text is the same; timing a plan's kernels decides it too and is no text, so such
+compiles are never kept. Machine code is looked up by its sources afterwards, as for any program.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilefuse.base import trace
+from tilefuse.base.options import Options
+from tilefuse.driver.product_precision import framework_products
+from tilefuse.ir.custom import custom_texts
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import print_graph
+from tilefuse.passes.manager import PASSES
+from tilefuse.runtime.cache import cache_of
+from tilefuse.runtime.measurements import journal_path
+from tilefuse.runtime.program_store import ProgramStore, StoredProgram
+from tilefuse.schedule.tile import Layouts
+from tilefuse.target.device import DeviceSpec
+
+# Rooms whose files decide what a graph becomes. Frontends do not: the graph's text is part of the key.
+DECIDING_ROOMS = ("base", "target", "ir", "passes", "schedule", "plan", "codegen", "driver", "runtime")
+# Texts of these artifacts come from the stages that a known program skips.
+STAGE_ARTIFACTS = frozenset({"plan", "source", "ir", "rules", "rejected"})
+
+# Switched off by tests that plant faults in the compiler: a known program would hide them.
+enabled = True
+
+
+def is_keepable(options: Options) -> bool:
+    """Whether programs of these options are looked up and kept: not where something is timed, checked, dumped or shown on the way."""
+    return (enabled and options.cache and options.plan_cache and not options.measure and options.verify < 2 and not options.dump_dir
+            and not options.stop_after and not trace.current().shown & STAGE_ARTIFACTS and _only_own_passes(options.passes))
+
+
+def _only_own_passes(pipeline: str) -> bool:
+    # A pass of a user's has no file that the fingerprint knows.
+    return not pipeline or all(cls.__module__.startswith("tilefuse.") for name, cls in PASSES.items() if name in pipeline)
+
+
+@functools.cache
+def compiler_fingerprint() -> str:
+    """A digest of the compiler's own files: another compiler may plan otherwise. Cost: 10 ms, once a process."""
+    root = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for room in DECIDING_ROOMS:
+        for path in sorted((root / room).rglob("*")):
+            if path.suffix in (".py", ".h", ".cuh", ".cu"):
+                found.update(str(path.relative_to(root)).encode())
+                found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts: Layouts | None, device: DeviceSpec, options: Options,
+                   fallbacks: Iterable[tuple[str, str]], result_layouts: Layouts | None, free_results: Collection[int]) -> str:
+    """The digest under which the program of these arguments of `compile_graph` is kept.
+
+    Cost: linear in the graph's text and in the small constants' bytes.
+    """
+    text = print_graph(graph)
+    told: list[object] = [
+        compiler_fingerprint(), _torch_version(), text, custom_texts(graph), _strides(input_layouts), _strides(result_layouts),
+        sorted(free_results), sorted(fallbacks), repr(device), options.code_key(), sorted(options.changed().items()),
+        framework_products() if options.float32_products == "auto" else "", _tuning_digest(device, options) if options.tuned else "",
+        [(name, _content(data)) for name, data in sorted(constants.items())],
+    ]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def _strides(layouts: Layouts | None) -> list[tuple[str, tuple[int, ...]]]:
+    return sorted((name, tuple(strides)) for name, strides in (layouts or {}).items())
+
+
+def _content(data: object) -> str:
+    """What passes may read of a constant: the contents of a numpy array; other data (weights on a device) is only bound."""
+    if not isinstance(data, np.ndarray):
+        return ""
+    return f"{data.dtype}{data.shape}{hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()}"
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _tuning_digest(device: DeviceSpec, options: Options) -> str:
+    path = journal_path(cache_of(options.cache, options.cache_dir).folder, "tuned", f"{device.name}-{device.num_multiprocessors}")
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.exists() else ""
+
+
+def find_program(digest: str, options: Options) -> StoredProgram | None:
+    """The program kept under a digest."""
+    found = _store(options).get(digest)
+    trace.current().event("known program" if found is not None else "unknown program", "cache", digest=digest[:12])
+    return found
+
+
+def keep_program(digest: str, made: Any, given: Mapping[str, object], options: Options) -> None:
+    """Keeps what `generate` made; of its constants only those that are not the caller's (`given`)."""
+    own = {name: data for name, data in made.constants.items() if given.get(name) is not data}
+    _store(options).put(digest, StoredProgram(made.spec, own))
+
+
+def _store(options: Options) -> ProgramStore:
+    return ProgramStore(cache_of(options.cache, options.cache_dir).folder)

@@ -1,0 +1,239 @@
+"""Scalar functions that users add: C expressions that become records of the operator table, first-class like the built-in ones.
+
+    register("my_sigmoid", "(x: float) -> float", "1 / (1 + exp(-x))", adjoint="g * y * (1 - y)")
+
+A record fuses, is differentiated, prints and parses as any other; its C text enters generated sources, and with them every cache key.
+The same expression is compiled for the device and for the host, once for each type of its arguments, unless a host text is given.
+"""
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.errors import NameLookupError, TypeMismatchError, UserError, nearest
+from tilefuse.base.source import Span
+from tilefuse.ir.dtype import DTYPES
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.meaning import Meaning
+from tilefuse.ir.ops import C_TYPES, OPERAND_CLASSES, SCALAR_OPS, ScalarOp
+from tilefuse.ir.scalar import Call, walk
+
+PREFIX = "tf_custom_"
+# What one call is taken to cost where the user does not say. Units: floating-point operations.
+DEFAULT_FLOPS = 16
+# Functions of one name for float and double that CUDA and the C++ library both have.
+_C_FUNCTION_TEXT = """
+    abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod hypot
+    isfinite isinf isnan ldexp lgamma log log10 log1p log2 max min nearbyint pow remainder rint round signbit sin sinh sqrt tan tanh tgamma
+    trunc
+"""
+_C_WORD_TEXT = "T bool char const double false float int long short signed true unsigned auto return if else for while"
+C_FUNCTIONS = frozenset(_C_FUNCTION_TEXT.split())
+# Functions of float alone, as C names them.
+C_FLOAT_FUNCTIONS = frozenset(f"{name}f" for name in C_FUNCTIONS - {"abs", "max", "min", "signbit", "isfinite", "isinf", "isnan"})
+C_WORDS = frozenset(_C_WORD_TEXT.split())
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SIGNATURE = re.compile(r"\((?P<arguments>[^()]*)\)\s*->\s*(?P<result>\w+)\Z")
+# A floating literal without suffix; its type becomes that of the arguments, or every f32 kernel would compute in f64.
+_LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)(?![\w.])")
+
+
+@dataclass(frozen=True, slots=True)
+class CustomFunction:
+    """A registered function. `arguments` are the names in its expressions; cuda, host: C++ definitions, one for each operand type."""
+
+    name: str
+    arguments: tuple[str, ...]
+    signature: str
+    cuda: str
+    host: str
+    adjoint: tuple[str, ...]
+
+    @property
+    def symbol(self) -> str:
+        """The name that generated code calls."""
+        return PREFIX + self.name
+
+
+CUSTOM_FUNCTIONS: dict[str, CustomFunction] = {}
+
+
+def register_function(name: str, signature: str, cuda: str, *, host: str | None = None, adjoint: str | Sequence[str] | None = None,
+                      flops: int = DEFAULT_FLOPS, doc: str = "", meaning: Meaning, where: Span | None = None) -> CustomFunction:
+    """Enters a function into the operator table; the same definition again changes nothing.
+
+    signature: "(x: float, y: float) -> float": argument names, their common class (float, int, number, bool, arithmetic, or one dtype)
+    and what the result is: the same word for the operands' own type, or a dtype. cuda, host: an expression in the argument names, or
+    statements that return; T is the operands' type and a literal such as 0.5 has it. adjoint: per argument an expression in the
+    argument names, y (the result) and g (the result's adjoint); None: the function has no gradient.
+    Raises: UserError for a name that is taken, a signature that is none, or text that no host has where `host` is not given;
+        NameLookupError for a name in an expression that is neither an argument nor a C function.
+    """
+    arguments, operands, result = parse_signature(signature, where)
+    _check_name(name, where)
+    for text, what in ((cuda, "CUDA expression"), (host, "host expression")):
+        if text is not None:
+            _check_text(text, what, name, arguments, host is not None, where)
+    adjoints = _adjoints(name, adjoint, arguments, where)
+    dtypes = OPERAND_CLASSES[operands]
+    made = CustomFunction(name, arguments, signature, _definitions(name, arguments, dtypes, result, cuda, ""),
+                          _definitions(name, arguments, dtypes, result, cuda if host is None else host, "using namespace std; "), adjoints)
+    known = CUSTOM_FUNCTIONS.get(name)
+    if known == made:
+        return known
+    if known is not None:
+        raise UserError(f"operator {name} is registered already, with another definition", where=where,
+                        hint="give the new one another name: programs that use the old one are still at work")
+    text = f"{made.symbol}({', '.join(f'{{{n}}}' for n in range(len(arguments)))})"
+    texts = dict.fromkeys(dtypes, text)
+    SCALAR_OPS[name] = ScalarOp(name, len(arguments), operands, result, meaning, texts, texts, adjoints, flops, doc or cuda)
+    CUSTOM_FUNCTIONS[name] = made
+    return made
+
+
+def unregister_function(name: str) -> None:
+    """Takes a function out again (tests). Requires: no program that uses it is compiled afterwards."""
+    del CUSTOM_FUNCTIONS[name], SCALAR_OPS[name]
+
+
+def parse_signature(text: str, where: Span | None = None) -> tuple[tuple[str, ...], str, str]:
+    """Argument names, operand class and result ("same" or a dtype) of a signature. Raises: UserError, TypeMismatchError."""
+    example = 'for example "(x: float, y: float) -> float"'
+    found = _SIGNATURE.match(text.strip())
+    parts = [tuple(s.strip() for s in part.partition(":")[::2]) for part in found["arguments"].split(",")] if found else []
+    if not found or not all(name.isidentifier() and kind for name, kind in parts):
+        raise UserError(f"{text!r} is no signature of an operator", where=where, hint=example)
+    names, kinds = tuple(name for name, _ in parts), {kind for _, kind in parts}
+    if len(set(names)) < len(names) or {"y", "g", "T"} & set(names):
+        raise UserError(f"argument names of {text!r} must differ from each other and from y, g and T (result, its adjoint, the type)",
+                        where=where)
+    if len(kinds) > 1:
+        raise TypeMismatchError(f"operands of one operator have one type, {text!r} has {', '.join(sorted(kinds))}", where=where,
+                                hint="convert the operands before the call")
+    kind, result = kinds.pop(), found["result"]
+    legal = [k for k in OPERAND_CLASSES if k not in ("any", "counter", "int_bool")] + [n for n, d in DTYPES.items() if d.is_arithmetic]
+    if kind not in legal:
+        raise TypeMismatchError(f"{kind} is no class of operands", where=where, hint=nearest(kind, legal) or f"known: {', '.join(legal)}")
+    OPERAND_CLASSES.setdefault(kind, (kind,))
+    if result != kind and not (result in DTYPES and DTYPES[result].is_arithmetic):
+        raise TypeMismatchError(f"the result of {text!r} is neither {kind} (the operands' own type) nor a dtype", where=where, hint=example)
+    return names, kind, "same" if result == kind else result
+
+
+def custom_texts(graph: Graph) -> tuple[tuple[str, str, str], ...]:
+    """(name, CUDA text, host text) of every registered function that the graph calls, by name: what a key must know beside its text."""
+    if not CUSTOM_FUNCTIONS:
+        return ()
+    called = {x.fn for n in graph.nodes for e in (n.body, *n.target) if e is not None for x in walk(e) if isinstance(x, Call)}
+    return tuple((f.name, f.cuda, f.host) for name, f in sorted(CUSTOM_FUNCTIONS.items()) if name in called)
+
+
+def definition(symbol: str, target: str) -> str | None:
+    """C++ text that defines a symbol for "cuda" or "host"; None where it is no registered function's."""
+    found = CUSTOM_FUNCTIONS.get(symbol.removeprefix(PREFIX)) if symbol.startswith(PREFIX) else None
+    return None if found is None else found.cuda if target == "cuda" else found.host
+
+
+def _check_name(name: str, where: Span | None) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or "__" in name:
+        raise UserError(f"{name!r} is no name for an operator", where=where, hint="lower case letters, digits and single underscores")
+    if name in DTYPES or name in ("guard", "index", "lookup") or name in SCALAR_OPS and name not in CUSTOM_FUNCTIONS:
+        raise UserError(f"operator {name} exists already", where=where, hint=f"choose another name, such as my_{name}")
+
+
+def _check_text(text: str, what: str, name: str, arguments: tuple[str, ...], has_host: bool, where: Span | None) -> None:
+    for opening, closing in ("()", "[]", "{}"):
+        if text.count(opening) != text.count(closing):
+            raise UserError(f"{what} of operator {name}: brackets {opening}{closing} do not match in {text!r}", where=where)
+    if _is_body(text):
+        return  # locals have names of their own: the compilers look at them
+    for word in dict.fromkeys(_NAME.findall(re.sub(r"\b\d[\w.]*", "", text))):
+        if word in arguments or word in C_WORDS or word in C_FUNCTIONS or word in C_FLOAT_FUNCTIONS:
+            continue
+        if what == "CUDA expression" and has_host:
+            continue
+        if word.startswith("__") or word.rstrip("f") in ("rsqrt", "rcbrt", "erfinv", "normcdf", "sinpi", "cospi", "exp10"):
+            raise UserError(f"operator {name} calls {word}, which only devices have", where=where,
+                            hint="give the host's expression as well: host=\"...\"")
+        raise NameLookupError(f"{what} of operator {name} has the unknown name {word}", where=where,
+                              hint=nearest(word, [*arguments, *C_FUNCTIONS]) or f"arguments: {', '.join(arguments)}")
+
+
+def _is_body(text: str) -> bool:
+    return re.search(r"\breturn\b", text) is not None
+
+
+def _definitions(name: str, arguments: tuple[str, ...], dtypes: Sequence[str], result: str, text: str, opening: str) -> str:
+    body = _LITERAL.sub(r"T(\1)", text.strip())
+    if not _is_body(text):
+        body = f"return {body};"
+    lines = []
+    for dtype in dtypes:
+        own = C_TYPES[dtype]
+        parameters = ", ".join(f"{own} {a}" for a in arguments)
+        lines.append(f"TF_INLINE {own if result == 'same' else C_TYPES[result]} {PREFIX}{name}({parameters}) {{\n"
+                     f"  {opening}typedef {own} T;\n  {body}\n}}")
+    return "\n".join(lines)
+
+
+# Adjoints: infix text in the user's names -> the table's calls in x0, x1, ..., y and g
+
+_BINARY: Mapping[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow", ast.Mod: "mod"}
+_COMPARED: Mapping[type[ast.cmpop], str] = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+
+
+def _adjoints(name: str, given: str | Sequence[str] | None, arguments: tuple[str, ...], where: Span | None) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    if len(texts) != len(arguments):
+        raise UserError(f"operator {name} has {len(arguments)} arguments and {len(texts)} adjoints", where=where,
+                        hint="one expression an argument; \"0\" where it has none")
+    names = {a: f"x{n}" for n, a in enumerate(arguments)} | {"y": "y", "g": "g"}
+    return tuple(adjoint_text(t, names, f"adjoint of operator {name}", where) for t in texts)
+
+
+def adjoint_text(text: str, names: Mapping[str, str], what: str, where: Span | None = None) -> str:
+    """`g * y * (1 - y)` as the operator table writes it: `mul(mul(g, y), sub(1.0, y))`. `names`: name -> the table's name.
+
+    Raises: UserError for what is no expression, NameLookupError for an unknown name.
+    """
+    if text.strip() == "0":
+        return "0"
+
+    def told(e: ast.expr) -> str:
+        match e:
+            case ast.Constant(bool()):
+                pass
+            case ast.Constant(int() | float() as value):
+                return repr(float(value))
+            case ast.Name(word) if word in names:
+                return names[word]
+            case ast.Name(word):
+                raise NameLookupError(f"{what} has the unknown name {word}", where=where, hint=f"known: {', '.join(names)}")
+            case ast.UnaryOp(ast.USub(), operand):
+                return f"neg({told(operand)})"
+            case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
+                return f"{_BINARY[type(operator)]}({told(left)}, {told(right)})"
+            case ast.Compare(left, [operator], [right]) if type(operator) in _COMPARED:
+                return f"{_COMPARED[type(operator)]}({told(left)}, {told(right)})"
+            case ast.IfExp(test, body, orelse):
+                return f"select({told(test)}, {told(body)}, {told(orelse)})"
+            case ast.Call(ast.Name(function), args, []):
+                op = SCALAR_OPS.get("select" if function == "where" else function)
+                if op is None or op.arity != len(args):
+                    hint = nearest(function, SCALAR_OPS) if op is None else f"{function} takes {op.arity} arguments"
+                    raise NameLookupError(f"{what} calls {function} with {len(args)} arguments", where=where, hint=hint)
+                return f"{op.name}({', '.join(map(told, args))})"
+        raise UserError(f"{what}: {ast.unparse(e)!r} is no arithmetic", where=where,
+                        hint="+ - * / **, comparisons, a if c else b, and functions of the operator table")
+
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError as error:
+        raise UserError(f"{what} is no expression: {text!r}", where=where, hint=str(error.msg)) from error
+    return told(tree.body)
