@@ -1,0 +1,192 @@
+"""Symbolic arrays that follow the Python array API standard: `import tilefuse.array as ta`.
+
+Operations record a graph; asking for data compiles what led to it into fused kernels and runs them. docs/arrays.md shows how.
+"""
+from __future__ import annotations
+
+from math import e, inf, nan, pi
+
+from tilefuse.driver.array_evaluate import evaluate
+from tilefuse.frontends import array_random as random
+from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from tilefuse.frontends.array_elementwise import (
+    abs,
+    acos,
+    acosh,
+    add,
+    asin,
+    asinh,
+    astype,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    ceil,
+    clip,
+    conj,
+    copysign,
+    cos,
+    cosh,
+    digamma,
+    divide,
+    equal,
+    erf,
+    erfc,
+    erfinv,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    floor_divide,
+    fma,
+    greater,
+    greater_equal,
+    hypot,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    lgamma,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    nextafter,
+    not_equal,
+    positive,
+    pow,
+    real,
+    reciprocal,
+    remainder,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    signbit,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
+from tilefuse.frontends.array_manipulation import (
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    diagonal,
+    expand_dims,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    pad,
+    permute_dims,
+    put,
+    repeat,
+    reshape,
+    roll,
+    split,
+    squeeze,
+    stack,
+    take,
+    take_along_axis,
+    tile,
+    unstack,
+)
+from tilefuse.frontends.array_products import (
+    einsum,
+    matmul,
+    outer,
+    tensordot,
+    vecdot,
+)
+from tilefuse.frontends.array_random import dropout
+from tilefuse.frontends.array_statistics import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    log_softmax,
+    logsumexp,
+    max,
+    mean,
+    min,
+    prod,
+    softmax,
+    std,
+    sum,
+    var,
+)
+from tilefuse.ir.dtype import BF16 as bfloat16
+from tilefuse.ir.dtype import BOOL as bool
+from tilefuse.ir.dtype import F16 as float16
+from tilefuse.ir.dtype import F32 as float32
+from tilefuse.ir.dtype import F64 as float64
+from tilefuse.ir.dtype import I8 as int8
+from tilefuse.ir.dtype import I16 as int16
+from tilefuse.ir.dtype import I32 as int32
+from tilefuse.ir.dtype import I64 as int64
+from tilefuse.ir.dtype import U8 as uint8
+from tilefuse.ir.dtype import U16 as uint16
+from tilefuse.ir.dtype import U32 as uint32
+from tilefuse.ir.dtype import U64 as uint64
+
+newaxis = None
+__array_api_version__ = "2024.12"
+
+__all__ = [
+    "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "Array", "asarray", "asin", "asinh", "astype",
+    "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_to", "ceil", "clip", "concat", "conj",
+    "copysign", "cos", "cosh", "count_nonzero", "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide",
+    "dropout", "e", "einsum", "empty", "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims",
+    "expm1", "eye", "flip", "float16", "float32", "float64", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like",
+    "greater", "greater_equal", "hypot", "inf", "int16", "int32", "int64", "int8", "isfinite", "isinf", "isnan", "less",
+    "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min",
+    "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal", "ones", "ones_like", "outer",
+    "pad", "permute_dims", "pi", "positive", "pow", "prod", "put", "random", "real", "reciprocal", "remainder", "repeat",
+    "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "tril", "triu",
+    "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
+]

@@ -1,0 +1,239 @@
+"""Computing arrays: the graph of what is asked for, compiled once a structure, run, and its results kept.
+
+A structure is a list of small integers (`array_graph.structure_of`); programs are kept by it, so computing a known structure costs one
+walk over its nodes besides the launch.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from tilefuse.base.errors import TypeMismatchError, UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import compile_graph
+from tilefuse.frontends.array import Array, install
+from tilefuse.frontends.array_graph import graph_of, structure_of
+from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, user_span
+from tilefuse.frontends.array_types import NAME_OF, as_number, integer_range
+from tilefuse.ir.dtype import BOOL, DTYPES, F32, F64, I64, DType
+from tilefuse.ir.graph import Type
+from tilefuse.runtime import cuda_api
+from tilefuse.runtime.arguments import as_tensor
+from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
+from tilefuse.runtime.program import Program
+
+# Programs kept; when there are more, the oldest goes (its kernels stay in the disk cache).
+MOST_PROGRAMS = 4096
+
+_programs: dict[tuple[object, ...], Program] = {}
+
+
+def evaluate(*arrays: Array, device: Any = None, keep_history: bool = False, **options: Any) -> Array | tuple[Array, ...]:
+    """Computes arrays in one program; they keep their data and give it back. An array that has its data already costs nothing.
+
+    keep_history: remember how they were computed, so that gradients can still be taken through them; otherwise what led to them is
+    forgotten (and its memory is free), and they are leaves of everything that follows.
+    device: refuses arrays that lie elsewhere. options: fields of `Options`, for this program.
+    Raises: UserError for an array that needs a placeholder's value; errors of the compiler.
+    """
+    nodes = [a.node for a in arrays]
+    if device is not None:
+        wanted = Evaluation.device_named(device)
+        if any(n.device != wanted for n in nodes):
+            raise UserError(f"an array lies on {next(n.device for n in nodes if n.device != wanted)}, not on {wanted}", where=user_span(),
+                            hint="move it with to_device")
+    compute(nodes, options)
+    if not keep_history:
+        for node in nodes:
+            if isinstance(node, Applied):
+                node.operands = ()
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def compute(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -> None:
+    """Gives every node without a buffer its value, in one program."""
+    by_device: dict[str, list[ArrayNode]] = {}
+    for node in dict.fromkeys(nodes):
+        if node.buffer is None:
+            by_device.setdefault(node.device, []).append(node)
+    for pending in by_device.values():
+        program, leaves = program_for(pending, options)
+        for node, result in zip(pending, program(*[leaf.buffer for leaf in leaves]), strict=True):
+            node.buffer = result
+
+
+def program_for(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -> tuple[Program, list[ArrayNode]]:
+    """The program whose results are these nodes, and the leaves whose buffers are its arguments.
+
+    Requires: all nodes on one device. Raises: UserError for a leaf without data; errors of the compiler.
+    """
+    structure, leaves = structure_of(nodes)
+    for leaf in leaves:
+        if leaf.buffer is None:
+            assert isinstance(leaf, Source)
+            raise UserError(f"the value of the {leaf.role} {leaf.name or 'without a name'} is needed, and it has none", where=user_span(),
+                            hint="feed it: Session().run(fetches, {placeholder: value})")
+    device = nodes[0].device
+    key = (structure, device, tuple(sorted(options.items())) if options else ())
+    program = _programs.get(key)
+    if program is None:
+        graph, leaves_again = graph_of([Array(n) for n in nodes])
+        assert list(leaves_again) == leaves
+        layouts = {i.name: tuple(leaf.buffer.stride()) for i, leaf in zip(graph.inputs, leaves, strict=True)
+                   if not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
+        chosen = Options.from_environment().with_overrides(**(options or {}))
+        program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=chosen)
+        while len(_programs) >= MOST_PROGRAMS:
+            _programs.pop(next(iter(_programs)))
+        _programs[key] = program
+    return program, leaves
+
+
+class Evaluation:
+    """The evaluator of arrays: torch holds the data, programs compute it."""
+
+    @staticmethod
+    def compute(nodes: Sequence[ArrayNode]) -> None:
+        """Computes nodes, keeping how."""
+        compute(nodes)
+
+    @staticmethod
+    def default_device() -> str:
+        """The GPU that torch has current where there is one, else the host."""
+        if cuda_api.has_device() and torch.cuda.is_available():
+            return f"cuda:{torch.cuda.current_device()}"
+        return "host"
+
+    @staticmethod
+    def device_named(given: Any) -> str:
+        """The name of a device. Raises: UserError for what is none."""
+        text = str(given)
+        kind, _, number = text.partition(":")
+        if kind in ("host", "cpu"):
+            return "host"
+        if kind != "cuda" or number and not number.isdigit():
+            raise UserError(f"there is no device {text!r}", where=user_span(), hint="host, cuda or cuda:<number>")
+        if number:
+            return text
+        return f"cuda:{torch.cuda.current_device() if torch.cuda.is_available() else 0}"
+
+    @staticmethod
+    def source(data: Any, dtype: DType | None, device: str | None, copy: bool | None) -> Source:
+        """A leaf; see `frontends.array.Evaluator`."""
+        shared = tensor_of(data, dtype)
+        wanted = dtype or DTYPES[_known_dtype(shared)]
+        home = device or (_device_of(shared) if _lies_somewhere(data) else Evaluation.default_device())
+        made = shared.to(device=_torch_device(home), dtype=TORCH_DTYPES[wanted.name])
+        moved = made is not shared or not _lies_somewhere(data)
+        if copy is False and moved:
+            raise UserError("this data cannot become an array without a copy", where=user_span(), hint="drop copy=False")
+        if copy and made is shared:
+            made = made.clone()
+        return Source(Type(wanted, tuple(made.shape)), home, made)
+
+    @staticmethod
+    def moved(node: ArrayNode, device: str, copy: bool) -> Source:
+        """A leaf on another device."""
+        return Source(node.type, device, node.buffer.to(_torch_device(device), copy=copy))
+
+    @staticmethod
+    def host_array(node: ArrayNode) -> np.ndarray[Any, Any]:
+        """As numpy; bfloat16 by the type of ml_dtypes."""
+        tensor = node.buffer.detach().cpu()
+        if node.type.dtype.name == "bf16":
+            found: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+            return found
+        return np.asarray(tensor.numpy())
+
+
+def tensor_of(data: Any, dtype: DType | None = None) -> Any:
+    """A torch tensor of data: over its memory where it has some; numbers and nested lists in the default types.
+
+    Raises: TypeMismatchError for data that is no array of numbers; ShapeError is torch's to raise and becomes one.
+    """
+    if isinstance(data, torch.Tensor):
+        return data.detach()
+    number = as_number(data)
+    if number is not None and not isinstance(data, np.generic):
+        kind = BOOL if isinstance(number, bool) else I64 if isinstance(number, int) else F32
+        return torch.tensor(number, dtype=TORCH_DTYPES[(_fitting(kind, number, dtype) if dtype is not None else kind).name])
+    if isinstance(data, (list, tuple, range)):
+        return _of_list(data, dtype)
+    if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
+        data = np.ascontiguousarray(data)
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        data = np.asarray(memoryview(data))
+    return as_tensor(np.asarray(data) if isinstance(data, np.generic) else data, "asarray").detach()
+
+
+def _fitting(kind: DType, number: Any, dtype: DType) -> DType:
+    """The type in which a number is written down before it is converted. Raises: TypeMismatchError where an integer does not fit."""
+    if dtype.is_integer and kind == I64:
+        low, high = integer_range(dtype)
+        if not low <= number <= high:
+            raise TypeMismatchError(f"{number} is outside {NAME_OF[dtype]}, which holds {low} to {high}", where=user_span())
+        return dtype
+    return F64 if dtype == F64 and kind == F32 else kind
+
+
+def _of_list(data: Any, dtype: DType | None) -> Any:
+    leaves = list(_leaves(data))
+    if any(isinstance(leaf, (Array, torch.Tensor, np.ndarray)) for leaf in leaves):
+        data = _plain(data)
+        leaves = list(_leaves(data))
+    try:
+        found = np.asarray(data)
+    except ValueError as error:
+        raise TypeMismatchError(f"the lists do not have one shape: {error}", where=user_span()) from None
+    if found.dtype.kind not in "biuf":
+        raise TypeMismatchError(f"a list of {found.dtype} is no array of real numbers", where=user_span())
+    if found.dtype == np.float64 and dtype is None and not any(isinstance(leaf, np.float64) and type(leaf) is not float for leaf in leaves):
+        found = found.astype(np.float32)
+    if not leaves and dtype is None:
+        found = found.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(found).reshape(found.shape))
+
+
+def _leaves(data: Any) -> Any:
+    for item in data:
+        if isinstance(item, (list, tuple, range)):
+            yield from _leaves(item)
+        else:
+            yield item
+
+
+def _plain(data: Any) -> Any:
+    """Nested lists whose leaves are numbers: small arrays in a list are read."""
+    if isinstance(data, (list, tuple, range)):
+        return [_plain(item) for item in data]
+    return data.tolist() if hasattr(data, "tolist") else data
+
+
+def _known_dtype(tensor: Any) -> str:
+    name = DTYPE_NAMES.get(tensor.dtype)
+    if name is None:
+        raise TypeMismatchError(f"arrays have no type {str(tensor.dtype).removeprefix('torch.')}", where=user_span(),
+                                hint=f"known: {', '.join(NAME_OF.values())}")
+    return name
+
+
+def _lies_somewhere(data: Any) -> bool:
+    """Whether data has memory of its own that an array may share: numpy arrays and tensors, not numbers and lists."""
+    if isinstance(data, (np.ndarray, bytes, bytearray, memoryview)):
+        return Evaluation.default_device() == "host"
+    return not (as_number(data) is not None or isinstance(data, (list, tuple, range)))
+
+
+def _device_of(tensor: Any) -> str:
+    return "host" if tensor.device.type == "cpu" else str(tensor.device)
+
+
+def _torch_device(device: str) -> torch.device:
+    return torch.device("cpu" if device == "host" else device)
+
+
+install(Evaluation)

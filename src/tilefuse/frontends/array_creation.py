@@ -1,0 +1,209 @@
+"""Functions of `tilefuse.array` that make arrays: from data, from a number, from positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from tilefuse.base.errors import ShapeError, TypeMismatchError
+from tilefuse.frontends.array import Array, apply, checked_number, installed
+from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_types import DEFAULT_FLOAT, DEFAULT_INT, Number, as_dtype, as_number, number_constant
+from tilefuse.ir.affine import axis
+from tilefuse.ir.build import axis_names
+from tilefuse.ir.dtype import F64, I64, DType
+from tilefuse.ir.scalar import Bound, Const, Guard, Index, call, cast, const
+from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.tensor_elementwise import converted
+
+Shape = int | Sequence[int]
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of extents. Raises: ShapeError for a negative extent, TypeMismatchError for what is no shape."""
+    listed = (shape,) if isinstance(shape, (int, np.integer)) else shape
+    try:
+        found = tuple(int(s.__index__()) for s in listed)
+    except (TypeError, AttributeError):
+        raise TypeMismatchError(f"a shape is an integer or a tuple of integers, not {shape!r}", where=user_span()) from None
+    if any(s < 0 for s in found):
+        raise ShapeError(f"a shape has no negative extents: {found}", where=user_span())
+    return found
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
+    """An array of numbers, nested lists, a numpy or torch array, or anything with DLPack or a buffer; over the same memory where possible.
+
+    copy: True always copies, False never does (a UserError where it would have to), None where it must.
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(obj, Array):
+        from tilefuse.frontends.array_elementwise import astype
+
+        made = obj if wanted is None else astype(obj, wanted)
+        return made if device is None else made.to_device(device)
+    return Array(installed().source(obj, wanted, None if device is None else installed().device_named(device), copy))
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array over the memory of another library's array."""
+    if not hasattr(x, "__dlpack__"):
+        raise TypeMismatchError(f"a {type(x).__name__} has no __dlpack__", where=user_span(), hint="asarray takes lists and numbers")
+    return asarray(x, device=device, copy=copy)
+
+
+def _device(device: Any) -> str:
+    return installed().default_device() if device is None else installed().device_named(device)
+
+
+def full(shape: Shape, fill_value: Number | Array, *, dtype: Any = None, device: Any = None) -> Array:
+    """Every element is `fill_value`; its type where none is given is the default one of the number."""
+    extents = checked_shape(shape)
+    if isinstance(fill_value, Array):
+        from tilefuse.frontends.array_elementwise import astype
+        from tilefuse.frontends.array_manipulation import broadcast_to
+
+        return broadcast_to(astype(fill_value, fill_value.dtype if dtype is None else dtype), extents)
+    number = checked_number("full", fill_value)
+    wanted = as_dtype(type(number) if dtype is None else dtype)
+    return apply(lower_full, (), (extents, _constant(number, wanted)), _device(device))
+
+
+def _constant(number: Number, dtype: DType) -> Const:
+    try:
+        return number_constant(number, dtype)
+    except TypeMismatchError as error:
+        raise TypeMismatchError(error.message, where=user_span()) from None
+
+
+def lower_full(b: TensorBuilder, shape: tuple[int, ...], constant: Const) -> str:
+    """A map of a constant."""
+    return b.full(shape, constant.value, constant.dtype)
+
+
+def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
+    """All elements 0."""
+    return full(shape, 0, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+
+
+def ones(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
+    """All elements 1."""
+    return full(shape, 1, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+
+
+def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
+    """Elements of no particular value (0: nothing here reads memory that was not written)."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def full_like(x: Array, /, fill_value: Number, *, dtype: Any = None, device: Any = None) -> Array:
+    """As `full`, with shape, type and device of `x`."""
+    return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device)
+
+
+def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
+    """As `zeros`, with shape, type and device of `x`."""
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
+    """As `ones`, with shape, type and device of `x`."""
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
+    """As `empty`, with shape, type and device of `x`."""
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dtype: Any = None, device: Any = None) -> Array:
+    """start, start + step, ... below stop; with one number, from 0 up to it.
+
+    Exact: integers exactly; floats as start + step * position in f64, rounded once.
+    """
+    first, last = (0, start) if stop is None else (start, stop)
+    numbers = [as_number(n) for n in (first, last, step)]
+    if any(n is None for n in numbers):
+        raise TypeMismatchError("arange takes numbers", where=user_span(), hint="its length is part of the program, which is static")
+    begin, end, by = (n for n in numbers if n is not None)
+    if not by:
+        raise ShapeError("arange with step 0 never arrives", where=user_span())
+    whole = all(isinstance(n, int) for n in numbers)
+    count = max(ceil((end - begin) / by), 0) if not whole else len(range(int(begin), int(end), int(by)))
+    wanted = (DEFAULT_INT if whole else DEFAULT_FLOAT) if dtype is None else as_dtype(dtype)
+    kind = I64 if whole else F64
+    return apply(lower_steps, (), (count, const(begin, kind), const(by, kind), None, wanted), _device(device))
+
+
+def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
+    """`num` numbers at equal distances from start to stop (without stop where `endpoint` is false).
+
+    Exact: start + step * position in f64, rounded once; the last is stop itself.
+    """
+    count = checked_shape(num)[0]
+    gaps = count - 1 if endpoint else count
+    begin, end = float(checked_number("linspace", start)), float(checked_number("linspace", stop))
+    step = (end - begin) / gaps if gaps > 0 else 0.0
+    wanted = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    last = const(end, F64) if endpoint and count > 1 else None
+    return apply(lower_steps, (), (count, const(begin, F64), const(step, F64), last, wanted), _device(device))
+
+
+def lower_steps(b: TensorBuilder, count: int, first: Const, step: Const, last: Const | None, dtype: DType) -> str:
+    """first + step * position, the last element replaced by `last`."""
+    if first.dtype == I64:
+        return b.iota((count,), 0, dtype, int(first.value), int(step.value))
+    axes = axis_names(1)
+    position = Index(axis(axes[0]) if count > 1 else axis(axes[0]) * 0)
+    body = call("add", const(first.value, F64), call("mul", const(step.value, F64), cast(position, F64)))
+    if last is not None and count:
+        body = Guard((Bound(axis(axes[0]), 0, count - 1),), body, const(last.value, F64))  # type: ignore[assignment]
+    return b.make_map("steps", dtype, (count,), axes, converted(body, F64, dtype))
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
+    """1 on diagonal k (above the main one where positive), else 0."""
+    shape = checked_shape((n_rows, n_rows if n_cols is None else n_cols))
+    return apply(lower_eye, (), (shape, int(k), DEFAULT_FLOAT if dtype is None else as_dtype(dtype)), _device(device))
+
+
+def lower_eye(b: TensorBuilder, shape: tuple[int, int], k: int, dtype: DType) -> str:
+    """Guards on column - row."""
+    if not prod(shape):
+        return b.full(shape, 0, dtype)
+    axes = axis_names(2)
+    place = (axis(axes[1]) if shape[1] > 1 else axis(axes[1]) * 0) - (axis(axes[0]) if shape[0] > 1 else axis(axes[0]) * 0)
+    return b.make_map("eye", dtype, shape, axes, Guard((Bound(place, k, k + 1),), const(1, dtype), const(0, dtype)))
+
+
+def tril(x: Array, /, *, k: int = 0) -> Array:
+    """The last two dimensions with zeros above diagonal k."""
+    return apply(lower_triangle, (x,), ("tril", int(k)))
+
+
+def triu(x: Array, /, *, k: int = 0) -> Array:
+    """The last two dimensions with zeros below diagonal k."""
+    return apply(lower_triangle, (x,), ("triu", int(k)))
+
+
+def lower_triangle(b: TensorBuilder, x: str, which: str, k: int) -> str:
+    """Raises: ShapeError for a vector."""
+    if b.rank_of(x) < 2:
+        raise ShapeError(f"{which} needs two dimensions, got {b.types[x]}")
+    return b.tril(x, k) if which == "tril" else b.triu(x, k)
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
+    """Coordinate arrays of the grid over vectors. indexing: "xy" (the first two dimensions exchanged) or "ij"."""
+    from tilefuse.frontends.array_manipulation import broadcast_to, permute_dims, reshape
+
+    if indexing not in ("xy", "ij"):
+        raise ShapeError(f"indexing is 'xy' or 'ij', not {indexing!r}", where=user_span())
+    rank = len(arrays)
+    shape = tuple(a.shape[0] if a.ndim else 1 for a in arrays)
+    made = [broadcast_to(reshape(a, tuple(-1 if d == n else 1 for d in range(rank))), shape) for n, a in enumerate(arrays)]
+    swap = (1, 0, *range(2, rank))
+    return [permute_dims(m, swap) for m in made] if indexing == "xy" and rank > 1 else made

@@ -1,0 +1,341 @@
+"""Functions of `tilefuse.array` that move elements: views, joins, repeats, and slices at index arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilefuse.base.errors import ShapeError, TypeMismatchError
+from tilefuse.frontends.array import Array, apply, apply_all, checked_number
+from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_subscript import Plan, subscript_plan
+from tilefuse.frontends.array_types import Number, number_constant, promote_all
+from tilefuse.ir.dtype import I64, DType
+from tilefuse.ir.scalar import Const
+from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.tensor_elementwise import broadcast_shapes, normal_axis
+
+Axes = int | Sequence[int]
+
+
+def _axes(axis: Any) -> tuple[int, ...]:
+    return (int(axis),) if isinstance(axis, int) else tuple(int(a) for a in axis)
+
+
+def reshape(x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Array:
+    """The elements in row-major order under another shape; one extent may be -1."""
+    return apply(lower_layout, (x,), ("reshape", (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)))
+
+
+def lower_layout(b: TensorBuilder, x: str, method: str, *settings: Any) -> str:
+    """A layout method of the builder."""
+    made: str = getattr(b, method)(x, *settings)
+    return made
+
+
+def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
+    """Dimension d of the result is dimension axes[d]."""
+    return apply(lower_layout, (x,), ("permute", _axes(axes)))
+
+
+def matrix_transpose(x: Array, /) -> Array:
+    """The last two dimensions exchanged."""
+    return x.mT
+
+
+def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
+    """Dimensions moved to other places; the others keep their order."""
+    return apply(lower_moveaxis, (x,), (_axes(source), _axes(destination)))
+
+
+def lower_moveaxis(b: TensorBuilder, x: str, source: tuple[int, ...], destination: tuple[int, ...]) -> str:
+    """Raises: ShapeError where the two differ in length or name a dimension twice."""
+    rank = b.rank_of(x)
+    origin, goal = [normal_axis(a, rank) for a in source], [normal_axis(a, rank) for a in destination]
+    if len(origin) != len(goal) or len(set(origin)) != len(origin) or len(set(goal)) != len(goal):
+        raise ShapeError(f"moveaxis from {source} to {destination}: as many distinct dimensions there as here")
+    rest = iter(d for d in range(rank) if d not in origin)
+    moved = dict(zip(goal, origin))
+    return b.permute(x, [moved[d] if d in moved else next(rest) for d in range(rank)])
+
+
+def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
+    """New dimensions of extent 1 at these positions of the result."""
+    return apply(lower_layout, (x,), ("expand_dims", _axes(axis)))
+
+
+def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
+    """Without these dimensions of extent 1 (all such where None). Raises: ShapeError where one has another extent."""
+    return apply(lower_squeeze, (x,), (None if axis is None else _axes(axis),))
+
+
+def lower_squeeze(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> str:
+    """Raises: ShapeError where an extent is not 1."""
+    have = b.shape_of(x)
+    for a in axes or ():
+        if have[normal_axis(a, len(have))] != 1:
+            raise ShapeError(f"squeeze: dimension {a} of {b.types[x]} has extent {have[normal_axis(a, len(have))]}, not 1")
+    return b.squeeze(x, axes)
+
+
+def flip(x: Array, /, *, axis: Axes | None = None) -> Array:
+    """In reverse order along these dimensions (all where None)."""
+    return apply(lower_layout, (x,), ("flip", tuple(range(x.ndim)) if axis is None else _axes(axis)))
+
+
+def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axes | None = None) -> Array:
+    """Moved by `shift` along dimensions; what leaves at one end comes back at the other. Without axis: over all elements in order."""
+    if axis is None:
+        return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
+    axes = _axes(axis)
+    shifts = _axes(shift) * len(axes) if isinstance(shift, int) else _axes(shift)
+    if len(shifts) != len(axes):
+        raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} dimensions", where=user_span())
+    return apply(lower_layout, (x,), ("roll", shifts, axes))
+
+
+def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
+    """Repeated along dimensions of extent 1 and new leading ones."""
+    return apply(lower_layout, (x,), ("broadcast_to", tuple(int(s) for s in shape)))
+
+
+def broadcast_arrays(*arrays: Array) -> list[Array]:
+    """All arrays brought to the shape they broadcast to."""
+    shape = broadcast_shape(*(a.shape for a in arrays))
+    return [broadcast_to(a, shape) for a in arrays]
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that all shapes broadcast to. Raises: ShapeError, at the user's line."""
+    try:
+        return broadcast_shapes(*shapes)
+    except ShapeError as error:
+        raise ShapeError(error.message, where=user_span()) from None
+
+
+def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
+    """One after another along a dimension (flattened first where axis is None), in the type that all meet in."""
+    if axis is None:
+        return concat([reshape(a, (-1,)) for a in arrays], axis=0)
+    return apply(lower_concat, _several(arrays, "concat"), (int(axis), _common(arrays)))
+
+
+def lower_concat(b: TensorBuilder, *given: Any) -> str:
+    """Raises: ShapeError where shapes differ elsewhere."""
+    *xs, axis, common = given
+    normal_axis(axis, b.rank_of(xs[0]))
+    ranks = {b.rank_of(x) for x in xs}
+    if len(ranks) > 1 or not b.rank_of(xs[0]):
+        raise ShapeError(f"concat of arrays of shapes {', '.join(str(b.shape_of(x)) for x in xs)}",
+                         hint="stack joins along a new dimension")
+    return b.concatenate([b.cast(x, common) for x in xs], axis)
+
+
+def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
+    """Side by side along a new dimension."""
+    return apply(lower_stack, _several(arrays, "stack"), (int(axis), _common(arrays)))
+
+
+def lower_stack(b: TensorBuilder, *given: Any) -> str:
+    """Raises: ShapeError where shapes differ."""
+    *xs, axis, common = given
+    if len({b.shape_of(x) for x in xs}) > 1:
+        raise ShapeError(f"stack of arrays of different shapes {', '.join(str(b.shape_of(x)) for x in xs)}")
+    d = normal_axis(axis, b.rank_of(xs[0]) + 1)
+    if 0 in b.shape_of(xs[0]):
+        have = b.shape_of(xs[0])
+        return b.full((*have[:d], len(xs), *have[d:]), 0, common)
+    return b.concatenate([b.expand_dims(b.cast(x, common), d) for x in xs], d)
+
+
+def _several(arrays: Sequence[Array], name: str) -> tuple[Array, ...]:
+    listed = tuple(arrays)
+    if not listed or not all(isinstance(a, Array) for a in listed):
+        raise TypeMismatchError(f"{name} takes one or more arrays in a list", where=user_span())
+    return listed
+
+
+def _common(arrays: Sequence[Array]) -> DType:
+    try:
+        return promote_all(a.dtype for a in arrays)
+    except TypeMismatchError as error:
+        raise TypeMismatchError(error.message, where=user_span(), hint=error.hint) from None
+
+
+def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The slices along a dimension, which disappears."""
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(f"axis {axis} is outside an array of shape {x.shape}", where=user_span())
+    lead = (slice(None),) * (axis % x.ndim)
+    return tuple(x[(*lead, n)] for n in range(x.shape[axis]))
+
+
+def split(x: Array, /, sections: int | Sequence[int], *, axis: int = 0) -> list[Array]:
+    """Pieces along a dimension: so many of equal size, or pieces of these sizes."""
+    return list(apply_all(lower_split, (x,), (sections if isinstance(sections, int) else tuple(sections), int(axis))))
+
+
+def lower_split(b: TensorBuilder, x: str, sections: int | tuple[int, ...], axis: int) -> tuple[str, ...]:
+    """Raises: ShapeError where the sizes do not add up."""
+    extent = b.shape_of(x)[normal_axis(axis, b.rank_of(x))]
+    if isinstance(sections, int) and (sections < 1 or extent % sections):
+        raise ShapeError(f"split: {extent} elements are not {sections} equal pieces")
+    return tuple(b.split(x, [extent // sections] * sections if isinstance(sections, int) else sections, axis))
+
+
+def tile(x: Array, repetitions: Sequence[int], /) -> Array:
+    """Laid side by side so many times a dimension."""
+    return apply(lower_layout, (x,), ("tile", tuple(int(r) for r in repetitions)))
+
+
+def repeat(x: Array, repeats: int, /, *, axis: int | None = None) -> Array:
+    """Every element `repeats` times in a row. (Numbers of repetitions from data would make the shape depend on data.)"""
+    if not isinstance(repeats, int):
+        raise TypeMismatchError("repeat takes one Python integer", where=user_span(),
+                                hint="take(x, indices) repeats as an index array says")
+    flat = reshape(x, (-1,)) if axis is None else x
+    return apply(lower_layout, (flat,), ("repeat_interleave", repeats, int(axis or 0)))
+
+
+def pad(x: Array, /, widths: Any, *, mode: str = "constant", value: Number = 0) -> Array:
+    """So many elements added before and after each dimension.
+
+    widths: a number, a (before, after) pair for all dimensions, or one pair a dimension. mode: "constant", "reflect", "edge", "wrap".
+    """
+    pairs = _pairs(widths, x.ndim)
+    return apply(lower_pad, (x,), (pairs, mode, number_constant(checked_number("pad", value), x.dtype)))
+
+
+def _pairs(widths: Any, rank: int) -> tuple[tuple[int, int], ...]:
+    if isinstance(widths, int):
+        return ((widths, widths),) * rank
+    listed = list(widths)
+    if len(listed) == 2 and all(isinstance(w, int) for w in listed):
+        return ((listed[0], listed[1]),) * rank
+    if len(listed) != rank or any(isinstance(w, int) or len(w) != 2 for w in listed):
+        raise ShapeError(f"pad: one (before, after) pair for each of {rank} dimensions, not {widths!r}", where=user_span())
+    return tuple((int(w[0]), int(w[1])) for w in listed)
+
+
+def lower_pad(b: TensorBuilder, x: str, pairs: tuple[tuple[int, int], ...], mode: str, value: Const) -> str:
+    """Guarded reads."""
+    return b.pad(x, pairs, mode, value.value)
+
+
+def diagonal(x: Array, /, *, offset: int = 0) -> Array:
+    """The elements of the last two dimensions with column - row = offset, as the last dimension."""
+    return apply(lower_diagonal, (x,), (int(offset),))
+
+
+def lower_diagonal(b: TensorBuilder, x: str, offset: int) -> str:
+    """Raises: ShapeError for a vector."""
+    if b.rank_of(x) < 2:
+        raise ShapeError(f"diagonal needs two dimensions, got {b.types[x]}")
+    return b.diagonal(x, offset, -2, -1)
+
+
+# Slices at positions that data gives
+
+
+def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
+    """Slices of `x` at positions along a dimension; negative ones count from the end, those out of range are held at the ends.
+
+    Shapes: x: [*A, n, *B], indices: [*I] -> [*A, *I, *B]
+    """
+    _check_indices(indices, "take")
+    if axis is None and x.ndim != 1:
+        raise ShapeError(f"take needs an axis for an array of shape {x.shape}", where=user_span())
+    return apply(lower_take, (x, indices), (int(axis or 0),))
+
+
+def _check_indices(indices: Any, name: str) -> None:
+    if not isinstance(indices, Array) or not indices.dtype.is_integer:
+        found = indices.dtype if isinstance(indices, Array) else type(indices).__name__
+        raise TypeMismatchError(f"{name} takes an array of integers, not {found}", where=user_span(), hint="asarray makes one of a list")
+
+
+def lower_take(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
+    """A gather."""
+    if b.shape_of(x)[normal_axis(axis, b.rank_of(x))] == 0 and 0 not in b.shape_of(indices):
+        raise ShapeError(f"take from an empty dimension of {b.types[x]}")
+    return b.take(x, indices, axis, wrap=True)
+
+
+def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
+    """result[.., i, ..] = x[.., indices[.., i, ..], ..]; the other dimensions broadcast."""
+    _check_indices(indices, "take_along_axis")
+    return apply(lower_take_along, (x, indices), (int(axis),))
+
+
+def lower_take_along(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
+    """Raises: ShapeError where the numbers of dimensions differ."""
+    have, chosen = b.shape_of(x), b.shape_of(indices)
+    if len(have) != len(chosen):
+        raise ShapeError(f"take_along_axis: {b.types[x]} and indices {b.types[indices]} have different numbers of dimensions")
+    d = normal_axis(axis, len(have))
+    around = broadcast_shapes((*have[:d], 1, *have[d + 1 :]), (*chosen[:d], 1, *chosen[d + 1 :]))
+    wide = b.broadcast_to(x, (*around[:d], have[d], *around[d + 1 :]))
+    return b.gather_elements(wide, b.broadcast_to(indices, (*around[:d], chosen[d], *around[d + 1 :])), d, wrap=True)
+
+
+def put(x: Array, key: Any, value: Array | Number, /, *, accumulate: bool = False) -> Array:
+    """`x` with x[key] replaced by `value` (broadcast), or `value` added there; the functional form of x[key] = value.
+
+    Where several positions of an index array are equal, one of the values wins; with `accumulate` all are added.
+    """
+    plan, indices = subscript_plan(x.shape, key, Array)
+    if not isinstance(value, Array):
+        from tilefuse.frontends.array_creation import full
+
+        value = full((), checked_number("put", value), dtype=x.dtype, device=x.device)
+    return apply(lower_put, (x, value, *indices), (plan, bool(accumulate)))
+
+
+def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
+    """A scatter over the subscripted domain: slices become index arrays of their positions.
+
+    Raises: ShapeError for a value that does not broadcast to what is replaced.
+    """
+    *indices, plan, accumulate = rest
+    assert isinstance(plan, Plan)
+    real = [i for i in plan.items if i[0] != "new"]
+    kept = b.cast(value, b.dtype_of(x))
+    if not indices:
+        return _put_slices(b, x, kept, real, plan, accumulate)
+    if any(i[0] == "slice" and (i[1], i[3]) != (0, 1) or i[0] == "new" for i in plan.items):
+        raise ShapeError("put takes index arrays together with whole dimensions (:) only", hint="put a slice of the slice")
+    at = [indices[i[1]] if i[0] == "index" else b.full((), i[1], I64) if i[0] == "at" else None for i in real]
+    return b.index_put(x, at, kept, accumulate)
+
+
+def _put_slices(b: TensorBuilder, x: str, value: str, items: Sequence[Any], plan: Plan, accumulate: bool) -> str:
+    from tilefuse.frontends.array_subscript import lower_subscript
+
+    shape = b.shape_of(x)
+    old = lower_subscript(b, x, plan)
+    fresh = b.broadcast_to(value, b.shape_of(old))
+    if accumulate:
+        fresh = b.elementwise("add", old, fresh)
+    # Back to the rank of x: integers stand as dimensions of extent 1, new dimensions go.
+    extents = [1 if i[0] == "at" else i[2] for i in items]
+    source = b.reshape(fresh, extents)
+    flipped = [d for d, i in enumerate(items) if i[0] == "slice" and i[3] < 0]
+    source = b.flip(source, flipped) if flipped else source
+    ranges = [range(i[1], i[1] + 1) if i[0] == "at" else range(i[1], i[1] + i[2] * i[3], i[3]) for i in items]
+    ranges = [r[::-1] if r.step < 0 else r for r in ranges]
+    if any(not len(r) for r in ranges):
+        return x
+    # Innermost first: each step replaces one dimension of what the dimensions before it select.
+    parts = [x]
+    for d, r in enumerate(ranges[:-1]):
+        parts.append(b.slice(parts[-1], [r.start], [r[-1] + 1], [r.step], axes=[d]))
+    for d in reversed(range(len(ranges))):
+        r = ranges[d]
+        source = b.slice_scatter(parts[d], source, d, r.start, r[-1] + 1, r.step) if len(r) < shape[d] or r.step != 1 else source
+    return source
+
+
+__all__ = [
+    "broadcast_arrays", "broadcast_to", "concat", "diagonal", "expand_dims", "flip", "matrix_transpose", "moveaxis", "pad", "permute_dims",
+    "put", "repeat", "reshape", "roll", "split", "squeeze", "stack", "take", "take_along_axis", "tile", "unstack",
+]

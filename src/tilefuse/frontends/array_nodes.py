@@ -1,0 +1,211 @@
+"""What an array is a handle on: a `Source` that holds data, or a tensor expression `Applied` to other nodes.
+
+An expression is an ordinary `ir.Node` whose body names its operands by position, `_0`, `_1`, ...: the template. Templates are equal for
+equal expressions and carry a number, so the structure of a program is a list of small integers. What an operator records depends on
+the types of its operands and on its settings alone, so a recording is made once and then only put together again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Union
+
+from tilefuse.base.errors import CompilerError, InternalError, UserError
+from tilefuse.base.source import Span
+from tilefuse.ir.graph import Node, Type
+from tilefuse.ir.scalar import rename_reads
+from tilefuse.ir.tensor import TensorBuilder
+
+PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
+# Beyond this many the recordings are forgotten (numbers are never used twice, so what was compiled stays valid).
+MOST_RECORDINGS = 100_000
+
+Place = tuple[str, int]
+Lowering = Callable[..., Union[str, tuple[str, ...]]]
+
+
+class Source:
+    """A leaf: `buffer` holds its data (a torch tensor), or is None for a placeholder.
+
+    role: "data", "placeholder" or "variable". name: wanted name of the graph input, "" for none in particular.
+    device: "host", "cuda:0", ...
+    """
+
+    __slots__ = ("__weakref__", "buffer", "device", "name", "role", "type")
+
+    def __init__(self, type: Type, device: str, buffer: Any = None, name: str = "", role: str = "data") -> None:
+        self.type = type
+        self.device = device
+        self.buffer = buffer
+        self.name = name
+        self.role = role
+
+
+class Applied:
+    """A tensor expression over other nodes. `buffer` holds its value once it was computed.
+
+    node: the template; number: its number; place: file and line of the user's code. `operands` stays after an evaluation that the
+    user did not ask for by name (printing), so that gradients can still be taken.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "device", "node", "number", "operands", "place")
+
+    def __init__(self, node: Node, number: int, operands: tuple[ArrayNode, ...], device: str, place: Place) -> None:
+        self.node = node
+        self.number = number
+        self.operands = operands
+        self.device = device
+        self.place = place
+        self.buffer: Any = None
+
+    @property
+    def type(self) -> Type:
+        """Type of the value."""
+        return self.node.type
+
+    @property
+    def span(self) -> Span:
+        """The user's line that built it."""
+        return Span(self.place[0], self.place[1], 1)
+
+
+ArrayNode = Union[Source, Applied]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Templates in order, each with its operands: n >= 0 is operand n of the call, -1 - s the result of step s."""
+
+    steps: tuple[tuple[Node, int, tuple[int, ...]], ...]
+    results: tuple[int, ...]
+
+
+_numbers: dict[Node, int] = {}
+_next_number = itertools.count()
+_recordings: dict[tuple[Any, ...], Recording] = {}
+
+
+def template_of(node: Node) -> tuple[Node, int, tuple[str, ...]]:
+    """The template of a graph's node, its number, and the values that its positions stand for."""
+    values = node.reads()
+    names = {value: f"_{n}" for n, value in enumerate(values)}
+    known = renamed(node, names, node.name)
+    number = _numbers.get(known)
+    if number is None:
+        number = _numbers[known] = next(_next_number)
+    return known, number, values
+
+
+def renamed(node: Node, names: dict[str, str], name: str, span: Span | None = None) -> Node:
+    """`node` under another name, reading the values that `names` gives."""
+    return replace(
+        node,
+        name=name,
+        body=None if node.body is None else rename_reads(node.body, names),
+        target=tuple(rename_reads(e, names) for e in node.target),
+        operands=tuple(names.get(v, v) for v in node.operands),
+        span=span,
+    )
+
+
+def record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...] = (), device: str = "") -> tuple[ArrayNode, ...]:
+    """The nodes that `lowering(builder, *operand names, *settings)` gives, one a result.
+
+    settings: hashable; equal settings must mean the same program (a number as an `ir.scalar.Const`: 0.0 equals -0.0).
+    Raises: what the lowering raises, with the user's line.
+    """
+    key = (lowering, settings, *[o.type for o in operands])
+    found = _recordings.get(key)
+    if found is None:
+        found = _record(lowering, operands, settings)
+        if len(_recordings) > MOST_RECORDINGS:
+            _recordings.clear()
+            _numbers.clear()
+        _recordings[key] = found
+    where = common_device(operands) if operands else device
+    place = user_place()
+    made: list[ArrayNode] = []
+    for template, number, uses in found.steps:
+        made.append(Applied(template, number, tuple([operands[u] if u >= 0 else made[-1 - u] for u in uses]), where, place))
+    return tuple([operands[r] if r >= 0 else made[-1 - r] for r in found.results])
+
+
+def _record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...]) -> Recording:
+    builder = TensorBuilder("recording")
+    names = [builder.input(f"_{n}", o.type.dtype, o.type.shape) for n, o in enumerate(operands)]
+    try:
+        given = lowering(builder, *names, *settings)
+    except CompilerError as error:
+        if error.where is not None:
+            raise
+        raise type(error)(error.message, where=user_span(), hint=error.hint) from None
+    results = (given,) if isinstance(given, str) else given
+    if len(builder.inputs) > len(names):
+        raise InternalError("a lowering of an array operator made constant inputs; pass the data as an operand")
+    place_of: dict[str, int] = {name: n for n, name in enumerate(names)}
+    needed = set(results)
+    for node in reversed(builder.nodes):
+        if node.name in needed:
+            needed.update(node.reads())
+    steps: list[tuple[Node, int, tuple[int, ...]]] = []
+    for node in builder.nodes:
+        if node.name in needed:
+            template, number, values = template_of(node)
+            steps.append((template, number, tuple(place_of[v] for v in values)))
+            place_of[node.name] = -len(steps)
+    return Recording(tuple(steps), tuple(place_of[r] for r in results))
+
+
+def common_device(operands: Sequence[ArrayNode]) -> str:
+    """The device of all operands; scalars on the host may meet arrays anywhere.
+
+    Raises: UserError where they lie on several.
+    """
+    first = operands[0].device
+    for other in operands:
+        if other.device != first:
+            found = {o.device for o in operands if o.type.shape or o.device != "host"}
+            if len(found) > 1:
+                raise UserError(f"the arrays lie on {' and '.join(sorted(found))}", where=user_span(), hint="move one with to_device")
+            return next(iter(found))
+    return first
+
+
+# The user's place in their program
+
+
+def user_frame() -> FrameType:
+    """The innermost frame outside the package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+        frame = frame.f_back
+    return frame
+
+
+def user_place() -> Place:
+    """File and line of the innermost frame outside the package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(PACKAGE_FOLDER) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def user_span() -> Span:
+    """The user's line with its text and the column of the call: for messages."""
+    frame = user_frame()
+    line = frame.f_lineno
+    text = linecache.getline(frame.f_code.co_filename, line).rstrip("\n")
+    column = _column(frame.f_code, frame.f_lasti) or len(text) - len(text.lstrip())
+    return Span(frame.f_code.co_filename, line, column + 1, text)
+
+
+def _column(code: CodeType, instruction: int) -> int | None:
+    """Column of the expression that an instruction belongs to; None where the interpreter does not know."""
+    found = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
+    return found[2] if found is not None else None
