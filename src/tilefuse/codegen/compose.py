@@ -6,7 +6,7 @@ their first use, values shared between users held in registers, barriers where a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -41,8 +41,8 @@ from tilefuse.target.launch import Launch
 SCAN_FUNCTION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 
 
-def compose(program: TileProgram, device: DeviceSpec) -> Kernel:
-    """The kernel IR of a tile program.
+def compose(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
+    """The kernel IR of a tile program. `settled`: boundary values that the kernel may fetch while the kernel ahead of it runs (`early.py`).
 
     Requires: `program` was made for a device of the same kind. Raises: InternalError when a template meets what it cannot hold.
     """
@@ -53,7 +53,7 @@ def compose(program: TileProgram, device: DeviceSpec) -> Kernel:
     if isinstance(program.choice, Packed):
         return compose_packed(program, program.choice, device)
     if isinstance(program.choice, Stitched):
-        return compose_stitch(program, device)
+        return compose_stitch(program, device, settled=settled)
     if isinstance(program.choice, Online):
         return compose_online(program, device)
     return compose_alone(program, device)

@@ -5,7 +5,7 @@ Values that are not kept are evaluated where they are used. Products are in `sti
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from math import prod
 
 from tilefuse.base.errors import InternalError
@@ -26,7 +26,8 @@ from tilefuse.codegen.kernel import (
     VectorStore,
 )
 from tilefuse.codegen.statements import Statements
-from tilefuse.codegen.stitch_ahead import ask_ahead
+from tilefuse.codegen.stitch_ahead import begin
+from tilefuse.codegen.stitch_copies import copied_async, meet
 from tilefuse.codegen.stitch_finish import finished_kernel
 from tilefuse.codegen.stitch_product import emit_product
 from tilefuse.codegen.stitch_rows import emit_rows
@@ -50,8 +51,10 @@ Point = tuple[Affine, ...]
 class StitchWriter(Statements):
     """The statements of one stitched kernel."""
 
-    def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = ()) -> None:
+    def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = (),
+                 settled: Set[str] = frozenset()) -> None:
         super().__init__()
+        self.settled = settled
         self.names.update(taken)
         self.program, self.plan, self.device = program, plan, device
         self.graph = plan.graph
@@ -191,20 +194,18 @@ class StitchWriter(Statements):
     def run(self) -> None:
         """All stages of one block: once, or for each of its tiles."""
         tiles = prod(count for _, count in self.plan.grid)
-        ask_ahead(self, self.groups or tiles)
         if not self.groups:
             self._at_tile(axis("block"))
-            self._stages(self.plan.stages)
+            self.stages(begin(self, self.plan.stages, tiles))
             return
-        once = [s for s in self.plan.stages if self.plan.is_once(s)]
-        self._stages(once)
+        self.stages(begin(self, [s for s in self.plan.stages if self.plan.is_once(s)], self.groups))
         turns = -(-tiles // self.groups)
         with self.loop("turn", turns) as turn:
             tile = self.let("tile", turn * self.groups + axis("block"), turns * self.groups)
             with self.when([Bound(tile, 0, tiles)]):
                 self.narrow_to(tile, tiles)
                 self._at_tile(tile)
-                self._stages([s for s in self.plan.stages if not self.plan.is_once(s)])
+                self.stages([s for s in self.plan.stages if not self.plan.is_once(s)])
                 self.emit(Barrier())
 
     def _at_tile(self, tile: Affine) -> None:
@@ -214,10 +215,11 @@ class StitchWriter(Statements):
             self.env[name] = self.let(name, step % count if name != self.plan.grid[0][0] else step, count)
             step = step // count
 
-    def _stages(self, stages: Iterable[Stage]) -> None:
+    def stages(self, stages: Iterable[Stage]) -> None:
+        """The loops of stages, in order."""
         for stage in stages:
             if stage.barrier:
-                self.emit(Barrier())
+                meet(self)
             self.emit(Comment(self._told(stage)))
             with self.nested() as inner:
                 self.readable = self._tiles(stage)
@@ -309,7 +311,8 @@ class StitchWriter(Statements):
         facts = inside(region, start, self.graph.type_of(pieces[0].value).shape, dict(self.plan.grid))
         needed = tuple(b for b in facts if not self.always(b))
         with self.nested() as inner:
-            self._compute(pieces, local, width)
+            if pieces[0].kind != "copy" or not copied_async(self, pieces[0], local, width):
+                self._compute(pieces, local, width)
         if not needed:
             self.emit(*inner.statements)
             return
@@ -515,6 +518,7 @@ class StitchWriter(Statements):
     # -- the kernel -----------------------------------------------------------------------------------------------------------
 
     active: tuple[Bound, ...] = ()
+    copying = False  # whether asynchronous copies were started since the last barrier
     lane: Affine = number(0)
     before_lane: Callable[[Affine], None] | None = None  # makes the sums of a product known at one lane
     keep_at: Callable[[Affine], Affine] | None = None  # where in the arrays `held` an element of the current point goes
@@ -560,10 +564,10 @@ class Items:
         self.writer.active, self.writer.lane = (), number(0)
 
 
-def compose_stitch(program: TileProgram, device: DeviceSpec, taken: Iterable[str] = ()) -> Kernel:
-    """The kernel IR of a stitched tile program. `taken`: names that its buffers must not have."""
+def compose_stitch(program: TileProgram, device: DeviceSpec, taken: Iterable[str] = (), settled: Set[str] = frozenset()) -> Kernel:
+    """The kernel IR of a stitched tile program. `taken`: names that its buffers must not have; `settled`: see `compose`."""
     choice, plan = program.choice, program.internal
     assert isinstance(choice, Stitched) and isinstance(plan, StitchPlan)
-    writer = StitchWriter(program, plan, choice, device, taken)
+    writer = StitchWriter(program, plan, choice, device, taken, settled)
     writer.run()
     return writer.finish()

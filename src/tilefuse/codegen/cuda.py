@@ -13,6 +13,7 @@ from tilefuse.codegen.kernel import (
     AsyncGroup,
     AsyncWait,
     Atomic,
+    AwaitEarlier,
     Barrier,
     Buffer,
     BulkCopy,
@@ -123,7 +124,7 @@ class _CudaPrinter:
         if self.kernel.num_barriers:
             self.out.line(f"__shared__ __align__(8) unsigned long long tf_arrivals[{self.kernel.num_barriers}];")
             self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")
-        if self.kernel.launch.early:
+        if self.kernel.launch.early and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
             self.out.line("tf_wait_for_earlier_kernel();")
 
     def _register(self, r: Reg) -> str:
@@ -168,6 +169,9 @@ class _CudaPrinter:
                     self.body(inner)
             case Group():
                 self._group(s)
+            case AwaitEarlier():
+                if self.kernel.launch.early:
+                    out.line("tf_wait_for_earlier_kernel();")
             case _:
                 out.line(self._access(s))
 

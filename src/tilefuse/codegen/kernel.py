@@ -433,6 +433,16 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitEarlier:
+    """From here on the kernels ahead in the stream have ended. A kernel that starts early (`Launch.early`) does what stands before it while
+    the one ahead still runs; without this statement it waits where it begins.
+
+    Stands once, at the top of the body. Before it the kernel reads in global memory only what no kernel of the program writes, past the
+    first-level caches, and writes shared memory and registers only (`early.untimely` finds what does not).
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class RoutineText:
     """C text of routines, macros replaced; it stands in a namespace of this name before the kernel. Equal text on device and host."""
 
@@ -442,7 +452,7 @@ class RoutineText:
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
-             Prefetch, Group]
+             Prefetch, AwaitEarlier, Group]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,18 @@
-"""Operands of stages to come: they are asked for while the first stages of a stitched kernel run."""
+"""The beginning of a stitched kernel: what it fetches while the kernel ahead still runs, and operands of stages to come.
+
+    copy weights  |  wait for the kernel ahead  |  ask for weights of later stages, copy its results, stages ...
+"""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilefuse.codegen.kernel import Prefetch
+from tilefuse.codegen.early import PAST_CACHE_BYTES
+from tilefuse.codegen.kernel import AsyncCopy, AwaitEarlier, Buffer, Load, Prefetch, VectorLoad
+from tilefuse.codegen.walk import parts, statements
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound
+from tilefuse.schedule.stitch import Stage
 
 if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter
@@ -16,17 +23,57 @@ LINE_BYTES = 128
 CACHE_SHARE = 0.25
 
 
-def ask_ahead(w: StitchWriter, num_blocks: int) -> None:
-    """Operands that every block reads from global memory, stage after stage, come into the cache while the first stages run.
+def begin(w: StitchWriter, stages: Sequence[Stage], num_blocks: int) -> list[Stage]:
+    """What comes before the stages, and those that are left: copies of settled values stand before the wait for the kernel ahead.
 
-    Each block asks for its share of the lines. A chain of small products otherwise waits for memory once a product.
+    Only copies before the first barrier are moved: their tiles lie beside each other, in any order.
     """
+    first = next((n for n, s in enumerate(stages) if s.kind != "copy" or s.barrier), len(stages))
+    early = [s for s in stages[:first] if _started(w, s)]
+    direct = _direct(w)
+    asked = bool(direct) and all(b.origin in w.settled for b in direct)
+    if asked:
+        ask_ahead(w, direct, num_blocks)
+    if early or asked:
+        w.emit(AwaitEarlier())
+    if not asked:
+        ask_ahead(w, direct, num_blocks)
+    return [s for s in stages if s not in early]
+
+
+def _started(w: StitchWriter, stage: Stage) -> bool:
+    """Starts a stage's copies here, if it copies a settled value and nothing of it comes through the first-level cache."""
+    (piece,) = (w.plan.pieces[k] for k in stage.pieces)
+    if piece.value not in w.settled:
+        return False
+    was_copying = w.copying
+    with w.nested() as tried:
+        w.stages([stage])
+    found = list(statements(tried.statements))
+    loads = any(isinstance(part, (Load, VectorLoad)) for s in found for part in parts(s))
+    if loads or any(isinstance(s, AsyncCopy) and s.num_elements * piece.dtype.itemsize != PAST_CACHE_BYTES for s in found):
+        w.copying = was_copying
+        return False
+    w.emit(*tried.statements)
+    return True
+
+
+def _direct(w: StitchWriter) -> list[Buffer]:
+    """Operands that every block reads from global memory, stage after stage, where the cache has room for all of them."""
     direct = dict.fromkeys(p.value for p in w.plan.pieces if p.kind == "copy" and not p.stored and p.value in w.buffers
                            and not any(s.offset.terms for s in p.region))
     buffers = [w.buffers[v] for v in direct]
     num_bytes = sum(b.num_elements * b.dtype.itemsize for b in buffers)
     if w.device.kind != "cuda" or len(buffers) < 2 or num_bytes > w.device.l2_bytes * CACHE_SHARE:
-        return
+        return []
+    return buffers
+
+
+def ask_ahead(w: StitchWriter, buffers: Sequence[Buffer], num_blocks: int) -> None:
+    """Such operands come into the cache while the first stages run. Each block asks for its share of the lines.
+
+    A chain of small products otherwise waits for memory once a product.
+    """
     for buffer in buffers:
         step = LINE_BYTES // buffer.dtype.itemsize
         lines, everyone = -(-buffer.num_elements // step), num_blocks * w.threads

@@ -13,7 +13,7 @@ from tilefuse.codegen.stitch_sums import SumRows, column_within, with_bias
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
-from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.schedule.contraction import COLUMN, INNER, ROW, WARP, Contraction, Tiling
 from tilefuse.schedule.stitch import Piece, Stage
 
@@ -93,15 +93,19 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             inner = w.let("chunk", c * t.split + part, steps * t.split) * t.step
             for p in products:
                 _multiply(w, p, t, lead, lambda n: row + n * down, lambda n: column + n * across, inner, sums[p.key])
+        elements = t.rows * t.columns
+        if t.split >= elements > 1 and elements & (elements - 1) == 0:
+            rest = t.split // elements
+            for reg in sums.values():
+                _scatter_sums(w, reg, t, part)
+            mine = w.let("mine", part // rest, elements)
+            with w.when((*active, Bound(part % rest, 0, 1))):
+                _finish(w, stage, products, sums, lead, row + mine // t.columns, column + mine % t.columns, 1, lambda v: number(0))
+            return
         amount = t.split // 2
         while amount:
             for reg in sums.values():
-                other = w.fresh(f"{reg.name}_other")
-                w.emit(Declare(other, reg.dtype))
-                with w.loop("n", t.rows * t.columns, unroll=w.unroll) as n:
-                    own = Reg(reg.name, reg.dtype, n)
-                    w.emit(Shuffle(Reg(other, reg.dtype), own, "xor", amount * t.side),
-                           Assign(own, Call("add", (own, Reg(other, reg.dtype)))))  # type: ignore[arg-type]
+                _add_others(w, reg, elements, amount * t.side)
             amount //= 2
         here = (*active, Bound(part, 0, 1)) if t.split > 1 else active
         with w.when(here), w.loop("i", t.rows, unroll=w.unroll) as i:
@@ -110,6 +114,40 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             else:
                 with w.loop("j", t.columns, unroll=w.unroll) as j:
                     _finish(w, stage, products, sums, lead, row + i * down, column + j * across, 1, lambda v: i * t.columns + j)
+
+
+def _add_others(w: StitchWriter, reg: Reg, count: int, amount: int) -> None:
+    """The first `count` sums of an array with those of the lane `amount` away."""
+    other = w.fresh(f"{reg.name}_other")
+    w.emit(Declare(other, reg.dtype))
+    with w.loop("n", count, unroll=w.unroll) as n:
+        own = Reg(reg.name, reg.dtype, n)
+        w.emit(Shuffle(Reg(other, reg.dtype), own, "xor", amount),
+               Assign(own, Call("add", (own, Reg(other, reg.dtype)))))  # type: ignore[arg-type]
+
+
+def _scatter_sums(w: StitchWriter, reg: Reg, t: Tiling, part: Affine) -> None:
+    """Adds up the sums of the `split` lanes of a tile so that each lane has one of them, as its first: number part * elements // split.
+
+        4 sums, 4 lanes:   a b c d | a b c d | a b c d | a b c d   ->   a b | a b | c d | c d   ->   a | b | c | d
+
+    A lane gives away the half that others keep: five shuffles for 4 sums and 16 lanes instead of sixteen.
+    """
+    count, amount = t.rows * t.columns, t.split // 2
+    while count > 1:
+        count //= 2
+        upper = (Bound(part // amount % 2, 1, 2),)
+        other, given = w.fresh(f"{reg.name}_other"), w.fresh(f"{reg.name}_given")
+        w.emit(Declare(other, reg.dtype), Declare(given, reg.dtype))
+        with w.loop("n", count, unroll=w.unroll) as n:
+            low, high, away = Reg(reg.name, reg.dtype, n), Reg(reg.name, reg.dtype, n + count), Reg(given, reg.dtype)
+            w.emit(Assign(away, Guard(upper, low, high)), Assign(low, Guard(upper, high, low)),  # type: ignore[arg-type]
+                   Shuffle(Reg(other, reg.dtype), away, "xor", amount * t.side),
+                   Assign(low, Call("add", (low, Reg(other, reg.dtype)))))  # type: ignore[arg-type]
+        amount //= 2
+    while amount:
+        _add_others(w, reg, 1, amount * t.side)
+        amount //= 2
 
 
 def _patch(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tuple[Affine, Affine]:

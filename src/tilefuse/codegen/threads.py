@@ -16,6 +16,7 @@ from tilefuse.codegen.kernel import (
     AsyncGroup,
     AsyncWait,
     Atomic,
+    AwaitEarlier,
     Barrier,
     Buffer,
     BulkCopy,
@@ -144,8 +145,8 @@ class ThreadPrinter:
                 out.line(self.vector(s))
             case AsyncCopy():
                 out.line(self.async_copy(s))
-            case Prefetch():
-                pass  # the host has no such request worth making
+            case Prefetch() | AwaitEarlier():
+                pass  # the host has no such request worth making, and runs one kernel after the other
             case AsyncGroup() | AsyncWait():
                 self.async_order(s)
             case Store(buffer, index, value, dynamic):

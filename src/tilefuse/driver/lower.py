@@ -1,7 +1,7 @@
 """From a plan to a program's plain data: sources of the distinct kernels, values with their roles, steps in order."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilefuse.base import trace
@@ -9,6 +9,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
+from tilefuse.codegen.early import before_waiting, untimely
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.driver.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
@@ -17,6 +18,7 @@ from tilefuse.ir.graph import Type
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
+from tilefuse.schedule.template import Stitched
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Parameter
 
@@ -46,8 +48,9 @@ class _Lowering:
         self.in_place |= scatter_bases(plan, self.in_place)
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []
-        self.number_of: dict[tuple[int, tuple[tuple[str, str], ...]], int] = {}
-        self.composed: dict[int, Kernel] = {}
+        self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str]], int] = {}
+        self.composed: dict[tuple[int, frozenset[str]], Kernel] = {}
+        self.unwritten = unwritten_inputs(plan, self.in_place)
 
     def run(self) -> ProgramSpec:
         graph = self.plan.graph
@@ -56,7 +59,7 @@ class _Lowering:
             match step:
                 case PlannedKernel():
                     steps.extend(self._initial_contents(step))
-                    steps.append(self._kernel_step(step))
+                    steps.append(self._kernel_step(step, steps))
                 case LibraryCall():
                     steps.append(self._library_step(step))
         steps.extend(CopyStep(value, target) for target, value in graph.updates if self.in_place.get(value) != target)
@@ -72,16 +75,32 @@ class _Lowering:
         copies = [CopyStep(self.in_place.get(n.operands[0], n.operands[0]), self.in_place.get(n.name, n.name)) for n in scatters]
         return [c for c in copies if c.source != c.target]
 
-    def _kernel_step(self, kernel: PlannedKernel) -> KernelStep:
+    def _settled(self, kernel: PlannedKernel, steps: Sequence[Step]) -> frozenset[str]:
+        """Boundary values that a kernel may fetch while the one ahead of it still runs: inputs that the program does not write.
+
+        None where no kernel of the program is ahead: what is may still be writing the inputs.
+        """
+        ahead = steps[-1] if steps else None
+        if not isinstance(kernel.program.choice, Stitched) or not isinstance(ahead, KernelStep):
+            return frozenset()
+        if not self.codes[ahead.kernel].launch.num_blocks:
+            return frozenset()
+        return frozenset(here for here, there in kernel.binding if there in self.unwritten)
+
+    def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step]) -> KernelStep:
         binding = dict(kernel.binding)
         own_name = {there: here for here, there in kernel.binding}
         joined = tuple((own_name[v], own_name[self.in_place[v]]) for v in kernel.pattern.written
                        if v in self.in_place and self.in_place[v] in own_name)
-        key = (id(kernel.program), joined)
+        settled = self._settled(kernel, steps)
+        composed = self._composed(kernel, settled)
+        if not before_waiting(composed):
+            composed, settled = self._composed(kernel, frozenset()), frozenset()
+        key = (id(kernel.program), joined, settled)
         number = self.number_of.get(key)
         if number is None:
             number = self.number_of[key] = len(self.codes)
-            self._add_code(kernel, dict(joined))
+            self._add_code(kernel, composed, dict(joined))
         arguments = []
         for origin in self.origins[number]:
             if origin and origin not in binding:
@@ -90,14 +109,24 @@ class _Lowering:
             arguments.append(self.in_place.get(value, value))
         return KernelStep(number, tuple(arguments))
 
-    def _add_code(self, planned: PlannedKernel, joined: Mapping[str, str]) -> None:
-        kernel = self.composed.get(id(planned.program))
+    def _composed(self, planned: PlannedKernel, settled: frozenset[str]) -> Kernel:
+        """The kernel IR of a planned kernel; one that starts on `settled` values early has a name of its own."""
+        kernel = self.composed.get((id(planned.program), settled))
         if kernel is None:
             with trace.current().span("compose", "codegen", kernel=planned.program.name):
-                kernel = compose(planned.program, self.device)
+                kernel = compose(planned.program, self.device, settled)
+            wrong = untimely(kernel, settled)
+            if wrong:
+                raise InternalError(f"kernel {kernel.name} begins too early: {'; '.join(wrong)}")
+            if before_waiting(kernel):
+                others = sum(program == id(planned.program) for program, _ in self.composed)
+                kernel = replace(kernel, name=f"{kernel.name}_early{others if others > 1 else ''}")
             if planned.program.bytes_read + planned.program.bytes_written > MAX_EARLY_BYTES:
                 kernel = replace(kernel, launch=replace(kernel.launch, early=False))
-            self.composed[id(planned.program)] = kernel
+            self.composed[id(planned.program), settled] = kernel
+        return kernel
+
+    def _add_code(self, planned: PlannedKernel, kernel: Kernel, joined: Mapping[str, str]) -> None:
         if joined:
             buffer_of = {b.origin: b.name for b in kernel.parameters if b.origin}
             pairs = {buffer_of[v]: buffer_of[i] for v, i in joined.items() if i in buffer_of}
@@ -157,6 +186,13 @@ class _Lowering:
                 window = value_of(view.value, graph.type_of(view.value), view.strides, "view")
                 found[view.value] = replace(window, base=base, offset=view.offset)
         return found
+
+
+def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
+    """Inputs of the program that nothing in it writes, and views of them. `in_place`: value -> value whose storage it takes over."""
+    written = set(in_place.values()) | {target for target, _ in plan.graph.updates}
+    found = {i.name for i in plan.graph.inputs} - written
+    return frozenset(found | {v.value for v in plan.views if v.base in found})
 
 
 def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Value:

@@ -307,8 +307,13 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
     flops = 0
     tiles = prod(n for _, n in plan.grid)
     cache_rate = min(CACHE_PORT_BYTES, CACHE_BYTES_PER_CYCLE * max(device.num_multiprocessors / tiles, 1.0))
+    copying = False
     for stage in plan.stages:
         cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads, cache_rate)
+        if stage.kind == "copy" and copying and not stage.barrier:
+            # Copies between two barriers are under way together.
+            wait = 0.0
+        copying = stage.kind == "copy"
         if choice.groups and plan.is_once(stage):
             once += cycles + wait
             continue

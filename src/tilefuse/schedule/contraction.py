@@ -93,6 +93,11 @@ class Tiling:
     strip: int = 0
     arithmetic: str = ""
 
+    @property
+    def sums(self) -> int:
+        """Sums of one product that a thread holds."""
+        return self.rows * self.columns * (4 if self.unit == "mma" else 1)
+
 
 def matrix_arithmetic(found: Contraction, left: DType, right: DType) -> str | None:
     """`Tiling.arithmetic` of a product of these types on the matrix unit; None where only threads compute it."""

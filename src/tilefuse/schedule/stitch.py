@@ -35,6 +35,8 @@ from tilefuse.schedule.stitch_pattern import StitchPattern
 MAX_PIECES = 96
 # Elements of a row that a lane may keep for each value of a "rows" stage.
 MAX_ROW_ELEMENTS = 32
+# Sums of products that a thread may keep while other products of the same stage are computed.
+MAX_SUMS = 64
 # Right operands that few rows use are read where they lie in global memory, in bytes from which on.
 DIRECT_BYTES = 49152
 
@@ -260,7 +262,9 @@ class Stitcher(StitchPattern):
                 tiling = self._tiling(pieces, plan, products, threads, matrix_unit)
                 if isinstance(tiling, Rejected):
                     return tiling
-                plan.stages.append(Stage("product", (p.key,), products, tiling))
+                made = Stage("product", (p.key,), products, tiling)
+                if not self._add_to_product(plan, p, made):
+                    plan.stages.append(made)
             elif not self._add_to_rows(plan, p):
                 if p.kind == "reduce":
                     self._add_reduction(plan, p, threads)
@@ -273,6 +277,25 @@ class Stitcher(StitchPattern):
                 own = all(self._row_read(plan, together, plan.pieces[k]) for k in stage.pieces)
                 plan.stages[n] = replace(stage, own_rows=own)
         return plan
+
+    def _add_to_product(self, plan: StitchPlan, p: Piece, stage: Stage) -> bool:
+        """Puts a piece and its products into the stage of products before it, where they share the loop over the tile and the registers."""
+        place = next((n for n in range(len(plan.stages) - 1, -1, -1) if plan.stages[n].kind != "copy"), -1)
+        last = plan.stages[place] if place >= 0 else stage
+        if last is stage or last.kind != "product" or last.tiling != stage.tiling or p.key in stage.products:
+            return False
+        shapes = {(self.contractions[q.value].inner, tuple(s.extent for s in q.region))
+                  for q in (plan.pieces[k] for k in (*last.products, *stage.products))}
+        reads_sums = any(k in plan.sources[s] for k in last.pieces for s in stage.products)
+        if len(shapes) > 1 or reads_sums or not self._joins(plan, last, p):
+            return False
+        products = (*last.products, *stage.products)
+        assert last.tiling is not None
+        if last.tiling.sums * len(products) > MAX_SUMS:
+            return False
+        joined = replace(last, pieces=(*last.pieces, p.key), products=products)
+        plan.stages[place:] = [*plan.stages[place + 1:], joined]
+        return True
 
     def _register_products(self, pieces: list[Piece], users: dict[int, list[int]]) -> set[int]:
         """Products that one map alone reads, element for element: their sums stay in the registers of that map's stage."""

@@ -1,8 +1,8 @@
-// k_add_1_mul_2: 128 blocks of 256 threads, 33536 bytes of shared memory, for sm_90a
+// k_add_1_mul_2: 128 blocks of 256 threads, 41600 bytes of shared memory, for sm_90a
 // nodes: %matmul, %add, %sigmoid, %sigmoid_1, %sigmoid_2, %mul, %tanh, %mul_1, %add_1, %tanh_1, %mul_2
-// schedule: h [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; add_1 [GRID-CTA_8,GRID-CTA_8,WARP]SG; w [GRID-CTA_8,CTA_256]S; mul_2 [GRID-CTA_8,GRID-CTA_8,WARP]; tile_0=8; tile_1=8; cta_num=128; cta_size=256;
+// schedule: h [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; w [GRID-CTA_8,CTA_256]S; add_1 [GRID-CTA_8,GRID-CTA_8,WARP]; mul_2 [GRID-CTA_8,GRID-CTA_8,WARP]; tile_0=8; tile_1=8; cta_num=128; cta_size=256;
 // reads 1245184 bytes, writes 65536 bytes
-// shared memory: 33536 bytes allocated, 41856 requested
+// shared memory: 41600 bytes allocated, 41600 requested
 extern "C" __global__ void __launch_bounds__(256, 1)
 k_add_1_mul_2(
     const float* __restrict__ h,
@@ -14,9 +14,8 @@ k_add_1_mul_2(
   const int thread = threadIdx.x;
   const int block = blockIdx.x;
   extern __shared__ __align__(128) unsigned char tf_shared[];
-  float* const add_1_tile = reinterpret_cast<float*>(tf_shared + 33280);  // %add_1
   float* const h_tile = reinterpret_cast<float*>(tf_shared);  // %h
-  float* const w_tile = reinterpret_cast<float*>(tf_shared + 8320);  // %w
+  float* const w_tile = reinterpret_cast<float*>(tf_shared + 33280);  // %w
   float* const w_tile_1 = reinterpret_cast<float*>(tf_shared + 8320);  // %w
   float* const w_tile_2 = reinterpret_cast<float*>(tf_shared + 16640);  // %w
   float* const w_tile_3 = reinterpret_cast<float*>(tf_shared + 24960);  // %w
@@ -29,14 +28,7 @@ k_add_1_mul_2(
     const int item = 256 * step + thread;
     const int x = (item & 63);
     const int i0 = (item >> 6);
-    alignas(16) float h_out[4];
-    alignas(16) float h_v[4];
-    tf_vector_load<4>(h_v, h + 256 * i0 + 2048 * tile0 + 4 * x);
-    #pragma unroll
-    for (int v_1 = 0; v_1 < 4; ++v_1) {
-      h_out[v_1] = h_v[v_1];
-    }
-    tf_vector_store<4>(h_tile + 260 * i0 + 4 * x, h_out);
+    tf_async_copy<16>(h_tile + 260 * i0 + 4 * x, h + 256 * i0 + 2048 * tile0 + 4 * x);
   }
   // %w: copy -> shared memory
   #pragma unroll
@@ -44,14 +36,7 @@ k_add_1_mul_2(
     const int item_1 = 256 * step_1 + thread;
     const int x_1 = (item_1 & 63);
     const int i0_1 = (item_1 >> 6);
-    alignas(16) float w_out[4];
-    alignas(16) float w_v[4];
-    tf_vector_load<4>(w_v, w + 256 * i0_1 + 2048 * tile1 + 4 * x_1 + 65536);
-    #pragma unroll
-    for (int v_4 = 0; v_4 < 4; ++v_4) {
-      w_out[v_4] = w_v[v_4];
-    }
-    tf_vector_store<4>(w_tile_1 + 260 * i0_1 + 4 * x_1, w_out);
+    tf_async_copy<16>(w_tile_1 + 260 * i0_1 + 4 * x_1, w + 256 * i0_1 + 2048 * tile1 + 4 * x_1 + 65536);
   }
   // %w: copy -> shared memory
   #pragma unroll
@@ -59,14 +44,7 @@ k_add_1_mul_2(
     const int item_2 = 256 * step_2 + thread;
     const int x_2 = (item_2 & 63);
     const int i0_2 = (item_2 >> 6);
-    alignas(16) float w_out_1[4];
-    alignas(16) float w_v_1[4];
-    tf_vector_load<4>(w_v_1, w + 256 * i0_2 + 2048 * tile1 + 4 * x_2);
-    #pragma unroll
-    for (int v_7 = 0; v_7 < 4; ++v_7) {
-      w_out_1[v_7] = w_v_1[v_7];
-    }
-    tf_vector_store<4>(w_tile_2 + 260 * i0_2 + 4 * x_2, w_out_1);
+    tf_async_copy<16>(w_tile_2 + 260 * i0_2 + 4 * x_2, w + 256 * i0_2 + 2048 * tile1 + 4 * x_2);
   }
   // %w: copy -> shared memory
   #pragma unroll
@@ -74,17 +52,20 @@ k_add_1_mul_2(
     const int item_3 = 256 * step_3 + thread;
     const int x_3 = (item_3 & 63);
     const int i0_3 = (item_3 >> 6);
-    alignas(16) float w_out_2[4];
-    alignas(16) float w_v_2[4];
-    tf_vector_load<4>(w_v_2, w + 256 * i0_3 + 2048 * tile1 + 4 * x_3 + 131072);
-    #pragma unroll
-    for (int v_10 = 0; v_10 < 4; ++v_10) {
-      w_out_2[v_10] = w_v_2[v_10];
-    }
-    tf_vector_store<4>(w_tile_3 + 260 * i0_3 + 4 * x_3, w_out_2);
+    tf_async_copy<16>(w_tile_3 + 260 * i0_3 + 4 * x_3, w + 256 * i0_3 + 2048 * tile1 + 4 * x_3 + 131072);
   }
+  // %w: copy -> shared memory
+  #pragma unroll
+  for (int step_4 = 0; step_4 < 2; ++step_4) {
+    const int item_4 = 256 * step_4 + thread;
+    const int x_4 = (item_4 & 63);
+    const int i0_4 = (item_4 >> 6);
+    tf_async_copy<16>(w_tile + 260 * i0_4 + 4 * x_4, w + 256 * i0_4 + 2048 * tile1 + 4 * x_4 + 196608);
+  }
+  tf_async_group();
+  tf_async_wait<0>();
   __syncthreads();
-  // %add_1: product, %matmul, %matmul, %matmul in registers -> shared memory and global memory
+  // %add_1, %mul_2: product, %matmul, %matmul, %matmul, %matmul in registers -> global memory
   const int row = (thread >> 4);
   const int tile_row = (row >> 2);
   const int tile_column = (row & 3);
@@ -103,17 +84,22 @@ k_add_1_mul_2(
   for (int n_2 = 0; n_2 < 4; ++n_2) {
     matmul_sum_2[n_2] = 0.0f;
   }
+  alignas(16) float matmul_sum_3[4];
+  #pragma unroll
+  for (int n_3 = 0; n_3 < 4; ++n_3) {
+    matmul_sum_3[n_3] = 0.0f;
+  }
   for (int c_1 = 0; c_1 < 4; ++c_1) {
     const int chunk = 16 * c_1 + (thread & 15);
     alignas(16) float h_left[8];
     #pragma unroll
-    for (int n_3_1 = 0; n_3_1 < 2; ++n_3_1) {
-      tf_vector_load<4>(h_left + 4 * n_3_1, h_tile + 4 * chunk + 260 * n_3_1 + 520 * tile_row);
+    for (int n_4_1 = 0; n_4_1 < 2; ++n_4_1) {
+      tf_vector_load<4>(h_left + 4 * n_4_1, h_tile + 4 * chunk + 260 * n_4_1 + 520 * tile_row);
     }
     alignas(16) float w_right[8];
     #pragma unroll
-    for (int n_4_1 = 0; n_4_1 < 2; ++n_4_1) {
-      tf_vector_load<4>(w_right + 4 * n_4_1, w_tile_1 + 4 * chunk + 260 * n_4_1 + 520 * tile_column);
+    for (int n_5_1 = 0; n_5_1 < 2; ++n_5_1) {
+      tf_vector_load<4>(w_right + 4 * n_5_1, w_tile_1 + 4 * chunk + 260 * n_5_1 + 520 * tile_column);
     }
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -145,13 +131,13 @@ k_add_1_mul_2(
     }
     alignas(16) float h_left_1[8];
     #pragma unroll
-    for (int n_5_1 = 0; n_5_1 < 2; ++n_5_1) {
-      tf_vector_load<4>(h_left_1 + 4 * n_5_1, h_tile + 4 * chunk + 260 * n_5_1 + 520 * tile_row);
+    for (int n_6_1 = 0; n_6_1 < 2; ++n_6_1) {
+      tf_vector_load<4>(h_left_1 + 4 * n_6_1, h_tile + 4 * chunk + 260 * n_6_1 + 520 * tile_row);
     }
     alignas(16) float w_right_1[8];
     #pragma unroll
-    for (int n_6_1 = 0; n_6_1 < 2; ++n_6_1) {
-      tf_vector_load<4>(w_right_1 + 4 * n_6_1, w_tile_2 + 4 * chunk + 260 * n_6_1 + 520 * tile_column);
+    for (int n_7_1 = 0; n_7_1 < 2; ++n_7_1) {
+      tf_vector_load<4>(w_right_1 + 4 * n_7_1, w_tile_2 + 4 * chunk + 260 * n_7_1 + 520 * tile_column);
     }
     #pragma unroll
     for (int i_4 = 0; i_4 < 2; ++i_4) {
@@ -183,13 +169,13 @@ k_add_1_mul_2(
     }
     alignas(16) float h_left_2[8];
     #pragma unroll
-    for (int n_7_1 = 0; n_7_1 < 2; ++n_7_1) {
-      tf_vector_load<4>(h_left_2 + 4 * n_7_1, h_tile + 4 * chunk + 260 * n_7_1 + 520 * tile_row);
+    for (int n_8_1 = 0; n_8_1 < 2; ++n_8_1) {
+      tf_vector_load<4>(h_left_2 + 4 * n_8_1, h_tile + 4 * chunk + 260 * n_8_1 + 520 * tile_row);
     }
     alignas(16) float w_right_2[8];
     #pragma unroll
-    for (int n_8_1 = 0; n_8_1 < 2; ++n_8_1) {
-      tf_vector_load<4>(w_right_2 + 4 * n_8_1, w_tile_3 + 4 * chunk + 260 * n_8_1 + 520 * tile_column);
+    for (int n_9_1 = 0; n_9_1 < 2; ++n_9_1) {
+      tf_vector_load<4>(w_right_2 + 4 * n_9_1, w_tile_3 + 4 * chunk + 260 * n_9_1 + 520 * tile_column);
     }
     #pragma unroll
     for (int i_8 = 0; i_8 < 2; ++i_8) {
@@ -219,216 +205,150 @@ k_add_1_mul_2(
         matmul_sum_2[2 * i_11 + j_11] = fmaf(h_left_2[4 * i_11 + 3], w_right_2[4 * j_11 + 3], matmul_sum_2[2 * i_11 + j_11]);
       }
     }
-  }
-  float matmul_sum_other;
-  #pragma unroll
-  for (int n_9 = 0; n_9 < 4; ++n_9) {
-    matmul_sum_other = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_9], 8, 32);
-    matmul_sum[n_9] = (matmul_sum[n_9] + matmul_sum_other);
-  }
-  float matmul_sum_1_other;
-  #pragma unroll
-  for (int n_10 = 0; n_10 < 4; ++n_10) {
-    matmul_sum_1_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_10], 8, 32);
-    matmul_sum_1[n_10] = (matmul_sum_1[n_10] + matmul_sum_1_other);
-  }
-  float matmul_sum_2_other;
-  #pragma unroll
-  for (int n_11 = 0; n_11 < 4; ++n_11) {
-    matmul_sum_2_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_11], 8, 32);
-    matmul_sum_2[n_11] = (matmul_sum_2[n_11] + matmul_sum_2_other);
-  }
-  float matmul_sum_other_1;
-  #pragma unroll
-  for (int n_12 = 0; n_12 < 4; ++n_12) {
-    matmul_sum_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_12], 4, 32);
-    matmul_sum[n_12] = (matmul_sum[n_12] + matmul_sum_other_1);
-  }
-  float matmul_sum_1_other_1;
-  #pragma unroll
-  for (int n_13 = 0; n_13 < 4; ++n_13) {
-    matmul_sum_1_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_13], 4, 32);
-    matmul_sum_1[n_13] = (matmul_sum_1[n_13] + matmul_sum_1_other_1);
-  }
-  float matmul_sum_2_other_1;
-  #pragma unroll
-  for (int n_14 = 0; n_14 < 4; ++n_14) {
-    matmul_sum_2_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_14], 4, 32);
-    matmul_sum_2[n_14] = (matmul_sum_2[n_14] + matmul_sum_2_other_1);
-  }
-  float matmul_sum_other_2;
-  #pragma unroll
-  for (int n_15 = 0; n_15 < 4; ++n_15) {
-    matmul_sum_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_15], 2, 32);
-    matmul_sum[n_15] = (matmul_sum[n_15] + matmul_sum_other_2);
-  }
-  float matmul_sum_1_other_2;
-  #pragma unroll
-  for (int n_16 = 0; n_16 < 4; ++n_16) {
-    matmul_sum_1_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_16], 2, 32);
-    matmul_sum_1[n_16] = (matmul_sum_1[n_16] + matmul_sum_1_other_2);
-  }
-  float matmul_sum_2_other_2;
-  #pragma unroll
-  for (int n_17 = 0; n_17 < 4; ++n_17) {
-    matmul_sum_2_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_17], 2, 32);
-    matmul_sum_2[n_17] = (matmul_sum_2[n_17] + matmul_sum_2_other_2);
-  }
-  float matmul_sum_other_3;
-  #pragma unroll
-  for (int n_18 = 0; n_18 < 4; ++n_18) {
-    matmul_sum_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum[n_18], 1, 32);
-    matmul_sum[n_18] = (matmul_sum[n_18] + matmul_sum_other_3);
-  }
-  float matmul_sum_1_other_3;
-  #pragma unroll
-  for (int n_19 = 0; n_19 < 4; ++n_19) {
-    matmul_sum_1_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[n_19], 1, 32);
-    matmul_sum_1[n_19] = (matmul_sum_1[n_19] + matmul_sum_1_other_3);
-  }
-  float matmul_sum_2_other_3;
-  #pragma unroll
-  for (int n_20 = 0; n_20 < 4; ++n_20) {
-    matmul_sum_2_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[n_20], 1, 32);
-    matmul_sum_2[n_20] = (matmul_sum_2[n_20] + matmul_sum_2_other_3);
-  }
-  if ((thread & 15) < 1) {
-    #pragma unroll
-    for (int i_12 = 0; i_12 < 2; ++i_12) {
-      alignas(16) float add_1_out[2];
-      alignas(16) float g_v[2];
-      tf_vector_load<2>(g_v, g + 1024 * i_12 + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 256);
-      alignas(16) float c_v[2];
-      tf_vector_load<2>(c_v, c + 256 * i_12 + 2048 * tile0 + 8 * tile1 + 2 * tile_column + 512 * tile_row);
-      alignas(16) float g_v_1[2];
-      tf_vector_load<2>(g_v_1, g + 1024 * i_12 + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row);
-      alignas(16) float g_v_2[2];
-      tf_vector_load<2>(g_v_2, g + 1024 * i_12 + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 512);
-      #pragma unroll
-      for (int v_19 = 0; v_19 < 2; ++v_19) {
-        float add = (matmul_sum[2 * i_12 + v_19] + g_v[v_19]);
-        float sigmoid_1 = tf_sigmoid(add);
-        float mul = (sigmoid_1 * c_v[v_19]);
-        float add_2 = (matmul_sum_1[2 * i_12 + v_19] + g_v_1[v_19]);
-        float sigmoid = tf_sigmoid(add_2);
-        float add_3 = (matmul_sum_2[2 * i_12 + v_19] + g_v_2[v_19]);
-        float tanh_ = tanhf(add_3);
-        float mul_1 = (sigmoid * tanh_);
-        float add_1_1 = (mul + mul_1);
-        add_1_out[v_19] = add_1_1;
-      }
-      tf_vector_store<2>(add_1_tile + 8 * i_12 + 2 * tile_column + 16 * tile_row, add_1_out);
-      tf_vector_store<2>(add_1 + 256 * i_12 + 2048 * tile0 + 8 * tile1 + 2 * tile_column + 512 * tile_row, add_1_out);
-    }
-  }
-  __syncthreads();
-  // %w: copy -> shared memory
-  #pragma unroll
-  for (int step_4 = 0; step_4 < 2; ++step_4) {
-    const int item_4 = 256 * step_4 + thread;
-    const int x_4 = (item_4 & 63);
-    const int i0_4 = (item_4 >> 6);
-    alignas(16) float w_out_3[4];
-    alignas(16) float w_v_3[4];
-    tf_vector_load<4>(w_v_3, w + 256 * i0_4 + 2048 * tile1 + 4 * x_4 + 196608);
-    #pragma unroll
-    for (int v_22 = 0; v_22 < 4; ++v_22) {
-      w_out_3[v_22] = w_v_3[v_22];
-    }
-    tf_vector_store<4>(w_tile + 260 * i0_4 + 4 * x_4, w_out_3);
-  }
-  __syncthreads();
-  // %mul_2: product, %matmul in registers -> global memory
-  const int row_1 = (thread >> 4);
-  const int tile_row_1 = (row_1 >> 2);
-  const int tile_column_1 = (row_1 & 3);
-  alignas(16) float matmul_sum_3[4];
-  #pragma unroll
-  for (int n_21 = 0; n_21 < 4; ++n_21) {
-    matmul_sum_3[n_21] = 0.0f;
-  }
-  for (int c_2 = 0; c_2 < 4; ++c_2) {
-    const int chunk_1 = 16 * c_2 + (thread & 15);
     alignas(16) float h_left_3[8];
     #pragma unroll
-    for (int n_22_1 = 0; n_22_1 < 2; ++n_22_1) {
-      tf_vector_load<4>(h_left_3 + 4 * n_22_1, h_tile + 4 * chunk_1 + 260 * n_22_1 + 520 * tile_row_1);
+    for (int n_10_1 = 0; n_10_1 < 2; ++n_10_1) {
+      tf_vector_load<4>(h_left_3 + 4 * n_10_1, h_tile + 4 * chunk + 260 * n_10_1 + 520 * tile_row);
     }
     alignas(16) float w_right_3[8];
     #pragma unroll
-    for (int n_23_1 = 0; n_23_1 < 2; ++n_23_1) {
-      tf_vector_load<4>(w_right_3 + 4 * n_23_1, w_tile + 4 * chunk_1 + 260 * n_23_1 + 520 * tile_column_1);
+    for (int n_11_1 = 0; n_11_1 < 2; ++n_11_1) {
+      tf_vector_load<4>(w_right_3 + 4 * n_11_1, w_tile + 4 * chunk + 260 * n_11_1 + 520 * tile_column);
+    }
+    #pragma unroll
+    for (int i_12 = 0; i_12 < 2; ++i_12) {
+      #pragma unroll
+      for (int j_12 = 0; j_12 < 2; ++j_12) {
+        matmul_sum_3[2 * i_12 + j_12] = fmaf(h_left_3[4 * i_12], w_right_3[4 * j_12], matmul_sum_3[2 * i_12 + j_12]);
+      }
     }
     #pragma unroll
     for (int i_13 = 0; i_13 < 2; ++i_13) {
       #pragma unroll
-      for (int j_12 = 0; j_12 < 2; ++j_12) {
-        matmul_sum_3[2 * i_13 + j_12] = fmaf(h_left_3[4 * i_13], w_right_3[4 * j_12], matmul_sum_3[2 * i_13 + j_12]);
+      for (int j_13 = 0; j_13 < 2; ++j_13) {
+        matmul_sum_3[2 * i_13 + j_13] = fmaf(h_left_3[4 * i_13 + 1], w_right_3[4 * j_13 + 1], matmul_sum_3[2 * i_13 + j_13]);
       }
     }
     #pragma unroll
     for (int i_14 = 0; i_14 < 2; ++i_14) {
       #pragma unroll
-      for (int j_13 = 0; j_13 < 2; ++j_13) {
-        matmul_sum_3[2 * i_14 + j_13] = fmaf(h_left_3[4 * i_14 + 1], w_right_3[4 * j_13 + 1], matmul_sum_3[2 * i_14 + j_13]);
+      for (int j_14 = 0; j_14 < 2; ++j_14) {
+        matmul_sum_3[2 * i_14 + j_14] = fmaf(h_left_3[4 * i_14 + 2], w_right_3[4 * j_14 + 2], matmul_sum_3[2 * i_14 + j_14]);
       }
     }
     #pragma unroll
     for (int i_15 = 0; i_15 < 2; ++i_15) {
       #pragma unroll
-      for (int j_14 = 0; j_14 < 2; ++j_14) {
-        matmul_sum_3[2 * i_15 + j_14] = fmaf(h_left_3[4 * i_15 + 2], w_right_3[4 * j_14 + 2], matmul_sum_3[2 * i_15 + j_14]);
-      }
-    }
-    #pragma unroll
-    for (int i_16 = 0; i_16 < 2; ++i_16) {
-      #pragma unroll
       for (int j_15 = 0; j_15 < 2; ++j_15) {
-        matmul_sum_3[2 * i_16 + j_15] = fmaf(h_left_3[4 * i_16 + 3], w_right_3[4 * j_15 + 3], matmul_sum_3[2 * i_16 + j_15]);
+        matmul_sum_3[2 * i_15 + j_15] = fmaf(h_left_3[4 * i_15 + 3], w_right_3[4 * j_15 + 3], matmul_sum_3[2 * i_15 + j_15]);
       }
     }
   }
-  float matmul_sum_3_other;
+  float matmul_sum_other;
+  float matmul_sum_given;
   #pragma unroll
-  for (int n_24 = 0; n_24 < 4; ++n_24) {
-    matmul_sum_3_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_24], 8, 32);
-    matmul_sum_3[n_24] = (matmul_sum_3[n_24] + matmul_sum_3_other);
+  for (int n_12 = 0; n_12 < 2; ++n_12) {
+    matmul_sum_given = (((thread >> 3) & 1) >= 1 ? matmul_sum[n_12] : matmul_sum[n_12 + 2]);
+    matmul_sum[n_12] = (((thread >> 3) & 1) >= 1 ? matmul_sum[n_12 + 2] : matmul_sum[n_12]);
+    matmul_sum_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_given, 8, 32);
+    matmul_sum[n_12] = (matmul_sum[n_12] + matmul_sum_other);
+  }
+  float matmul_sum_other_1;
+  float matmul_sum_given_1;
+  matmul_sum_given_1 = (((thread >> 2) & 1) >= 1 ? matmul_sum[0] : matmul_sum[1]);
+  matmul_sum[0] = (((thread >> 2) & 1) >= 1 ? matmul_sum[1] : matmul_sum[0]);
+  matmul_sum_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_given_1, 4, 32);
+  matmul_sum[0] = (matmul_sum[0] + matmul_sum_other_1);
+  float matmul_sum_other_2;
+  matmul_sum_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum[0], 2, 32);
+  matmul_sum[0] = (matmul_sum[0] + matmul_sum_other_2);
+  float matmul_sum_other_3;
+  matmul_sum_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum[0], 1, 32);
+  matmul_sum[0] = (matmul_sum[0] + matmul_sum_other_3);
+  float matmul_sum_1_other;
+  float matmul_sum_1_given;
+  #pragma unroll
+  for (int n_13 = 0; n_13 < 2; ++n_13) {
+    matmul_sum_1_given = (((thread >> 3) & 1) >= 1 ? matmul_sum_1[n_13] : matmul_sum_1[n_13 + 2]);
+    matmul_sum_1[n_13] = (((thread >> 3) & 1) >= 1 ? matmul_sum_1[n_13 + 2] : matmul_sum_1[n_13]);
+    matmul_sum_1_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_1_given, 8, 32);
+    matmul_sum_1[n_13] = (matmul_sum_1[n_13] + matmul_sum_1_other);
+  }
+  float matmul_sum_1_other_1;
+  float matmul_sum_1_given_1;
+  matmul_sum_1_given_1 = (((thread >> 2) & 1) >= 1 ? matmul_sum_1[0] : matmul_sum_1[1]);
+  matmul_sum_1[0] = (((thread >> 2) & 1) >= 1 ? matmul_sum_1[1] : matmul_sum_1[0]);
+  matmul_sum_1_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1_given_1, 4, 32);
+  matmul_sum_1[0] = (matmul_sum_1[0] + matmul_sum_1_other_1);
+  float matmul_sum_1_other_2;
+  matmul_sum_1_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[0], 2, 32);
+  matmul_sum_1[0] = (matmul_sum_1[0] + matmul_sum_1_other_2);
+  float matmul_sum_1_other_3;
+  matmul_sum_1_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_1[0], 1, 32);
+  matmul_sum_1[0] = (matmul_sum_1[0] + matmul_sum_1_other_3);
+  float matmul_sum_2_other;
+  float matmul_sum_2_given;
+  #pragma unroll
+  for (int n_14 = 0; n_14 < 2; ++n_14) {
+    matmul_sum_2_given = (((thread >> 3) & 1) >= 1 ? matmul_sum_2[n_14] : matmul_sum_2[n_14 + 2]);
+    matmul_sum_2[n_14] = (((thread >> 3) & 1) >= 1 ? matmul_sum_2[n_14 + 2] : matmul_sum_2[n_14]);
+    matmul_sum_2_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_2_given, 8, 32);
+    matmul_sum_2[n_14] = (matmul_sum_2[n_14] + matmul_sum_2_other);
+  }
+  float matmul_sum_2_other_1;
+  float matmul_sum_2_given_1;
+  matmul_sum_2_given_1 = (((thread >> 2) & 1) >= 1 ? matmul_sum_2[0] : matmul_sum_2[1]);
+  matmul_sum_2[0] = (((thread >> 2) & 1) >= 1 ? matmul_sum_2[1] : matmul_sum_2[0]);
+  matmul_sum_2_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2_given_1, 4, 32);
+  matmul_sum_2[0] = (matmul_sum_2[0] + matmul_sum_2_other_1);
+  float matmul_sum_2_other_2;
+  matmul_sum_2_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[0], 2, 32);
+  matmul_sum_2[0] = (matmul_sum_2[0] + matmul_sum_2_other_2);
+  float matmul_sum_2_other_3;
+  matmul_sum_2_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_2[0], 1, 32);
+  matmul_sum_2[0] = (matmul_sum_2[0] + matmul_sum_2_other_3);
+  float matmul_sum_3_other;
+  float matmul_sum_3_given;
+  #pragma unroll
+  for (int n_15 = 0; n_15 < 2; ++n_15) {
+    matmul_sum_3_given = (((thread >> 3) & 1) >= 1 ? matmul_sum_3[n_15] : matmul_sum_3[n_15 + 2]);
+    matmul_sum_3[n_15] = (((thread >> 3) & 1) >= 1 ? matmul_sum_3[n_15 + 2] : matmul_sum_3[n_15]);
+    matmul_sum_3_other = tf_shuffle_xor<0xffffffffu>(matmul_sum_3_given, 8, 32);
+    matmul_sum_3[n_15] = (matmul_sum_3[n_15] + matmul_sum_3_other);
   }
   float matmul_sum_3_other_1;
-  #pragma unroll
-  for (int n_25 = 0; n_25 < 4; ++n_25) {
-    matmul_sum_3_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_25], 4, 32);
-    matmul_sum_3[n_25] = (matmul_sum_3[n_25] + matmul_sum_3_other_1);
-  }
+  float matmul_sum_3_given_1;
+  matmul_sum_3_given_1 = (((thread >> 2) & 1) >= 1 ? matmul_sum_3[0] : matmul_sum_3[1]);
+  matmul_sum_3[0] = (((thread >> 2) & 1) >= 1 ? matmul_sum_3[1] : matmul_sum_3[0]);
+  matmul_sum_3_other_1 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3_given_1, 4, 32);
+  matmul_sum_3[0] = (matmul_sum_3[0] + matmul_sum_3_other_1);
   float matmul_sum_3_other_2;
-  #pragma unroll
-  for (int n_26 = 0; n_26 < 4; ++n_26) {
-    matmul_sum_3_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_26], 2, 32);
-    matmul_sum_3[n_26] = (matmul_sum_3[n_26] + matmul_sum_3_other_2);
-  }
+  matmul_sum_3_other_2 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[0], 2, 32);
+  matmul_sum_3[0] = (matmul_sum_3[0] + matmul_sum_3_other_2);
   float matmul_sum_3_other_3;
-  #pragma unroll
-  for (int n_27 = 0; n_27 < 4; ++n_27) {
-    matmul_sum_3_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[n_27], 1, 32);
-    matmul_sum_3[n_27] = (matmul_sum_3[n_27] + matmul_sum_3_other_3);
-  }
-  if ((thread & 15) < 1) {
-    #pragma unroll
-    for (int i_17 = 0; i_17 < 2; ++i_17) {
-      alignas(16) float mul_2_out[2];
-      alignas(16) float g_v_3[2];
-      tf_vector_load<2>(g_v_3, g + 1024 * i_17 + 8192 * tile0 + 8 * tile1 + 2 * tile_column_1 + 2048 * tile_row_1 + 768);
-      alignas(16) float add_1_v[2];
-      tf_vector_load<2>(add_1_v, add_1_tile + 8 * i_17 + 2 * tile_column_1 + 16 * tile_row_1);
-      #pragma unroll
-      for (int v_27 = 0; v_27 < 2; ++v_27) {
-        float add_4 = (matmul_sum_3[2 * i_17 + v_27] + g_v_3[v_27]);
-        float sigmoid_2 = tf_sigmoid(add_4);
-        float tanh_1 = tanhf(add_1_v[v_27]);
-        float mul_2_1 = (sigmoid_2 * tanh_1);
-        mul_2_out[v_27] = mul_2_1;
-      }
-      tf_vector_store<2>(mul_2 + 256 * i_17 + 2048 * tile0 + 8 * tile1 + 2 * tile_column_1 + 512 * tile_row_1, mul_2_out);
-    }
+  matmul_sum_3_other_3 = tf_shuffle_xor<0xffffffffu>(matmul_sum_3[0], 1, 32);
+  matmul_sum_3[0] = (matmul_sum_3[0] + matmul_sum_3_other_3);
+  const int mine = ((thread >> 2) & 3);
+  if ((thread & 3) < 1) {
+    float g_at = g[mine + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 1022 * (mine >> 1) + 256];
+    float add = (matmul_sum[0] + g_at);
+    float sigmoid_1 = tf_sigmoid(add);
+    float c_at = c[mine + 2048 * tile0 + 8 * tile1 + 2 * tile_column + 512 * tile_row + 254 * (mine >> 1)];
+    float mul = (sigmoid_1 * c_at);
+    float g_at_1 = g[mine + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 1022 * (mine >> 1)];
+    float add_2 = (matmul_sum_1[0] + g_at_1);
+    float sigmoid = tf_sigmoid(add_2);
+    float g_at_2 = g[mine + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 1022 * (mine >> 1) + 512];
+    float add_3 = (matmul_sum_2[0] + g_at_2);
+    float tanh_ = tanhf(add_3);
+    float mul_1 = (sigmoid * tanh_);
+    float add_1_1 = (mul + mul_1);
+    add_1[mine + 2048 * tile0 + 8 * tile1 + 2 * tile_column + 512 * tile_row + 254 * (mine >> 1)] = add_1_1;
+    float g_at_3 = g[mine + 8192 * tile0 + 8 * tile1 + 2 * tile_column + 2048 * tile_row + 1022 * (mine >> 1) + 768];
+    float add_4 = (matmul_sum_3[0] + g_at_3);
+    float sigmoid_2 = tf_sigmoid(add_4);
+    float tanh_1 = tanhf(add_1_1);
+    float mul_2_1 = (sigmoid_2 * tanh_1);
+    mul_2[mine + 2048 * tile0 + 8 * tile1 + 2 * tile_column + 512 * tile_row + 254 * (mine >> 1)] = mul_2_1;
   }
 }

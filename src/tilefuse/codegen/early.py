@@ -1,0 +1,80 @@
+"""What a kernel that starts early may do before the kernels ahead of it have ended, and a check that it does no more.
+
+    kernel n - 1   ... wait for n - 2, let n start ................ store results
+    kernel n                              fetch weights ............. wait for n - 1, fetch results ...
+
+Every kernel of a program waits before it lets the next one start. So once kernel n runs, all kernels before n - 1 have ended, and with them
+whatever wrote the program's inputs. Source: CUDA C++ Programming Guide, programmatic dependent launch.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from tilefuse.codegen.kernel import (
+    AsyncCopy,
+    Atomic,
+    AwaitEarlier,
+    BulkCopy,
+    ClusterLoad,
+    ClusterStore,
+    For,
+    If,
+    IfValue,
+    Kernel,
+    LastBlock,
+    Load,
+    MatrixProduct,
+    Prefetch,
+    RoutineCall,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.codegen.walk import parts, statements
+
+# An asynchronous copy of this size passes by the first-level cache, which may hold lines from before the input was written.
+PAST_CACHE_BYTES = 16
+
+
+def before_waiting(kernel: Kernel) -> tuple[Stmt, ...]:
+    """The statements that run while the kernel ahead may still do so; () where the kernel waits first."""
+    place = next((n for n, s in enumerate(kernel.body) if isinstance(s, AwaitEarlier)), 0)
+    return kernel.body[:place]
+
+
+def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
+    """What the kernel does before it has waited and must not: one line each, empty if all is well.
+
+    settled: values that no kernel of the program writes, by the names of the kernel's graph.
+    """
+    found = [f"waits {n} times, or in a branch" for n in (sum(isinstance(s, AwaitEarlier) for s in statements(kernel.body)),)
+             if n > 1 or n != sum(isinstance(s, AwaitEarlier) for s in kernel.body)]
+    buffers = kernel.addressed
+    for s in statements(before_waiting(kernel)):
+        for name, is_safe in _touched(s, kernel):
+            buffer = buffers[name]
+            if buffer.space == "global" and not (is_safe and buffer.origin in settled):
+                found.append(f"{type(s).__name__} touches {name} before the kernel ahead has ended")
+    return found
+
+
+def _touched(s: Stmt, kernel: Kernel) -> Iterator[tuple[str, bool]]:
+    """(buffer, whether the access is one that is safe for settled values) of a statement's own accesses."""
+    match s:
+        case Prefetch(buffer):
+            yield buffer, True
+        case AsyncCopy(shared, _, buffer, _, num_elements):
+            yield shared, True
+            yield buffer, num_elements * kernel.addressed[buffer].dtype.itemsize == PAST_CACHE_BYTES
+        case (VectorLoad(buffer=buffer) | VectorStore(buffer=buffer) | Store(buffer=buffer) | Atomic(buffer=buffer)
+              | ClusterLoad(buffer=buffer) | ClusterStore(buffer=buffer) | LastBlock(counter=buffer)):
+            yield buffer, False
+        case BulkCopy():
+            yield s.buffer, False
+        case RoutineCall():
+            yield from ((t.target, False) for t in s.touched if not t.register)
+        case MatrixProduct():
+            yield from ((n, False) for n in (s.left, s.right) if n in kernel.addressed)
+    own = () if isinstance(s, (For, If)) else s.condition if isinstance(s, IfValue) else s
+    yield from ((e.buffer, False) for e in parts(own) if isinstance(e, Load))

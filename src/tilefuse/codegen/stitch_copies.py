@@ -1,0 +1,47 @@
+"""Operands that a stitched kernel brings on chip: asynchronous copies, which all are under way together until the next barrier.
+
+    copy x, copy w, copy bias  ->  wait, barrier  ->  product
+
+Loads through registers would wait for memory once a loop of a copy; these are started and forgotten. Source: PTX ISA, cp.async.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilefuse.codegen.kernel import AsyncCopy, AsyncGroup, AsyncWait, Barrier
+from tilefuse.codegen.vectors import vector_parts
+from tilefuse.ir.affine import axis, number, substitute
+from tilefuse.schedule.access import is_vector
+from tilefuse.schedule.stitch import Piece
+
+if TYPE_CHECKING:
+    from tilefuse.codegen.compose_stitch import Point, StitchWriter
+
+# What one asynchronous copy of a thread may move. Source: PTX ISA, cp.async.
+COPY_BYTES = (4, 8, 16)
+
+
+def copied_async(w: StitchWriter, piece: Piece, local: Point, width: int) -> bool:
+    """Starts the copy of `width` neighbouring elements of a boundary value to its tile; False, and nothing done, if they are no vector."""
+    if width * piece.dtype.itemsize not in COPY_BYTES:
+        return False
+    lane = w.fresh("v")
+    w.frame.extents[lane] = width
+    moving = w.start(piece.region, local, axis(lane) if width > 1 else number(0))
+    source, target = w.global_offset(piece.value, moving), w.tile_offset(piece, moving)
+    for offset in (source, target) if width > 1 else ():
+        if not is_vector(offset, lane, width) or len(vector_parts(offset, lane, width, piece.dtype)) > 1:
+            return False
+    first = {lane: number(0)}
+    w.emit(AsyncCopy(w.shared[piece.key].name, substitute(target, first, w.extents), w.buffers[piece.value].name,
+                     substitute(source, first, w.extents), width))
+    w.copying = True
+    return True
+
+
+def meet(w: StitchWriter) -> None:
+    """A barrier of the block, behind which all that was copied lies in its tiles."""
+    if w.copying:
+        w.emit(AsyncGroup(), AsyncWait())
+        w.copying = False
+    w.emit(Barrier())
