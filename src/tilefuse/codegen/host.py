@@ -1,6 +1,9 @@
 """Prints kernel IR as one C++ source for the host, plain or with every access checked."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tilefuse.codegen import support
 from tilefuse.codegen.check import CheckedPrinter
 from tilefuse.codegen.fission import HostPrinter
@@ -15,15 +18,35 @@ def print_host(kernel: Kernel, check: bool = False) -> str:
     check: every access is checked (see `check.py`); findings make the result their number and are written to `report`.
     Exact: equal kernels give the same text.
     """
+    head, includes, body = _printed(kernel, check)
+    pasted = support.paste("checked" if check else "host", body)
+    return head + _include_lines(includes) + "\n" + (pasted + "\n\n" if pasted else "") + body
+
+
+def print_host_together(kernels: Sequence[tuple[Kernel, bool]]) -> str:
+    """C++ of several kernels, each with whether it is checked; number n has the entry `<name>_<n>`.
+
+    What kernels rely on stands in it once: a compiler reads the support text of a small kernel longer than the kernel.
+    """
+    printed = [_printed(replace(kernel, name=f"{kernel.name}_{n}"), check) for n, (kernel, check) in enumerate(kernels)]
+    includes = tuple(dict.fromkeys(name for _, found, _ in printed for name in found))
+    # The checking mode's support text holds all of the other's.
+    pasted = support.paste("checked" if any(check for _, check in kernels) else "host", "\n".join(body for _, _, body in printed))
+    parts = [f"namespace number_{n} {{\n{head}{body}\n}}\n" for n, (head, _, body) in enumerate(printed)]
+    return "\n".join([_include_lines(includes), pasted, *parts])
+
+
+def _printed(kernel: Kernel, check: bool) -> tuple[str, tuple[str, ...], str]:
+    """(comment lines, standard headers, the function and its routines)."""
     printer: HostPrinter = CheckedPrinter(kernel) if check else HostPrinter(kernel)
     printer.function()
-    body = routine_namespaces(kernel) + printer.out.text()
     head = Writer()
     head.comment(f"{kernel.name}: {kernel.launch.num_blocks} blocks of {kernel.launch.num_threads} threads, for the host"
                  + (", every access checked" if check else ""))
     for text in kernel.header:
         head.comment(text)
-    for name in printer.includes:
-        head.line(f"#include <{name}>")
-    pasted = support.paste("checked" if check else "host", body)
-    return head.text() + "\n" + (pasted + "\n\n" if pasted else "") + body
+    return head.text(), tuple(printer.includes), routine_namespaces(kernel) + printer.out.text()
+
+
+def _include_lines(names: Sequence[str]) -> str:
+    return "".join(f"#include <{name}>\n" for name in names)

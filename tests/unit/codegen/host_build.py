@@ -4,16 +4,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from tilefuse.codegen.host import print_host
+from tilefuse.codegen.host import print_host, print_host_together
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.ir.scalar import NUMPY_DTYPES
 
@@ -44,15 +42,7 @@ def build(source: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> ctypes.C
 
 def build_together(kernels: Sequence[tuple[Kernel, bool]], folder: Path, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
     """One shared object of many kernels (each with whether it is checked), number n under the name `<kernel>_<n>`."""
-    includes: dict[str, None] = {}
-    parts: list[str] = []
-    for n, (kernel, check) in enumerate(kernels):
-        text = print_host(replace(kernel, name=f"{kernel.name}_{n}"), check)
-        for line in re.findall(r"^#include .*$", text, re.MULTILINE):
-            includes.setdefault(line)
-        text = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
-        parts.append(f"namespace number_{n} {{\n{text}\n}}\n")
-    return build("\n".join(includes) + "\n" + "\n".join(parts), folder, flags)
+    return build(print_host_together(kernels), folder, flags)
 
 
 def run(kernel: Kernel, arrays: dict[str, np.ndarray], folder: Path, check: bool = False) -> tuple[dict[str, np.ndarray], int, str]:
