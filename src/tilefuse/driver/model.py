@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilefuse.frontends.imported import Imported, Output
+from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
 
@@ -78,4 +79,6 @@ def restore(output: Output, results: Sequence[Any], arguments: Sequence[Any]) ->
         tensor = tensor.permute(output.permutation)
     if output.expanded is not None:
         tensor = tensor.expand(output.expanded)
+    if output.complex:
+        tensor = as_complex(tensor)
     return tensor.to(output.device) if output.device and tensor.device.type != output.device else tensor

@@ -208,7 +208,7 @@ def _saved(imported: Imported) -> tuple[int, ...]:
     if not isinstance(first, int) or getattr(metadata, "tokens", None) or context is None or context.output_strides is None:
         return ()
     seen = {o.result for o in imported.outputs[:first]}
-    saved = (o.result for o in imported.outputs[first:] if o.permutation is None and o.expanded is None)
+    saved = (o.result for o in imported.outputs[first:] if o.permutation is None and o.expanded is None and not o.complex)
     return tuple(dict.fromkeys(n for n in saved if n is not None and n not in seen))
 
 
@@ -227,7 +227,8 @@ def _report_strides(part: CompiledPart, gm: torch.fx.GraphModule) -> None:
         elif output.result is None or output.permutation is not None or output.expanded is not None:
             context.output_strides.append(given_strides(fake))
         else:
-            context.output_strides.append(strides_by_name[part.program.spec.results[output.result]])
+            strides = strides_by_name[part.program.spec.results[output.result]]
+            context.output_strides.append(tuple(s // 2 for s in strides[:-1]) if output.complex else strides)
 
 
 def given_strides(fake: torch.Tensor) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ class CompiledPart:
         self._outputs = imported.outputs
         self._shared = _shared_results(program, imported)
         self._plain = all(
-            o.result == n and o.permutation is None and o.expanded is None and not self._elsewhere(o.device)
+            o.result == n and o.permutation is None and o.expanded is None and not o.complex and not self._elsewhere(o.device)
             for n, o in enumerate(imported.outputs)
         )
         self._static = tuple(static)

@@ -18,6 +18,7 @@ class Output:
     permutation  dimension order that the caller sees, as dimensions of the result; None: as it is
     expanded     extents that the caller sees (dimensions of extent 1 of the result are repeated); None: as they are
     memory       outputs of equal number share memory in the source; -1: unknown
+    complex      whether the caller gets the result's pairs of reals as complex numbers
     device       the device type where the caller expects it ("" = that of the program)
     """
 
@@ -27,6 +28,7 @@ class Output:
     permutation: tuple[int, ...] | None = None
     expanded: tuple[int, ...] | None = None
     memory: int = -1
+    complex: bool = False
     device: str = ""
 
 

@@ -3,13 +3,16 @@
 The walk is one pass over the nodes: placeholders become inputs, operators of `TORCH_OPS` their lowering, any other operator a
 library node that calls torch, in-graph copies into inputs become updates. Sizes are those torch derived for this compile;
 symbolic ones are specialised, so that torch recompiles for other shapes.
+
+The IR has no complex numbers: a complex tensor is its pairs of reals (torch's `view_as_real`), operators on it are library nodes
+that put the pairs together again, and its neighbours fuse as ever.
 """
 
 from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +53,11 @@ THEMES = (
     torch_ops_loss,
 )
 
+PARTS_BY_COMPLEX = {torch.complex128: torch.float64, torch.complex64: torch.float32, torch.complex32: torch.float16}
+
+# Operators that only change what torch calls pairs of reals.
+_AS_COMPLEX, _AS_PAIRS = "aten.view_as_complex.default", "aten.view_as_real.default"
+
 # Constants of at most this many elements are written into the graph; larger ones are bound when the program is made.
 INLINE_ELEMENTS = 16
 
@@ -57,7 +65,7 @@ INLINE_ELEMENTS = 16
 def import_fx(gm: fx.GraphModule, name: str = "graph") -> Imported:
     """The graph of an FX module whose nodes are ATen operators with `meta["val"]`.
 
-    Raises: UnsupportedError where the module as a whole cannot be expressed (complex tensors, data-dependent sizes, side effects).
+    Raises: UnsupportedError where the module as a whole cannot be expressed (sparse tensors, data-dependent sizes, side effects).
     """
     return _Walk(gm, name).run()
 
@@ -101,6 +109,7 @@ class _Walk:
     updates: dict[str, str] = field(default_factory=dict)
     result_layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     memories: dict[int, int] = field(default_factory=dict)
+    complexes: set[str] = field(default_factory=set)
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -137,14 +146,14 @@ class _Walk:
         held = self.held.get(node.name)
         if held is not None:
             assert isinstance(held, torch.Tensor)
-            self.value_of[node] = self._constant(node.name, held.detach())
+            self.value_of[node] = self._marked(held, self._constant(node.name, held.detach()))
             return
         fake = node.meta.get("val")
         if isinstance(fake, torch.Tensor):
             made = self.builder.input(node.name, _dtype(fake, node), _shape(fake))
             self._note_layout(made, fake)
             self.arguments.append(made)
-            self.value_of[node] = Value(made)
+            self.value_of[node] = self._marked(fake, Value(made))
             return
         if fake is not None and not isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             raise UnsupportedError(f"an input of type {type(fake).__name__}", where=_span(node))
@@ -155,9 +164,16 @@ class _Walk:
         found: Any = self.gm
         for part in str(node.target).split("."):
             found = getattr(found, part)
-        self.value_of[node] = self._constant(node.name, found.detach()) if isinstance(found, torch.Tensor) else found
+        self.value_of[node] = self._marked(found, self._constant(node.name, found.detach())) if isinstance(found, torch.Tensor) else found
+
+    def _marked(self, tensor: torch.Tensor, value: Value) -> Value:
+        """The value, remembered as pairs of reals if the tensor is complex."""
+        if tensor.is_complex():
+            self.complexes.add(value)
+        return value
 
     def _constant(self, name: str, data: torch.Tensor) -> Value:
+        data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
         fake_modes = type(data).__name__ == "FakeTensor"
         dtype = dtype_from_torch(data.dtype)
         if not fake_modes and data.numel() == 1:
@@ -170,7 +186,7 @@ class _Walk:
         return Value(made)
 
     def _note_layout(self, name: str, tensor: torch.Tensor) -> None:
-        strides = tuple(int(s) for s in tensor.stride())
+        strides = _strides(tensor)
         shape = _shape(tensor)
         dense = row_major_strides(shape)
         if any(s != d and extent > 1 for s, d, extent in zip(strides, dense, shape)):
@@ -217,6 +233,14 @@ class _Walk:
         b.hint = ""
 
     def _lowered(self, name: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        if any(t is not None and t.is_complex() for a in (node, *node.all_input_nodes) for t in _tensors(a.meta.get("val"))):
+            if name == _AS_PAIRS:
+                return Value(self._copied(args[0]))
+            if name == _AS_COMPLEX:
+                made = Value(self._copied(args[0]))
+                self.complexes.add(made)
+                return made
+            return self._library(name, "complex numbers", node, args, kwargs)
         lowering = TORCH_OPS.get(name)
         if lowering is None:
             return self._library(name, "no lowering", node, args, kwargs)
@@ -250,20 +274,21 @@ class _Walk:
             self.fallbacks.setdefault(name, reason)
         operands: list[str] = []
         attributes: dict[str, Attribute] = {
-            "args": tuple(_template(a, operands, name) for a in args),
-            "kwargs": tuple((k, _template(v, operands, name)) for k, v in sorted(kwargs.items())),
+            "args": tuple(_template(a, operands, name, self.complexes) for a in args),
+            "kwargs": tuple((k, _template(v, operands, name, self.complexes)) for k, v in sorted(kwargs.items())),
         }
         target: Any = node.target
         if torch.Tag.nondeterministic_seeded in target.tags:
             attributes["call"] = self.calls
             self.calls += 1
+        fake = node.meta.get("val")
         made: list[Value | None] = []
-        for n, expected in enumerate(b.expected):
-            if expected is None:
+        for n, (expected, tensor) in enumerate(zip(b.expected, _tensors(fake))):
+            if expected is None or tensor is None:
                 made.append(None)
                 continue
-            made.append(Value(b.library(node.name, name, Type(*expected), operands, attributes | {"result": n})))
-        fake = node.meta.get("val")
+            value = Value(b.library(node.name, name, Type(*expected), operands, attributes | {"result": n}))
+            made.append(self._marked(tensor, value))
         return _regrouped(fake, iter(made)) if isinstance(fake, (tuple, list)) else (made[0] if made else None)
 
     def _update(self, node: fx.Node, args: Any) -> None:
@@ -276,9 +301,13 @@ class _Walk:
         name = str(self.value_of[target])
         declared = next(i.name for i in b.inputs if i.name == self._input_name(target))
         source = self.value_of[args_source] if isinstance(args_source := node.args[1], fx.Node) else args[1]
+        if (name in self.complexes) != (source in self.complexes):
+            raise UnsupportedOpError("aten.copy_ between real and complex tensors", where=_span(node))
         value = b.broadcast_to(b.cast(source, b.dtype_of(name)), b.shape_of(name))
         self.updates[declared] = value
         self.value_of[node] = self.value_of[target] = Value(value)
+        if name in self.complexes:
+            self.complexes.add(value)
 
     def _input_name(self, node: fx.Node) -> str:
         at = [n for n in self.gm.graph.nodes if n.op == "placeholder" and n.name not in self.held].index(node)
@@ -327,7 +356,7 @@ class _Walk:
         b = self.builder
         b.span, b.hint = _span(node), ""
         shape = b.shape_of(value)
-        strides = tuple(int(s) for s in fake.stride()) if isinstance(fake, torch.Tensor) else row_major_strides(shape)
+        strides = _strides(fake) if isinstance(fake, torch.Tensor) else row_major_strides(shape)
         device = fake.device.type if isinstance(fake, torch.Tensor) else ""
         order, repeated = _memory_order(shape, strides)
         source = str(value)
@@ -354,7 +383,14 @@ class _Walk:
         memory = -1
         if isinstance(fake, torch.Tensor):
             memory = self.memories.setdefault(fake.untyped_storage()._cdata, len(self.memories))
-        return Output(results.index(source), permutation=back, expanded=shape if repeated else None, memory=memory, device=device)
+        return Output(
+            results.index(source),
+            permutation=back,
+            expanded=shape if repeated else None,
+            memory=memory,
+            complex=value in self.complexes,
+            device=device,
+        )
 
     def _copied(self, value: str) -> str:
         b = self.builder
@@ -470,17 +506,21 @@ def _tensors(fake: Any) -> list[torch.Tensor | None]:
     return [None]
 
 
-def _template(argument: Any, operands: list[str], name: str) -> Attribute:
+def _template(argument: Any, operands: list[str], name: str, complexes: Collection[str]) -> Attribute:
     """An argument as an attribute; tensors become operand numbers. Raises: UnsupportedOpError for objects that have no text."""
     match argument:
         case Value():
             if argument not in operands:
                 operands.append(str(argument))
-            return ("%", operands.index(str(argument)))
+            return ("complex" if argument in complexes else "%", operands.index(str(argument)))
         case list() | tuple():
-            return ("list", *(_template(a, operands, name) for a in argument))
+            return ("list", *(_template(a, operands, name, complexes) for a in argument))
         case torch.dtype() if argument in DTYPE_BY_TORCH:
             return ("dtype", DTYPE_BY_TORCH[argument].name)
+        case torch.dtype() if argument in PARTS_BY_COMPLEX:
+            return ("dtype", f"c{argument.itemsize * 8}")
+        case complex():
+            return ("number", argument.real, argument.imag)
         case torch.device():
             return ("device", argument.type)
         case torch.layout():
@@ -505,11 +545,18 @@ def _number(value: Any) -> Any:
 
 
 def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    return tuple(int(s) for s in tensor.shape)
+    """Extents as the IR sees them: complex numbers are pairs in a last dimension."""
+    return (*(int(s) for s in tensor.shape), *((2,) if tensor.is_complex() else ()))
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides in elements of the IR's dtype, for the extents that `_shape` gives."""
+    strides = tuple(int(s) for s in tensor.stride())
+    return (*(2 * s for s in strides), 1) if tensor.is_complex() else strides
 
 
 def _dtype(tensor: torch.Tensor, node: fx.Node) -> DType:
-    found = DTYPE_BY_TORCH.get(tensor.dtype)
+    found = DTYPE_BY_TORCH.get(PARTS_BY_COMPLEX.get(tensor.dtype, tensor.dtype))
     if found is None:
         raise UnsupportedOpError(f"{node.target}: a tensor of type {tensor.dtype}", where=_span(node))
     if tensor.layout != torch.strided:

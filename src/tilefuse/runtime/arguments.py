@@ -100,6 +100,9 @@ def check_argument(given: Any, want: Argument, device: torch.device) -> torch.Te
     Raises: TypeMismatchError, ShapeError or UserError (device), naming the argument and both sides of the difference.
     """
     tensor = as_tensor(given, want.name)
+    if tensor.is_complex() and tensor.shape + (2,) == want.shape:
+        # Complex numbers travel as pairs of reals.
+        tensor = torch.view_as_real(tensor.resolve_conj())
     where = f"argument {want.position} ({want.name})"
     if tensor.dtype != want.dtype:
         found = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))

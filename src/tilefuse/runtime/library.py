@@ -2,7 +2,8 @@
 
 `call_library` runs one call on torch tensors and gives all its results. Operators named `<namespace>.<op>.<overload>`
 are called through torch's dispatcher by a template of literals and operand numbers; the others are listed in `LIBRARY`.
-Nothing here knows the graph: operands and plain attributes come in, tensors go out.
+Nothing here knows the graph: operands and plain attributes come in, tensors go out. Complex numbers travel as pairs of reals
+in a last dimension of two (torch's `view_as_real`): the call sees complex tensors, the program does not.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
     "u8": torch.uint8,
     "bool": torch.bool,
 }
+COMPLEX_DTYPES: dict[str, torch.dtype] = {"c128": torch.complex128, "c64": torch.complex64, "c32": torch.complex32}
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
@@ -201,7 +203,9 @@ def call_library(
     kwargs = attributes.get("kwargs", ())
     assert isinstance(args, tuple) and isinstance(kwargs, tuple)
     named = {str(pair[0]): argument(pair[1], operands, place) for pair in kwargs if isinstance(pair, tuple)}
-    return list(flat_results(function(*(argument(a, operands, place) for a in args), **named)))
+    results = [None if t is None else _as_reals(t) for t in flat_results(function(*(argument(a, operands, place) for a in args), **named))]
+    # A window onto an operand would change when the operand's memory is used again.
+    return [None if t is None else t.clone() for t in results] if _gives_windows(operator) else results
 
 
 @lru_cache(maxsize=4096)
@@ -221,17 +225,42 @@ def torch_operator(operator: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+@lru_cache(maxsize=4096)
+def _gives_windows(operator: str) -> bool:
+    """Whether a torch operator's results may share memory with its operands."""
+    schema: Any = torch_operator(operator)._schema  # type: ignore[attr-defined]
+    return any(r.alias_info is not None for r in schema.returns)
+
+
+def as_complex(pairs: torch.Tensor) -> torch.Tensor:
+    """Pairs of reals as complex numbers, in the same memory where its strides allow. Shapes: pairs: [..., 2]; result: [...]"""
+    if not pairs.numel():
+        # An empty tensor may have any strides, and torch's view is particular about them.
+        pairs = torch.empty(pairs.shape, dtype=pairs.dtype, device=pairs.device)
+    return torch.view_as_complex(pairs if pairs.stride(-1) == 1 else pairs.contiguous())
+
+
+def _as_reals(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs of reals, without torch's lazy conjugation; others as they are, without its lazy negation."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
+
+
 def argument(template: Attribute, operands: Sequence[torch.Tensor], device: torch.device | str | None) -> object:
-    """The argument that a template stands for: ("%", n) is operand n, ("list", ...) a list, ("dtype", name) a dtype, others themselves."""
+    """The argument that a template stands for: ("%", n) is operand n, ("complex", n) its pairs as complex numbers, ("list", ...) a
+    list, ("dtype", name) a dtype, ("number", re, im) a complex number, others themselves."""
     if not isinstance(template, tuple):
         return template
     match template:
         case ("%", int(n)):
             return operands[n]
+        case ("complex", int(n)):
+            return as_complex(operands[n])
+        case ("number", float(real), float(imaginary)):
+            return complex(real, imaginary)
         case ("list", *items):
             return [argument(i, operands, device) for i in items]
         case ("dtype", str(name)):
-            return TORCH_DTYPES[name]
+            return TORCH_DTYPES[name] if name in TORCH_DTYPES else COMPLEX_DTYPES[name]
         case ("device", str(name)):
             return device if device is not None else torch.device(name)
         case ("layout" | "memory_format", str(name)):

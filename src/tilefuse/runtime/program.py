@@ -23,6 +23,7 @@ from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use
 from tilefuse.runtime.explanation import explanation_data, explanation_text
 from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared
 from tilefuse.runtime.host import load_host
+from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.nvrtc import Resources, parse_resources
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.step_times import StepTime, profile_program
@@ -323,7 +324,7 @@ class Program:
 def _write_back(given: Any, tensor: torch.Tensor) -> None:
     """An updated argument that was copied gets its new contents."""
     target = given if isinstance(given, torch.Tensor) else torch.from_dlpack(given)
-    target.detach().copy_(tensor)
+    target.detach().copy_(as_complex(tensor) if target.is_complex() else tensor)
 
 
 def _torch_device(device: str | torch.device) -> torch.device:

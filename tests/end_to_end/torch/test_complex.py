@@ -1,0 +1,128 @@
+"""Complex tensors: operators on them run in torch one by one, on pairs of reals; what surrounds them is compiled as ever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tilefuse
+from tilefuse.driver import torch_backend
+from tilefuse.driver.torch_backend import backend, compiled_parts
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch_backend.reset()
+    yield
+    torch_backend.reset()
+
+
+def strict(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Callable[..., Any]:
+    return backend(gm, inputs, **{**kwargs, "options": {"strict": True, **kwargs.get("options", {})}})
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.complex64)
+
+
+def rotated(q: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    pairs = torch.view_as_complex(q.reshape(*q.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * by).flatten(-2) * 2
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "spectrogram": (lambda x, w: torch.log1p(torch.stft(x * 2, 16, 8, window=w, return_complex=True).abs() ** 2).softmax(1),
+                    (torch.randn(2, 64), torch.hann_window(16))),
+    "convolution by transforms": (lambda x, w: F.gelu(torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(w), n=16) + x),
+                                  (torch.randn(3, 16), torch.randn(3, 16))),
+    "rotary positions": (rotated, (torch.randn(2, 5, 8), torch.polar(torch.ones(5, 4), torch.randn(5, 4)))),
+    "in and out": (lambda a: (a * 2 + 1j, a.conj().imag.exp(), a.real + a.imag), (numbers(3, 4),)),
+    "a scalar": (lambda a: a * (1 - 2j), (numbers(1)[0],)),
+    "a lazily conjugated argument": (lambda a: (a + 1, a.imag * 3), (numbers(3, 4).conj(),)),
+    "transposed": (lambda a: ((a * 2).transpose(0, 1), a.mT.contiguous() - 1), (numbers(3, 4).mT,)),
+    "expanded": (lambda a: (a.sum(0, keepdim=True) * 2).expand(5, 4), (numbers(3, 4),)),
+    "every other": (lambda a: a[:, ::2] * 1j, (numbers(3, 8)[:, 1:],)),
+    "double": (lambda a: a.abs() + a.angle(), (torch.randn(3, 4, dtype=torch.complex128),)),
+    "none": (lambda a: a * 2, (numbers(0, 4),)),
+    "real becomes complex": (lambda a: a.to(torch.complex64) * 1j, (torch.randn(4),)),
+    "infinities": (lambda a: (a * a).abs(), (torch.complex(torch.tensor([torch.inf, 0.0]), torch.tensor([torch.nan, -torch.inf])),)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_complex_values_agree_with_torch(name: str) -> None:
+    fn, inputs = CASES[name]
+    compiled = torch.compile(fn, backend=strict)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*inputs), fn(*inputs), rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert compiled_parts()
+
+
+def test_the_summary_names_the_operators_and_the_rest_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    x = torch.randn(4, 8)
+    with caplog.at_level(logging.WARNING, "tilefuse"):
+        made = torch.compile(lambda x: (torch.fft.fft(x * 2).abs() + 1).softmax(-1), backend=strict)(x)
+    torch.testing.assert_close(made, (torch.fft.fft(x * 2).abs() + 1).softmax(-1))
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "tilefuse"]
+    assert "aten._fft_r2c.default (complex numbers)" in line and "softmax" not in line
+    assert compiled_parts()[0].program.kernels
+
+
+def test_a_window_onto_an_operand_outlives_it() -> None:
+    """A transposed complex view is read after the memory of what it views was used again."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        view = torch.fft.fft(x).transpose(0, 1)
+        y = (x.exp() * 3).softmax(-1).cumsum(0) @ x.mT
+        return (view.abs().mT + y @ x) * y.sum()
+
+    x = torch.randn(8, 8)
+    torch.testing.assert_close(torch.compile(fn, backend=strict)(x), fn(x), rtol=1e-4, atol=1e-4)
+
+
+def test_an_updated_argument() -> None:
+    def step(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.mul_(2j)
+        return (a.abs() + b).sin()
+
+    a, b = numbers(3, 4), torch.randn(3, 4)
+    other = a.clone()
+    torch.testing.assert_close(torch.compile(step, backend=strict)(other, b), step(a, b))
+    torch.testing.assert_close(other, a)
+
+
+def test_gradients_through_transforms() -> None:
+    class Filter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(numbers(9))
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.fft.irfft(torch.fft.rfft(self.linear(x)) * self.weight, n=16).tanh()
+
+    model, x = Filter(), torch.randn(4, 16)
+    model(x).pow(2).sum().backward()
+    wanted = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    torch.compile(model, backend=strict)(x).pow(2).sum().backward()
+    torch.testing.assert_close([p.grad for p in model.parameters()], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiled_and_saved_program_takes_complex_arguments(tmp_path: Path) -> None:
+    z = numbers(3, 4)
+    program = tilefuse.compile(lambda a: (a * 2j).abs().exp(), [z])
+    wanted = (z * 2j).abs().exp()
+    torch.testing.assert_close(program(z), wanted)
+    program.save(str(tmp_path / "program"))
+    (made,) = tilefuse.load(str(tmp_path / "program"))(z)
+    torch.testing.assert_close(made, wanted)
+    assert torch.is_complex(tilefuse.compile(torch.fft.rfft, [torch.randn(8)])(torch.randn(8)))
