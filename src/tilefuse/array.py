@@ -106,8 +106,17 @@ from tilefuse.frontends.array_elementwise import (
     trunc,
     where,
 )
+from tilefuse.frontends.array_inspection import (
+    __array_namespace_info__,
+    can_cast,
+    finfo,
+    iinfo,
+    isdtype,
+    result_type,
+)
 from tilefuse.frontends.array_manipulation import (
     broadcast_arrays,
+    broadcast_shapes,
     broadcast_to,
     concat,
     diagonal,
@@ -137,6 +146,13 @@ from tilefuse.frontends.array_products import (
     vecdot,
 )
 from tilefuse.frontends.array_random import dropout
+from tilefuse.frontends.array_sorting import (
+    argsort,
+    isin,
+    searchsorted,
+    sort,
+    topk,
+)
 from tilefuse.frontends.array_statistics import (
     all,
     any,
@@ -175,18 +191,19 @@ newaxis = None
 __array_api_version__ = "2024.12"
 
 __all__ = [
-    "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "Array", "asarray", "asin", "asinh", "astype",
-    "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_to", "ceil", "clip", "concat", "conj",
-    "copysign", "cos", "cosh", "count_nonzero", "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide",
-    "dropout", "e", "einsum", "empty", "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims",
-    "expm1", "eye", "flip", "float16", "float32", "float64", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like",
-    "greater", "greater_equal", "hypot", "inf", "int16", "int32", "int64", "int8", "isfinite", "isinf", "isnan", "less",
-    "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min",
-    "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal", "ones", "ones_like", "outer",
-    "pad", "permute_dims", "pi", "positive", "pow", "prod", "put", "random", "real", "reciprocal", "remainder", "repeat",
-    "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "tril", "triu",
-    "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
+    "__array_namespace_info__", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "Array",
+    "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays",
+    "broadcast_shapes", "broadcast_to", "can_cast", "ceil", "clip", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero",
+    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty", "empty_like",
+    "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip", "float16",
+    "float32", "float64", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like", "greater", "greater_equal", "hypot",
+    "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isin", "isinf", "isnan", "less", "less_equal",
+    "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis",
+    "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "pi",
+    "positive", "pow", "prod", "put", "random", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll",
+    "round", "rsqrt", "searchsorted", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "tril",
+    "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
 ]

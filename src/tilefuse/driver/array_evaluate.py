@@ -122,6 +122,11 @@ class Evaluation:
         return f"cuda:{torch.cuda.current_device() if torch.cuda.is_available() else 0}"
 
     @staticmethod
+    def devices() -> list[str]:
+        """The host, and the GPUs that torch sees."""
+        return ["host", *(f"cuda:{n}" for n in range(torch.cuda.device_count() if torch.cuda.is_available() else 0))]
+
+    @staticmethod
     def source(data: Any, dtype: DType | None, device: str | None, copy: bool | None) -> Source:
         """A leaf; see `frontends.array.Evaluator`."""
         shared = tensor_of(data, dtype)

@@ -9,7 +9,7 @@ from tilefuse.base.errors import TypeMismatchError
 from tilefuse.frontends.array import Array, apply, binary, checked_number, power, unary
 from tilefuse.frontends.array_lowering import ELEMENTWISE
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import NAME_OF, Number, as_dtype, met_by_number, number_constant, promote_all
+from tilefuse.frontends.array_types import NAME_OF, Number, as_dtype, integer_range, met_by_number, number_constant, promote_all
 from tilefuse.ir.dtype import BOOL, DType, compute_dtype
 from tilefuse.ir.scalar import Const, call, const
 from tilefuse.ir.tensor import TensorBuilder
@@ -115,18 +115,12 @@ def _held(bound: Number, dtype: DType) -> Number | None:
     """A bound inside the range of an integer type (one beyond it binds nothing where it points outwards)."""
     if not dtype.is_integer:
         return bound
-    from tilefuse.frontends.array_types import integer_range
-
     low, high = integer_range(dtype)
     if bound != bound:
         return None
     if bound in (float("inf"), float("-inf")):
         return high if bound > 0 else low
-    return max_of(low, min_of(high, int(bound)))
-
-
-max_of: Callable[..., int] = max
-min_of: Callable[..., int] = min
+    return low if bound < low else high if bound > high else int(bound)
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
@@ -153,5 +147,3 @@ def lower_fma(b: TensorBuilder, x1: str, x2: str, x3: str, common: DType) -> str
     work = compute_dtype(common)
     return b.cast(b.elementwise("fma", *(b.cast(x, work) for x in (x1, x2, x3))), common)
 
-
-__all__ = [*ELEMENTWISE, "astype", "clip", "conj", "fma", "real", "where"]

@@ -127,7 +127,7 @@ def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[A
             leaves.append(top)
             buffer = top.buffer
             strides = None if buffer is None or buffer.is_contiguous() else buffer.stride()
-            parts.append((top.type, strides))
+            parts.append(-1 - top.type_number if strides is None else (top.type_number, strides))
         stack.pop()
         at[top] = len(at)
     parts.append(tuple([at[n] for n in nodes]))

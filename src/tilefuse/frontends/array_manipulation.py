@@ -13,7 +13,8 @@ from tilefuse.frontends.array_types import Number, number_constant, promote_all
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.scalar import Const
 from tilefuse.ir.tensor import TensorBuilder
-from tilefuse.ir.tensor_elementwise import broadcast_shapes, normal_axis
+from tilefuse.ir.tensor_elementwise import broadcast_shapes as shapes_together
+from tilefuse.ir.tensor_elementwise import normal_axis
 
 Axes = int | Sequence[int]
 
@@ -101,14 +102,14 @@ def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
 
 def broadcast_arrays(*arrays: Array) -> list[Array]:
     """All arrays brought to the shape they broadcast to."""
-    shape = broadcast_shape(*(a.shape for a in arrays))
+    shape = broadcast_shapes(*(a.shape for a in arrays))
     return [broadcast_to(a, shape) for a in arrays]
 
 
-def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that all shapes broadcast to. Raises: ShapeError, at the user's line."""
     try:
-        return broadcast_shapes(*shapes)
+        return shapes_together(*shapes)
     except ShapeError as error:
         raise ShapeError(error.message, where=user_span()) from None
 
@@ -273,7 +274,7 @@ def lower_take_along(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
     if len(have) != len(chosen):
         raise ShapeError(f"take_along_axis: {b.types[x]} and indices {b.types[indices]} have different numbers of dimensions")
     d = normal_axis(axis, len(have))
-    around = broadcast_shapes((*have[:d], 1, *have[d + 1 :]), (*chosen[:d], 1, *chosen[d + 1 :]))
+    around = shapes_together((*have[:d], 1, *have[d + 1 :]), (*chosen[:d], 1, *chosen[d + 1 :]))
     wide = b.broadcast_to(x, (*around[:d], have[d], *around[d + 1 :]))
     return b.gather_elements(wide, b.broadcast_to(indices, (*around[:d], chosen[d], *around[d + 1 :])), d, wrap=True)
 
@@ -334,8 +335,3 @@ def _put_slices(b: TensorBuilder, x: str, value: str, items: Sequence[Any], plan
         source = b.slice_scatter(parts[d], source, d, r.start, r[-1] + 1, r.step) if len(r) < shape[d] or r.step != 1 else source
     return source
 
-
-__all__ = [
-    "broadcast_arrays", "broadcast_to", "concat", "diagonal", "expand_dims", "flip", "matrix_transpose", "moveaxis", "pad", "permute_dims",
-    "put", "repeat", "reshape", "roll", "split", "squeeze", "stack", "take", "take_along_axis", "tile", "unstack",
-]

@@ -37,10 +37,11 @@ class Source:
     device: "host", "cuda:0", ...
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "name", "role", "type")
+    __slots__ = ("__weakref__", "buffer", "device", "name", "role", "type", "type_number")
 
     def __init__(self, type: Type, device: str, buffer: Any = None, name: str = "", role: str = "data") -> None:
         self.type = type
+        self.type_number = number_of_type(type)
         self.device = device
         self.buffer = buffer
         self.name = name
@@ -54,20 +55,17 @@ class Applied:
     user did not ask for by name (printing), so that gradients can still be taken.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "node", "number", "operands", "place")
+    __slots__ = ("__weakref__", "buffer", "device", "node", "number", "operands", "place", "type", "type_number")
 
     def __init__(self, node: Node, number: int, operands: tuple[ArrayNode, ...], device: str, place: Place) -> None:
         self.node = node
+        self.type = node.type
+        self.type_number = number_of_type(node.type)
         self.number = number
         self.operands = operands
         self.device = device
         self.place = place
         self.buffer: Any = None
-
-    @property
-    def type(self) -> Type:
-        """Type of the value."""
-        return self.node.type
 
     @property
     def span(self) -> Span:
@@ -87,8 +85,22 @@ class Recording:
 
 
 _numbers: dict[Node, int] = {}
+_type_numbers: dict[Type, int] = {}
+_number_by_object: dict[int, tuple[Type, int]] = {}
 _next_number = itertools.count()
 _recordings: dict[tuple[Any, ...], Recording] = {}
+
+
+def number_of_type(type: Type) -> int:
+    """Equal for equal types: a key that is cheap to hash. Most types come from templates, so their identity is looked at first."""
+    found = _number_by_object.get(id(type))
+    if found is not None and found[0] is type:
+        return found[1]
+    number = _type_numbers.setdefault(type, len(_type_numbers))
+    if len(_number_by_object) > MOST_RECORDINGS:
+        _number_by_object.clear()
+    _number_by_object[id(type)] = (type, number)
+    return number
 
 
 def template_of(node: Node) -> tuple[Node, int, tuple[str, ...]]:
@@ -120,7 +132,12 @@ def record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[An
     settings: hashable; equal settings must mean the same program (a number as an `ir.scalar.Const`: 0.0 equals -0.0).
     Raises: what the lowering raises, with the user's line.
     """
-    key = (lowering, settings, *[o.type for o in operands])
+    return played(recording(lowering, operands, settings), operands, device)
+
+
+def recording(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...] = ()) -> Recording:
+    """What the lowering gives for operands of these types, from memory where it was asked before. Raises: as `record`."""
+    key = (lowering, settings, *[o.type_number for o in operands])
     found = _recordings.get(key)
     if found is None:
         found = _record(lowering, operands, settings)
@@ -128,6 +145,11 @@ def record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[An
             _recordings.clear()
             _numbers.clear()
         _recordings[key] = found
+    return found
+
+
+def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") -> tuple[ArrayNode, ...]:
+    """The nodes of a recording over these operands. device: where it makes something of nothing."""
     where = common_device(operands) if operands else device
     place = user_place()
     made: list[ArrayNode] = []

@@ -1,0 +1,96 @@
+"""What `tilefuse.array` tells of its data types, devices and abilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilefuse.base.errors import TypeMismatchError
+from tilefuse.frontends.array import Array, installed
+from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_types import (
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    PUBLIC_NAMES,
+    FloatFacts,
+    IntegerFacts,
+    as_dtype,
+    as_number,
+    float_facts,
+    integer_facts,
+    is_kind,
+    may_convert,
+    met_by_number,
+    promote_all,
+)
+from tilefuse.ir.dtype import DType
+
+
+def _dtype_of(given: Any) -> DType:
+    return given.dtype if isinstance(given, Array) else as_dtype(given)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion may turn one type into another."""
+    return may_convert(_dtype_of(from_), as_dtype(to))
+
+
+def finfo(type: Any, /) -> FloatFacts:
+    """Limits of a floating-point type (or of an array's)."""
+    return float_facts(_dtype_of(type))
+
+
+def iinfo(type: Any, /) -> IntegerFacts:
+    """Limits of an integer type (or of an array's)."""
+    return integer_facts(_dtype_of(type))
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a type is of a kind: "bool", "signed integer", "unsigned integer", "integral", "real floating", "numeric", a type.
+
+    A tuple of kinds: whether it is of any.
+    """
+    return is_kind(as_dtype(dtype), kind)
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The type in which arrays, data types and Python numbers meet."""
+    numbers = [n for n in (as_number(a) for a in arrays_and_dtypes) if n is not None]
+    try:
+        found = promote_all(_dtype_of(a) for a in arrays_and_dtypes if as_number(a) is None)
+    except TypeMismatchError as error:
+        raise TypeMismatchError(error.message, where=user_span(), hint=error.hint) from None
+    for number in numbers:
+        found = met_by_number(found, number)
+    return found
+
+
+class NamespaceFacts:
+    """What `__array_namespace_info__()` gives."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Masks as subscripts and shapes that depend on data are not offered."""
+        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": None}
+
+    def default_device(self) -> str:
+        """Where arrays are made when nothing is said."""
+        return installed().default_device()
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
+        """Types of numbers, positions and results where nothing is said. (There are no complex numbers.)"""
+        return {"real floating": DEFAULT_FLOAT, "integral": DEFAULT_INT, "indexing": DEFAULT_INT}
+
+    def devices(self) -> list[str]:
+        """The host and every GPU."""
+        return installed().devices()
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
+        """The types of the standard that arrays may have, by name. (float16 and bfloat16 exist besides.)"""
+        standard = {n: d for n, d in PUBLIC_NAMES.items() if n not in ("float16", "bfloat16")}
+        return standard if kind is None else {n: d for n, d in standard.items() if is_kind(d, kind)}
+
+
+def __array_namespace_info__() -> NamespaceFacts:
+    """Facts of the namespace, as the array API standard asks for them."""
+    return NamespaceFacts()
+
+
