@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|search|compiler|planner|show|readme`."""
+"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|search|tables|compiler|planner|show|...`."""
 from __future__ import annotations
 
 import argparse
@@ -29,8 +29,8 @@ SUITES = {
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "show", "readme"))
-    found.add_argument("record", nargs="?", type=Path, help="show: the record to print")
+    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "tables", "show", "readme"))
+    found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder")
     found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns: all; else no jax); tilefuse always runs, \"\": alone")
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
                        "side, all peers of a case on the same one; default: the first GPU")
@@ -63,6 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
             if options.record is None:
                 parser().error("show needs a record")
             return show(Record.load(options.record), peers)
+        case "tables":
+            from benchmarks import paper_tables, readme
+
+            newest = readme.newest_records(options.record or RESULTS)
+            print(paper_tables.text(newest.get("blas"), newest.get("search")))
+            return 0
         case "readme":
             from benchmarks import readme
 

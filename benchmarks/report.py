@@ -71,7 +71,7 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
         row["vs best"] = min(rivals) / ours if ours and rivals else None
         row["asked"] = entry.get("min_of_limit")
         row["asked speed"] = entry.get("min_speedup")
-        row["judged"] = row["vs best" if entry.get("against") == "best" else "vs inductor"]
+        row["judged"] = row["vs " + entry.get("against", "inductor")]
         row["compile"] = compile_share(entry) if "max_compile_share" in entry else None
         row["asked compile"] = entry.get("max_compile_share")
         row["note"] = "; ".join(f"{p} {m['status']}" for p, m in entry["peers"].items() if m.get("status") not in ("ok", "skipped"))
