@@ -46,7 +46,8 @@ class ScalarOp:
     result    "same" as the operands, or a dtype's name
     meaning   numpy arrays of one shape -> array
     cuda, host   C++ text by operand dtype; `{n}` is argument n, once each
-    adjoint   one expression text an argument, in x0 x1 x2, y (the result) and g (the result's adjoint); "0" where it has none
+    adjoint   one expression text an argument, in x0 x1 x2, y (the result) and g (the result's adjoint); "0" where it is zero, "unknown"
+              where it is something else that no function here computes (differentiating is an error then)
     Units: flops in floating-point operations as issued by the f32 CUDA text, roughly; for cost models, not for roofline claims.
     """
 
@@ -141,7 +142,7 @@ _define("fmod", 2, "number", m.fmod,
 _define("pow", 2, "number", m.power,
         {"f32": "powf({0}, {1})", "f64": "pow({0}, {1})"} | _for_int("tf_pow({0}, {1})"),
         {"f32": "std::pow({0}, {1})", "f64": "std::pow({0}, {1})"} | _for_int("tf_pow({0}, {1})"),
-        ("mul(g, mul(x1, pow(x0, sub(x1, 1.0))))", "mul(g, select(eq(y, 0.0), 0.0, mul(y, log(x0))))"), 40,
+        ("mul(g, select(eq(x1, 0.0), 0.0, mul(x1, pow(x0, sub(x1, 1.0)))))", "mul(g, select(eq(y, 0.0), 0.0, mul(y, log(x0))))"), 40,
         "a to the b; integers wrap, and a negative exponent gives 0 but for the bases 1 and -1")
 _libm("fma", 3, m.fma, ("mul(g, x1)", "mul(g, x0)", "g"), 2, "a * b + c, rounded once")
 
@@ -176,7 +177,7 @@ _libm("erfc", 1, m.erfc, ("mul(-1.1283791670955126, mul(g, exp(neg(mul(x0, x0)))
 _define("erfinv", 1, "float", m.erfinv, {"f32": "erfinvf({0})", "f64": "erfinv({0})"}, "tf_erfinv({0})",
         ("mul(0.886226925452758, mul(g, exp(mul(y, y))))",), 40, "inverse of erf; infinite at -1 and 1, NaN beyond")
 _libm("lgamma", 1, m.lgamma, ("mul(g, digamma(x0))",), 60, "log |gamma(a)|; infinite at 0, -1, -2, ...")
-_define("digamma", 1, "float", m.digamma, "tf_digamma({0})", None, ("0",), 60,
+_define("digamma", 1, "float", m.digamma, "tf_digamma({0})", None, ("unknown",), 60,
         "derivative of lgamma; NaN at -1, -2, ...; infinite with the opposite sign at a zero")
 _define("sigmoid", 1, "float", m.sigmoid, "tf_sigmoid({0})", None, ("mul(g, mul(y, sub(1.0, y)))",), 16, "1 / (1 + exp(-a))")
 _libm("floor", 1, np.floor, ("0",), 1, "largest integer not above a")

@@ -276,7 +276,7 @@ DOMAINS = {"acosh": (1.2, 3.0), "asin": (-0.9, 0.9), "acos": (-0.9, 0.9), "atanh
 
 @pytest.mark.parametrize("name", [op.name for op in SCALAR_OPS.values() if "f64" in op.dtypes and op.result == "same"])
 def test_adjoint_is_the_derivative(name: str) -> None:
-    """Against central differences in f64; "0" only for functions that are flat almost everywhere, and digamma."""
+    """Against central differences in f64; "0" only for functions that are flat almost everywhere; digamma's is unknown."""
     op = SCALAR_OPS[name]
     rng = np.random.default_rng(3)
     low, high = DOMAINS.get(name, (-2.0, 2.0))
@@ -290,7 +290,7 @@ def test_adjoint_is_the_derivative(name: str) -> None:
         y = np.asarray(op.meaning(*args))
         values = {f"x{n}": a for n, a in enumerate(args)} | {"y": y, "g": np.full(50, 1.5)}
         for n, text in enumerate(op.adjoint):
-            if args[n].dtype == np.bool_ or (name == "digamma" and text == "0"):
+            if args[n].dtype == np.bool_ or text == "unknown":
                 continue
             up, down = ([a + (s if k == n else 0) for k, a in enumerate(args)] for s in (step, -step))
             difference = 1.5 * (np.asarray(op.meaning(*up)) - np.asarray(op.meaning(*down))) / (2 * step)

@@ -1,0 +1,82 @@
+"""`grad` and `value_and_grad` of arrays: the graph of what led to a value, differentiated, as arrays again.
+
+The forward values keep their identity, so a value and its gradients that are computed together share one program.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_graph import arrays_of, named_graph
+from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_types import NAME_OF
+from tilefuse.passes.autodiff import gradient_graph
+
+
+def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
+    """The gradient of `y` with respect to `xs`: an array, or arrays in dicts, lists and tuples, whose form the result has.
+
+    seed: the gradient that arrives at `y`, of its shape; without it `y` must be a single number. Any array on the way may be in `xs`,
+    computed or not; one that `y` does not depend on has gradient zero. Gradients are arrays like others: they can be differentiated.
+    Raises: ShapeError where `y` is no number and has no seed, TypeMismatchError for arrays that are no floats, UserError where an
+        operator on the way has no gradient, at the line that applied it.
+    """
+    listed = leaves_of(xs)
+    for x in (y, *listed):
+        if not isinstance(x, Array):
+            raise TypeMismatchError(f"grad takes arrays, not {type(x).__name__}", where=user_span())
+        if not x.dtype.is_float:
+            raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} has no gradient", where=user_span(), hint="convert it with astype")
+    if seed is None and y.size != 1:
+        raise ShapeError(f"the gradient of an array of shape {y.shape} needs a seed, because it is not a single number", where=user_span(),
+                         hint="sum it, or pass seed=")
+    if seed is not None and (seed.shape != y.shape or not seed.dtype.is_float):
+        raise ShapeError(f"a seed of shape {seed.shape} ({NAME_OF[seed.dtype]}) does not fit an array of shape {y.shape}",
+                         where=user_span())
+    made = named_graph([y, *listed, *(() if seed is None else (seed,))], "gradient", through=True)
+    of, *names = made.graph.results
+    seeds = {of: names.pop()} if seed is not None else None
+    graph = gradient_graph(made.graph, of, names, seeds)
+    found = arrays_of(graph, made.leaves, made.arrays)
+    return rebuilt(xs, iter(found))
+
+
+def value_and_grad(fn: Callable[..., Any], argument: int = 0, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
+    """A function that gives `fn`'s value and its gradient with respect to one of its arguments (by position).
+
+    has_aux: `fn` gives a pair, of which only the first is differentiated.
+    """
+
+    def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        if not -len(args) <= argument < len(args):
+            raise UserError(f"the gradient is wanted of argument {argument}, {len(args)} are given", where=user_span())
+        value = fn(*args, **kwargs)
+        loss = value[0] if has_aux else value
+        return value, grad(loss, args[argument])
+
+    return both
+
+
+def leaves_of(tree: Any) -> list[Any]:
+    """What stands in nested dicts (in their order), lists and tuples; None counts as nothing."""
+    if tree is None:
+        return []
+    if isinstance(tree, Mapping):
+        return [leaf for value in tree.values() for leaf in leaves_of(value)]
+    if isinstance(tree, (list, tuple)):
+        return [leaf for value in tree for leaf in leaves_of(value)]
+    return [tree]
+
+
+def rebuilt(tree: Any, leaves: Any) -> Any:
+    """`tree` with its leaves replaced in order."""
+    if tree is None:
+        return None
+    if isinstance(tree, Mapping):
+        return {key: rebuilt(value, leaves) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        made = [rebuilt(value, leaves) for value in tree]
+        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+    return next(leaves)
