@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|search|tables|compiler|planner|show|...`."""
+"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|search|tables|compiler|planner|show`."""
 from __future__ import annotations
 
 import argparse
