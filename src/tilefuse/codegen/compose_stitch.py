@@ -26,7 +26,7 @@ from tilefuse.codegen.kernel import (
     VectorStore,
 )
 from tilefuse.codegen.statements import Statements
-from tilefuse.codegen.stitch_ahead import begin
+from tilefuse.codegen.stitch_ahead import Ahead, begin
 from tilefuse.codegen.stitch_copies import copied_async, meet
 from tilefuse.codegen.stitch_finish import finished_kernel
 from tilefuse.codegen.stitch_product import emit_product
@@ -263,7 +263,10 @@ class StitchWriter(Statements):
             self.at_point(pieces, point, width)
 
     def _width(self, pieces: list[Piece]) -> int:
-        """Elements a thread handles together: 16 bytes of the widest value, fewer where that leaves threads without work."""
+        """Elements a thread handles together: 16 bytes of the widest value, fewer where that leaves threads without work.
+
+        Copies are not computed: few large ones are under way as well as many small ones.
+        """
         region = pieces[0].region
         if not region:
             return 1
@@ -272,7 +275,8 @@ class StitchWriter(Statements):
         if any(inside((region[-1],), (axis("x"),), (self.graph.type_of(pieces[0].value).shape[-1],), dict(self.plan.grid))):
             return 1
         width = max(16 // widest, 1)
-        while width > 1 and (extent % width or num_elements(region) // width < self.threads // 2):
+        busy = 0 if pieces[0].kind == "copy" else self.threads // 2
+        while width > 1 and (extent % width or num_elements(region) // width < busy):
             width //= 2
         return width
 
@@ -518,6 +522,7 @@ class StitchWriter(Statements):
     # -- the kernel -----------------------------------------------------------------------------------------------------------
 
     active: tuple[Bound, ...] = ()
+    ahead: Ahead | None = None  # products that come before the wait for the kernel ahead
     copying = False  # whether asynchronous copies were started since the last barrier
     lane: Affine = number(0)
     before_lane: Callable[[Affine], None] | None = None  # makes the sums of a product known at one lane

@@ -19,6 +19,7 @@ from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
 from tilefuse.schedule.template import Stitched
+from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Parameter
 
@@ -81,11 +82,14 @@ class _Lowering:
         None where no kernel of the program is ahead: what is may still be writing the inputs.
         """
         ahead = steps[-1] if steps else None
-        if not isinstance(kernel.program.choice, Stitched) or not isinstance(ahead, KernelStep):
+        if not isinstance(ahead, KernelStep) or not self.codes[ahead.kernel].launch.num_blocks:
             return frozenset()
-        if not self.codes[ahead.kernel].launch.num_blocks:
+        if not isinstance(kernel.program.choice, Stitched) or not self._starts_early(kernel.program):
             return frozenset()
         return frozenset(here for here, there in kernel.binding if there in self.unwritten)
+
+    def _starts_early(self, program: TileProgram) -> bool:
+        return self.device.starts_early and program.bytes_read + program.bytes_written <= MAX_EARLY_BYTES
 
     def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step]) -> KernelStep:
         binding = dict(kernel.binding)
@@ -121,7 +125,7 @@ class _Lowering:
             if before_waiting(kernel):
                 others = sum(program == id(planned.program) for program, _ in self.composed)
                 kernel = replace(kernel, name=f"{kernel.name}_early{others if others > 1 else ''}")
-            if planned.program.bytes_read + planned.program.bytes_written > MAX_EARLY_BYTES:
+            if not self._starts_early(planned.program):
                 kernel = replace(kernel, launch=replace(kernel.launch, early=False))
             self.composed[id(planned.program), settled] = kernel
         return kernel

@@ -67,6 +67,18 @@ def lstm_cell(rows: int, width: int) -> Graph:
     return normal(b, [b.elementwise("mul", o, b.elementwise("tanh", cell)), cell])
 
 
+def lstm_step(rows: int, inner: int, width: int, dtype: DType = F32) -> Graph:
+    """One step whose gates are sums of two products, of its input and of the state of the step before; two results."""
+    b = TensorBuilder("step")
+    x, h, c = b.input("x", dtype, (rows, inner)), b.input("h", dtype, (rows, inner)), b.input("c", dtype, (rows, width))
+    w, u = b.input("w", dtype, (inner, 4 * width)), b.input("u", dtype, (inner, 4 * width))
+    sums = b.elementwise("add", b.matmul(x, w), b.matmul(h, u))
+    part = [b.slice(sums, [0, n * width], [rows, (n + 1) * width], [1, 1]) for n in range(4)]
+    i, f, o = (b.elementwise("sigmoid", part[n]) for n in (0, 1, 3))
+    cell = b.elementwise("add", b.elementwise("mul", f, c), b.elementwise("mul", i, b.elementwise("tanh", part[2])))
+    return normal(b, [b.elementwise("mul", o, b.elementwise("tanh", cell)), cell])
+
+
 def two_results(rows: int, inner: int, columns: int, dtype: DType = F32) -> Graph:
     """A product written, and what a map makes of it."""
     b = TensorBuilder("two")
