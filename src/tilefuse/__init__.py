@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["compile", "load"]
+__all__ = ["apply_passes", "compile", "graph_pass", "load"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -33,3 +33,29 @@ def load(path: Any, device: Any = None) -> Any:
     from tilefuse.runtime.archive import load_program
 
     return load_program(path, device)
+
+
+def apply_passes(graph: Any, passes: Sequence[str] | str, *, constants: Mapping[str, Any] | None = None, device: Any = None,
+                 **options: Any) -> Any:
+    """A graph after passes, with the attributes that they left: `apply_passes(graph, ["fusion", "codegen", "rtc"])`.
+
+    graph: an `ir` graph, arrays, or the result of an earlier call. Attributes are read by name: `made["subgraph"]`, `made["kernel"]`,
+    `made["rtc"]`; after "rtc" the result can be called. docs/array_passes.md lists passes and attributes.
+    Raises: OptionError for an unknown pass; UserError naming the pass to add where an attribute is missing.
+    """
+    import tilefuse.driver.kernel_passes  # noqa: F401  registers fusion, codegen and rtc
+    from tilefuse.driver.graph_passes import apply_passes as apply
+
+    return apply(graph, passes, constants=constants, device=device, **options)
+
+
+def graph_pass(name: str, *, provides: Sequence[str] = (), depends: Sequence[str] = (), replace: bool = False) -> Any:
+    """Registers the decorated function, from graph with attributes to the same, as a pass for `apply_passes`.
+
+    provides, depends: attributes that it leaves and needs. replace: take the place of a registered pass.
+    Raises: UserError for a name that is taken.
+    """
+    import tilefuse.driver.kernel_passes  # noqa: F401  registers the passes whose names are taken
+    from tilefuse.driver.graph_passes import graph_pass as register
+
+    return register(name, provides=provides, depends=depends, replace=replace)

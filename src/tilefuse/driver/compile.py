@@ -32,6 +32,7 @@ from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weight
 from tilefuse.plan.measure import Measurer
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
+from tilefuse.plan.updates_last import behind_readers
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.calibration import with_calibration
@@ -85,15 +86,23 @@ def _current_index() -> int:
     return int(torch.cuda.current_device()) if torch.cuda.is_available() else 0
 
 
-def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
-             options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
-             free_results: Collection[int] = (), measurer: Measurer | None = None) -> Generated:
-    """Passes, layouts, plan and sources of a graph.
+@dataclass(frozen=True)
+class Prepared:
+    """A graph after passes, with everything decided that planning starts from.
 
-    free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
-    measurer: times kernels on the device, which must be present; without it costs are predictions.
-    Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
+    constants: data of the constants, also of those that passes made. given, fixed: strides of inputs, and of results that must have them.
     """
+
+    graph: Graph
+    constants: Mapping[str, object]
+    given: Layouts
+    layouts: Layouts
+    fixed: Layouts
+
+
+def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
+            options: Options, result_layouts: Layouts | None = None, free_results: Collection[int] = ()) -> Prepared:
+    """Passes and layouts of a graph. Arguments and errors: as `generate`."""
     now = trace.current()
     now.begin_dump(graph.name)
     with now.span("verify"):
@@ -114,11 +123,27 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
                   if old in (result_layouts or {})}
         free = {graph.results[n] for n in free_results} - {r for n, r in enumerate(graph.results) if n not in free_results}
         graph = with_packed_weights(graph, given, device, options, free, wanted)
+        graph = behind_readers(graph)
         layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
+    return Prepared(graph, context.constants, given, layouts, {v: s for v, s in wanted.items() if v not in free})
+
+
+def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
+             options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
+             free_results: Collection[int] = (), measurer: Measurer | None = None) -> Generated:
+    """Passes, layouts, plan and sources of a graph.
+
+    free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
+    measurer: times kernels on the device, which must be present; without it costs are predictions.
+    Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
+    """
+    now = trace.current()
+    ready = prepare(graph, constants=constants, input_layouts=input_layouts, device=device, options=options,
+                    result_layouts=result_layouts, free_results=free_results)
     with now.span("plan") as facts:
-        fixed = {v: s for v, s in wanted.items() if v not in free}
-        plan = plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=layouts, measurer=measurer)
-        facts.update(nodes=len(graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
+        plan = plan_on_device(ready.graph, ready.given, device, options, result_layouts=ready.fixed, layouts=ready.layouts,
+                              measurer=measurer)
+        facts.update(nodes=len(ready.graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)
     now.dump("2_plan.txt", text)
@@ -133,7 +158,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.dump("explanation.json", explanation)
     seconds = plan.search.seconds if plan.search is not None else None
     kept = {v.name for v in spec.values if v.role == "constant"}
-    bound = {k: v for k, v in context.constants.items() if k in kept}
+    bound = {k: v for k, v in ready.constants.items() if k in kept}
     return Generated(plan, replace(spec, plan_text=text, explanation=explanation, plan_seconds=seconds), bound, device)
 
 

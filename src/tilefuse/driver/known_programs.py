@@ -72,7 +72,7 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
         compiler_fingerprint(), _torch_version(), text, custom_texts(graph), _strides(input_layouts), _strides(result_layouts),
         sorted(free_results), sorted(fallbacks), repr(device), options.code_key(), sorted(options.changed().items()),
         framework_products() if options.float32_products == "auto" else "", _tuning_digest(device, options) if options.tuned else "",
-        [(name, _content(data)) for name, data in sorted(constants.items())],
+        [(name, _content(data)) for name, data in sorted(constants.items()) if isinstance(data, np.ndarray)],
     ]
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
@@ -81,10 +81,8 @@ def _strides(layouts: Layouts | None) -> list[tuple[str, tuple[int, ...]]]:
     return sorted((name, tuple(strides)) for name, strides in (layouts or {}).items())
 
 
-def _content(data: object) -> str:
-    """What passes may read of a constant: the contents of a numpy array; other data (weights on a device) is only bound."""
-    if not isinstance(data, np.ndarray):
-        return ""
+def _content(data: np.ndarray) -> str:
+    """What passes may read of a constant: the contents of a numpy array. Other data (weights on a device) is only bound."""
     return f"{data.dtype}{data.shape}{hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()}"
 
 

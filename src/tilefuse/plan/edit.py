@@ -69,28 +69,35 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     kernels = [s for s in outline.steps if isinstance(s, KernelOutline)]
     _check_names(outline, kernels, setting)
     _check_views(outline, setting)
-    calls = _library_units(setting.graph, {n for k in kernels for n in k.pattern.nodes})
-    _check_cover(kernels, calls, setting)
-    ordered = _ordered([*(k.pattern for k in kernels), *calls], [*(k.name for k in kernels), *(c.nodes[0] for c in calls)], setting)
-    outline_of = {id(k.pattern): k for k in kernels}
-    chosen: list[Chosen] = []
-    for pattern in ordered:
-        written = outline_of.get(id(pattern))
-        if written is None:
-            chosen.append(Chosen("library", pattern, None))
-            continue
-        priced = price(setting, pattern)
-        if isinstance(priced, Rejected):
-            raise UserError(f"kernel {written.name} cannot be one kernel: {priced}", hint="take some of its nodes out")
-        chosen.append(Chosen("text", pattern, priced))
-    alone = [Chosen("single", p, one) for p in _single(setting) if not isinstance(one := setting.pricer.price(p), Rejected)]
-    plan = assemble(setting.graph, setting.device, setting.layouts, dict(setting.views), chosen,
-                    sum(c.priced.cost.us for c in chosen if c.priced), sum(c.priced.cost.us for c in alone if c.priced), alone, (), 0)
+    _check_cover(kernels, _library_units(setting.graph, {n for k in kernels for n in k.pattern.nodes}), setting)
+    plan = plan_of_patterns([(k.name, k.pattern) for k in kernels], setting)
     _check_levels(plan, {k.pattern.nodes: k for k in kernels})
     found = verify_plan(plan)
     if found:
         raise UserError(f"the plan is not legal: {found[0].message}", notes=[f"{f.rule}: {f.message}" for f in found[1:5]])
     return plan
+
+
+def plan_of_patterns(kernels: Sequence[tuple[str, Pattern]], setting: Setting, generator: str = "text") -> Plan:
+    """The plan whose kernels are these patterns, named for messages; nodes in none of them are library calls or views.
+
+    Raises: UserError for a cycle, and for a kernel that cannot be scheduled.
+    """
+    calls = _library_units(setting.graph, {n for _, p in kernels for n in p.nodes})
+    ordered = _ordered([*(p for _, p in kernels), *calls], [*(name for name, _ in kernels), *(c.nodes[0] for c in calls)], setting)
+    name_of = {id(pattern): name for name, pattern in kernels}
+    chosen: list[Chosen] = []
+    for pattern in ordered:
+        if id(pattern) not in name_of:
+            chosen.append(Chosen("library", pattern, None))
+            continue
+        priced = price(setting, pattern)
+        if isinstance(priced, Rejected):
+            raise UserError(f"kernel {name_of[id(pattern)]} cannot be one kernel: {priced}", hint="take some of its nodes out")
+        chosen.append(Chosen(generator, pattern, priced))
+    alone = [Chosen("single", p, one) for p in _single(setting) if not isinstance(one := setting.pricer.price(p), Rejected)]
+    return assemble(setting.graph, setting.device, setting.layouts, dict(setting.views), chosen,
+                    sum(c.priced.cost.us for c in chosen if c.priced), sum(c.priced.cost.us for c in alone if c.priced), alone, (), 0)
 
 
 def price(setting: Setting, pattern: Pattern) -> Priced | Rejected:

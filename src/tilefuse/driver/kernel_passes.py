@@ -1,0 +1,227 @@
+"""The passes fusion, codegen and rtc: a graph's patterns as fused nodes, their sources, their machine code.
+
+    %a, %b, %y  ->  %y = library.fused(%x) {kernel = "k0", result = 0}     "subgraph": {"y": graph of %a, %b, %y}
+
+What stands in the graph and in "subgraph" decides: a pass between these three may change both. Left alone, they give the kernels of
+`tilefuse.compile`, and what an earlier run planned for the same graph, device and options is not planned again.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from tilefuse.base.errors import UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import Generated, Prepared, prepare
+from tilefuse.driver.explain import explanation_of
+from tilefuse.driver.graph_passes import AttributedGraph, graph_pass
+from tilefuse.driver.known_programs import find_program, is_keepable, keep_program, program_digest
+from tilefuse.driver.lower import lower
+from tilefuse.driver.planning import plan_on_device
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.plan.edit import plan_of_patterns, setting_of
+from tilefuse.plan.pattern import Pattern, Plan
+from tilefuse.plan.text import KernelOutline, Outline, outline_of, parse_plan, print_plan
+from tilefuse.runtime.binaries import build_kernels
+from tilefuse.runtime.cache import CacheEntry, cache_of
+from tilefuse.runtime.nvrtc import Resources, parse_resources
+from tilefuse.runtime.spec import KernelStep, ProgramSpec
+from tilefuse.target.device import DeviceSpec
+
+FUSED = "fused"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What the pass fusion decided: the prepared graph, the patterns by kernel name, and the plan or a known program's parts.
+
+    digest: where the program is kept; "" where it is not. spec: of a known program; plan: of a new one.
+    """
+
+    prepared: Prepared
+    patterns: Mapping[str, Pattern]
+    digest: str
+    plan: Plan | None = None
+    spec: ProgramSpec | None = None
+    known_constants: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Machine code of one kernel: a cubin or a shared object, and what the compiler said."""
+
+    name: str
+    symbol: str
+    payload: bytes
+    log: str
+
+    @property
+    def resources(self) -> Resources | None:
+        """Registers, spills and shared memory, for CUDA kernels."""
+        return parse_resources(self.log)
+
+
+@graph_pass("fusion", provides=("subgraph", "plan", "planned"), depends=("constants",))
+def fusion(graph: AttributedGraph) -> AttributedGraph:
+    """Normal form, layouts, plan: every kernel becomes a fused node, "subgraph" maps it to what it computes, "plan" is the plan's text."""
+    given = graph["constants"]
+    ready = prepare(graph.graph, constants=given, device=graph.device, options=graph.options)
+    digest, known = "", None
+    if is_keepable(graph.options):
+        digest = program_digest(graph.graph, given, None, graph.device, graph.options, (), None, ())
+        known = find_program(digest, graph.options)
+    if known is not None:
+        outline = parse_plan(known.spec.plan_text)
+        planned = Planned(ready, _patterns(outline), digest, spec=known.spec, known_constants=known.constants)
+        text = known.spec.plan_text
+    else:
+        plan = plan_on_device(ready.graph, ready.given, graph.device, graph.options, result_layouts=ready.fixed, layouts=ready.layouts)
+        outline = outline_of(plan)
+        planned, text = Planned(ready, _patterns(outline), digest, plan=plan), print_plan(plan)
+    fused, subgraphs = fused_graph(ready.graph, planned.patterns)
+    return graph.with_graph(fused).with_attributes(subgraph=subgraphs, plan=text, planned=planned, constants=dict(ready.constants))
+
+
+@graph_pass("codegen", provides=("kernel", "spec"), depends=("subgraph", "planned"))
+def codegen(graph: AttributedGraph) -> AttributedGraph:
+    """The source of every fused node's kernel: "kernel" maps the node to it (`.source`, `.launch`), "spec" is the whole program."""
+    planned: Planned = graph["planned"]
+    flat, patterns = flattened(graph.graph, graph["subgraph"])
+    unchanged = same_graph(flat, planned.prepared.graph) and patterns == dict(planned.patterns)
+    names = list(planned.patterns)
+    if unchanged and planned.spec is not None:
+        spec = planned.spec
+    else:
+        plan = planned.plan if unchanged else None
+        if plan is None:
+            plan = _planned_again(flat, patterns, planned.prepared, graph.device, graph.options)
+            called = {p: name for name, p in patterns.items()}
+            names = [called.get(k.pattern, k.name) for k in plan.kernels]
+        spec = _program_spec(plan, graph)
+    launches = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
+    code_of = dict(zip(names, launches, strict=True))
+    kernels = {n.name: code_of[kernel] for n in graph.graph.nodes if (kernel := kernel_of(n))}
+    return graph.with_attributes(kernel=kernels, spec=spec, unchanged=unchanged)
+
+
+def _program_spec(plan: Plan, graph: AttributedGraph) -> ProgramSpec:
+    """The program of a plan with its texts, as `generate` makes it."""
+    spec = lower(plan, graph.device, graph.options)
+    explanation = json.dumps(explanation_of(plan, spec, (), graph.options.changed(), graph.device))
+    return replace(spec, plan_text=print_plan(plan), explanation=explanation,
+                   plan_seconds=plan.search.seconds if plan.search is not None else None)
+
+
+@graph_pass("rtc", provides=("rtc",), depends=("kernel", "spec"))
+def rtc(graph: AttributedGraph) -> AttributedGraph:
+    """Machine code of every fused node's kernel: "rtc" maps the node to it. The graph can then be called."""
+    spec: ProgramSpec = graph["spec"]
+    store = cache_of(graph.options.cache, graph.options.cache_dir)
+    entries = build_kernels(spec.kernels, store, jobs=graph.options.jobs, cxx=graph.options.cxx)
+    made = {code: CompiledKernel(code.name, e.symbol, e.payload, e.log) for code, e in zip(spec.kernels, entries, strict=True)}
+    planned: Planned = graph["planned"]
+    if planned.digest and planned.spec is None and planned.plan is not None and graph["unchanged"]:
+        kept = {v.name for v in spec.values if v.role == "constant"}
+        constants = {k: v for k, v in graph["constants"].items() if k in kept}
+        keep_program(planned.digest, Generated(planned.plan, spec, constants, graph.device), constants, graph.options)
+    return graph.with_attributes(rtc={node: made[code] for node, code in graph["kernel"].items()}, binaries=entries)
+
+
+def program_of(graph: AttributedGraph) -> Any:
+    """The program of a graph after the pass rtc. Raises: NameLookupError before it; UserError for a device that is not here."""
+    from tilefuse.runtime.program import Program
+
+    binaries: list[CacheEntry] = graph["rtc"] and graph["binaries"] or []
+    if not graph.place:
+        raise UserError(f"the kernels are for {graph.device.name}, which is not this machine's", hint="device=\"host\" or \"cuda\"")
+    planned: Planned = graph["planned"]
+    spec: ProgramSpec = graph["spec"]
+    return Program(spec, {**graph["constants"], **(planned.known_constants or {})}, graph.place, graph.options, binaries=binaries)
+
+
+def kernel_of(node: Node) -> str:
+    """The kernel that a fused node stands for; "" for any other node."""
+    return str(node.attribute("kernel", "")) if node.kind == f"library.{FUSED}" else ""
+
+
+def _patterns(outline: Outline) -> dict[str, Pattern]:
+    return {s.name: s.pattern for s in outline.steps if isinstance(s, KernelOutline)}
+
+
+def fused_graph(graph: Graph, patterns: Mapping[str, Pattern]) -> tuple[Graph, dict[str, Graph]]:
+    """The graph with one node for each value that a kernel writes, and the subgraph of each of these nodes."""
+    inside = {n for p in patterns.values() for n in p.nodes}
+    nodes: list[Node] = []
+    subgraphs: dict[str, Graph] = {}
+    for name, pattern in patterns.items():
+        own = pattern.graph(graph, name)
+        operands = tuple(i.name for i in own.inputs)
+        for number, value in enumerate(pattern.written):
+            nodes.append(Node(value, graph.type_of(value), f"library.{FUSED}", operands=operands,
+                              attributes=(("kernel", name), ("result", number)), span=graph.node_by_name[value].span))
+            subgraphs[value] = own
+    nodes.extend(n for n in graph.nodes if n.name not in inside)
+    return replace(graph, nodes=tuple(in_dependence_order(nodes, graph))), subgraphs
+
+
+def in_dependence_order(nodes: Sequence[Node], graph: Graph) -> list[Node]:
+    """The nodes with operands before users. Raises: UserError where they wait for each other."""
+    by_name = {n.name: n for n in nodes}
+    try:
+        order = TopologicalSorter({n.name: [v for v in n.reads() if v in by_name] for n in nodes}).static_order()
+        return [by_name[name] for name in order]
+    except CycleError as cause:
+        raise UserError(f"nodes of graph @{graph.name} wait for each other: {' -> '.join(f'%{n}' for n in cause.args[1])}") from cause
+
+
+def flattened(fused: Graph, subgraphs: Mapping[str, Graph]) -> tuple[Graph, dict[str, Pattern]]:
+    """The graph with every fused node replaced by its subgraph, and the patterns by kernel name.
+
+    Raises: UserError for a fused node without a subgraph, a subgraph that does not give the node's value or reads something else, and
+        two subgraphs that define one value differently.
+    """
+    nodes: dict[str, Node] = {}
+    patterns: dict[str, Pattern] = {}
+    for node in fused.nodes:
+        kernel = kernel_of(node)
+        if not kernel:
+            nodes[node.name] = node
+            continue
+        own = subgraphs.get(node.name)
+        _check_subgraph(node, own, fused)
+        assert own is not None
+        if kernel in patterns:
+            continue
+        patterns[kernel] = Pattern(tuple(n.name for n in own.nodes), own.results)
+        for inner in own.nodes:
+            if nodes.setdefault(inner.name, inner) != inner:
+                raise UserError(f"two subgraphs define %{inner.name} differently", hint="give one of them another name")
+    return replace(fused, nodes=tuple(in_dependence_order(tuple(nodes.values()), fused))), patterns
+
+
+def _check_subgraph(node: Node, own: Graph | None, fused: Graph) -> None:
+    if own is None:
+        raise UserError(f"fused node %{node.name} has no subgraph", hint="the attribute \"subgraph\" maps every fused node to one")
+    if node.name not in own.results or own.type_of(node.name) != node.type:
+        raise UserError(f"the subgraph of %{node.name} does not give a value %{node.name} of type {node.type}")
+    unknown = [i.name for i in own.inputs if i.name not in fused.type_by_name or fused.type_of(i.name) != i.type]
+    if unknown:
+        raise UserError(f"the subgraph of %{node.name} reads %{unknown[0]}, which the graph does not have (or of another type)")
+
+
+def same_graph(a: Graph, b: Graph) -> bool:
+    """Whether two graphs compute the same values the same way, in whatever order of nodes."""
+    return (a.inputs, a.results, a.updates) == (b.inputs, b.results, b.updates) and dict(a.node_by_name) == dict(b.node_by_name)
+
+
+def _planned_again(flat: Graph, patterns: Mapping[str, Pattern], ready: Prepared, device: DeviceSpec, options: Options) -> Plan:
+    """A plan with the patterns that a pass left. Raises: UserError for one that cannot be a kernel."""
+    layouts = {v: s for v, s in ready.layouts.items() if flat.type_by_name.get(v) == ready.graph.type_by_name.get(v)}
+    setting = setting_of(flat, ready.given, layouts, ready.fixed, device, options)
+    held = {n for p in patterns.values() for n in p.nodes}
+    loose = [n.name for n in flat.nodes if n.category != "library" and n.name not in held and n.name not in setting.views]
+    alone = {f"alone_{name}": Pattern((name,), (name,)) for name in loose}
+    return plan_of_patterns([*patterns.items(), *alone.items()], setting, "fusion")
