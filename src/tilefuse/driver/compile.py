@@ -33,6 +33,7 @@ from tilefuse.plan.measure import Measurer
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
 from tilefuse.plan.updates_last import behind_readers
+from tilefuse.plan.updates_last import behind_readers
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.calibration import with_calibration
@@ -123,6 +124,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
                   if old in (result_layouts or {})}
         free = {graph.results[n] for n in free_results} - {r for n, r in enumerate(graph.results) if n not in free_results}
         graph = with_packed_weights(graph, given, device, options, free, wanted)
+        graph = behind_readers(graph)
         graph = behind_readers(graph)
         layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
     return Prepared(graph, context.constants, given, layouts, {v: s for v, s in wanted.items() if v not in free})

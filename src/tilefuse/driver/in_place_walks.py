@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilefuse.ir.affine import axis, number
+from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, Lookup, Read, walk
 from tilefuse.plan.pattern import PlannedKernel
@@ -97,10 +97,15 @@ def _element_by_element(graph: Graph, nodes: Collection[str], target: str) -> bo
             return False
         here = tuple(map(axis, node.axes))
         for e in walk(node.body):
-            if isinstance(e, Lookup) and e.value in depending or isinstance(e, Read) and e.value in depending and e.index != here:
+            if isinstance(e, Lookup) and e.value in depending or isinstance(e, Read) and e.value in depending and not _is_at(e, here, shape):
                 return False
         depending.add(name)
     return True
+
+
+def _is_at(read: Read, here: Sequence[Affine], shape: Sequence[int]) -> bool:
+    """Whether a read of a tensor of this shape is at `here`; where there is only one element it is, whatever is written."""
+    return all(extent == 1 or index == at for index, at, extent in zip(read.index, here, shape, strict=True))
 
 
 def _is_walked_once(program: TileProgram, num_elements: int) -> bool:

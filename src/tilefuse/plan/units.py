@@ -12,6 +12,7 @@ from tilefuse.ir.graph import Graph, library_call_key
 from tilefuse.plan.light import closure
 from tilefuse.plan.order import ContractedGraph
 from tilefuse.plan.pattern import Pattern, View
+from tilefuse.plan.updates_last import orders
 from tilefuse.plan.views import is_window
 
 
@@ -176,4 +177,8 @@ class Units:
                 for reader in readers:
                     if self.unit_of[value] != self.unit_of[reader]:
                         edges[self.unit_of[value], self.unit_of[reader]] = None
+        for reader, update in orders(self.graph, self.users):
+            before, after = self.unit_of[reader], self.unit_of.get(update, -1)
+            if before < after:
+                edges[before, after] = None
         return edges

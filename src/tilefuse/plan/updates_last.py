@@ -1,14 +1,68 @@
 """Kernels that update an input run after those that read what it held, where nothing speaks against it: only then is it updated in place.
 
     k0: w' = w - f(g)   k1: h = g w            ->            k1: h = g w   k0: w' = w - f(g), over w
+
+`behind_readers` puts the nodes of a graph in such an order before anything is planned, `orders` tells the planner which order that is, so
+that no kernel is made that must write before another one reads; `updates_last` orders the kernels of a cover.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.pattern import View, read_values
+
+
+def behind_readers(graph: Graph) -> Graph:
+    """The graph with updates behind all nodes that read what they overwrite, else in the order that it had; the same object if it had it.
+
+    Where two updates wait for each other's readers (values that change places), one stands too early and will be copied.
+    Cost: linear in the reads, but for a heap.
+    """
+    position = graph.position_by_name
+    targets = {value: target for target, value in graph.updates if value in position and value != target}
+    if all(position[r] <= position[v] for v, t in targets.items() for r in graph.users_by_name[t]):
+        return graph
+    needs = {n.name: {v for v in n.reads() if v in position} for n in graph.nodes}
+    waits = {v: {r for r in graph.users_by_name[t] if r != v} for v, t in targets.items()}
+    followers: dict[str, list[str]] = {}
+    for name, before in needs.items():
+        for v in (*before, *sorted(waits.get(name, ()))):
+            followers.setdefault(v, []).append(name)
+    ready = [position[name] for name, before in needs.items() if not before and not waits.get(name)]
+    heapify(ready)
+    done: dict[str, None] = {}
+    while len(done) < len(graph.nodes):
+        if not ready:
+            # Only updates that wait for readers can hold all others up: the first of them waits no longer.
+            held = next(n.name for n in graph.nodes if n.name not in done and not needs[n.name])
+            waits[held] = set()
+            heappush(ready, position[held])
+        name = graph.nodes[heappop(ready)].name
+        if name in done:
+            continue
+        done[name] = None
+        for follower in followers.get(name, ()):
+            needs[follower].discard(name)
+            waits.get(follower, set()).discard(name)
+            if not needs[follower] and not waits.get(follower) and follower not in done:
+                heappush(ready, position[follower])
+    return replace(graph, nodes=tuple(graph.node_by_name[name] for name in done))
+
+
+def orders(graph: Graph, users: Mapping[str, Mapping[str, None]]) -> Iterator[tuple[str, str]]:
+    """Pairs (reader, update): the reader of an input's old contents stands before the node that overwrites them.
+
+    users: for every value in memory the nodes that read it. Requires: the order of the nodes is that of `behind_readers`.
+    """
+    position = graph.position_by_name
+    for target, value in graph.updates:
+        for reader in users.get(target, ()):
+            if value in position and position[reader] < position[value]:
+                yield reader, value
 
 
 def updates_last(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> list[Chosen]:
