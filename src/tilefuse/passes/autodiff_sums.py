@@ -102,9 +102,10 @@ class Gradients:
         zero = const(0, self.work(name))
         if back is not None:
             known = {a: s for a, s in zip(axes, shape, strict=True) if s > 1} | dict(back.free)
-            body = substitute_axes(wide, back.solution, known)
-            body = simplify_indices(Guard(back.bounds, body, zero) if back.bounds else body, known)
-            if self._worthwhile(back.free, extents, shape) and self._provable(name, body, known, back.bounds):
+            body = substitute_axes(wide, back.solution, None if back.plain else known)
+            if not back.plain:
+                body = simplify_indices(Guard(back.bounds, body, zero) if back.bounds else body, known)
+            if back.plain or self._worthwhile(back.free, extents, shape) and self._provable(name, body, known, back.bounds):
                 self.add(name, self._summed(name, body, back.free))
                 return
         self.add_scatter(name, extents, tuple(Index(a) for a in read.index), wide)
@@ -165,15 +166,15 @@ class Gradients:
         if name in self.found:
             return self.found[name]
         dtype, work = self.read_dtype(name), self.work(name)
+        b = self.build
+        prefix, b.prefix = b.prefix, f"d_{name}_"
         total = self._total(name, self.terms.pop(name), work)
+        b.prefix = ""
         body = rounded_back(total, work, dtype, self.read_dtype)
         axes = self.axes_of(name)
         if not _is_plain(body, self.here(name)):
-            b = self.build
-            prefix, b.prefix = b.prefix, ""
-            b.map(f"d_{name}", dtype, self.type_of(name).shape, axes, body)
-            b.prefix = prefix
-            body = Read(b.nodes[-1].name, self.here(name))
+            body = Read(b.map(f"d_{name}", dtype, self.type_of(name).shape, axes, body), self.here(name))
+        b.prefix = prefix
         self.found[name] = Gradient(axes, body)
         return self.found[name]
 

@@ -27,11 +27,13 @@ class Inverse:
     solution  every axis of the reader's domain, over the value's axes and `free`
     free      axes left over, with their extents: each of their points where `bounds` hold is one more reader
     bounds    hold where the solution is a point of the domain that reads the element
+    plain     axes only change their names: whatever was simple over the reader's domain still is
     """
 
     solution: Mapping[str, Affine]
     free: tuple[tuple[str, int], ...]
     bounds: tuple[Bound, ...]
+    plain: bool = False
 
 
 def inverse(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequence[str], shape: Sequence[int]) -> Inverse | None:
@@ -41,10 +43,47 @@ def inverse(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequence[
     Requires: no extent is 0.
     Exact: each such point is given by exactly one point of the free axes at which all bounds hold.
     """
+    plain = _renaming(index, extents, axes, shape)
+    if plain is not None:
+        return plain
     try:
         return _Solver(index, extents, axes, shape).run()
     except _IrregularError:
         return None
+
+
+def _renaming(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequence[str], shape: Sequence[int]) -> Inverse | None:
+    """The inverse of a permutation or broadcast of whole dimensions, which most reads are; None for any other."""
+    solution: dict[str, Affine] = {}
+    for e, a, extent in zip(index, axes, shape, strict=True):
+        if not e.terms and not e.const and extent == 1:
+            continue
+        if len(e.terms) != 1 or e.const or e.terms[0][1] != 1:
+            return None
+        name = e.terms[0][0]
+        if not isinstance(name, str) or name in solution or extents[name] != extent:
+            return None
+        solution[name] = axis(a) if extent > 1 else number(0)
+    taken = set(axes)
+    free: list[tuple[str, int]] = []
+    for name, extent in extents.items():
+        if name not in solution:
+            if extent == 1:
+                solution[name] = number(0)
+                continue
+            made = _unused(name, taken)
+            taken.add(made)
+            free.append((made, extent))
+            solution[name] = axis(made)
+    return Inverse(solution, tuple(free), (), True)
+
+
+def _unused(wanted: str, taken: set[str]) -> str:
+    """`wanted`, or with the first number behind it that makes it new."""
+    made, count = wanted, 0
+    while made in taken:
+        made, count = f"{wanted}{count}", count + 1
+    return made
 
 
 class _IrregularError(Exception):
@@ -235,10 +274,7 @@ class _Solver:
 
     def _set_free(self, name: str) -> None:
         low, high = self.ranges[name]
-        wanted = name if name.isidentifier() else "r"
-        made, count = wanted, 0
-        while made in self.taken or made in self.known:
-            made, count = f"{wanted}{count}", count + 1
+        made = _unused(name if name.isidentifier() else "r", self.taken)
         self.taken.add(made)
         self.known[made] = high - low + 1
         self.free.append((made, high - low + 1))
