@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "driver": {"base", "target", "ir", "runtime", "frontends", "passes", "schedule", "plan", "codegen"},
     "tools": {"", "base", "target", "ir", "runtime", "frontends", "passes", "schedule", "plan", "codegen", "driver"},
     "": {"base", "target", "ir", "runtime", "frontends", "passes", "schedule", "plan", "codegen", "driver"},
+    "nn": {"", "base", "frontends"},
 }
 
 

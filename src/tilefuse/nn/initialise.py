@@ -1,0 +1,67 @@
+"""First values of parameters. Every function draws from a generator that the caller seeds, so that a network is reproducible.
+
+A network's constructor takes `seed` and hands one generator to its layers in order; `generator(seed)` makes it.
+Source: Glorot and Bengio 2010 (xavier), He et al. 2015 (kaiming); bounds as torch.nn documents its defaults.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod, sqrt
+from typing import Any, Union
+
+import numpy as np
+
+import tilefuse.array as ta
+
+Seed = Union[int, np.random.Generator, None]
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    """A generator from a number; a generator is handed through. None: a fixed one, since results must not change from run to run."""
+    return seed if isinstance(seed, np.random.Generator) else np.random.default_rng(0 if seed is None else seed)
+
+
+def fans(shape: Sequence[int]) -> tuple[int, int]:
+    """Inputs and outputs that each weight connects. Shapes: [outputs, inputs, *window]; fewer dimensions count as one of each."""
+    if len(shape) < 2:
+        return max(prod(shape), 1), max(prod(shape), 1)
+    window = prod(shape[2:])
+    return shape[1] * window, shape[0] * window
+
+
+def uniform(shape: Sequence[int], low: float, high: float, seed: Seed = None, dtype: Any = None) -> Any:
+    """Numbers spread evenly over [low, high)."""
+    return _array(generator(seed).uniform(low, high, tuple(shape)), dtype)
+
+
+def normal(shape: Sequence[int], mean: float = 0.0, deviation: float = 1.0, seed: Seed = None, dtype: Any = None) -> Any:
+    """Normally distributed numbers."""
+    return _array(generator(seed).normal(mean, deviation, tuple(shape)), dtype)
+
+
+def kaiming_uniform(shape: Sequence[int], seed: Seed = None, gain: float = sqrt(2.0), dtype: Any = None) -> Any:
+    """Uniform with variance gain^2 / inputs: keeps the size of activations through layers with ReLU."""
+    bound = gain * sqrt(3.0 / fans(shape)[0])
+    return uniform(shape, -bound, bound, seed, dtype)
+
+
+def kaiming_normal(shape: Sequence[int], seed: Seed = None, gain: float = sqrt(2.0), dtype: Any = None) -> Any:
+    """Normal with variance gain^2 / inputs."""
+    return normal(shape, 0.0, gain / sqrt(fans(shape)[0]), seed, dtype)
+
+
+def xavier_uniform(shape: Sequence[int], seed: Seed = None, gain: float = 1.0, dtype: Any = None) -> Any:
+    """Uniform with variance 2 gain^2 / (inputs + outputs)."""
+    bound = gain * sqrt(6.0 / sum(fans(shape)))
+    return uniform(shape, -bound, bound, seed, dtype)
+
+
+def inverse_root(shape: Sequence[int], inputs: int, seed: Seed = None, dtype: Any = None) -> Any:
+    """Uniform within 1 / sqrt(inputs) of zero: what linear layers and convolutions start from."""
+    bound = 1.0 / sqrt(max(inputs, 1))
+    return uniform(shape, -bound, bound, seed, dtype)
+
+
+def _array(values: np.ndarray[Any, Any], dtype: Any) -> Any:
+    # Drawn in double precision, so that one seed gives the same network in every dtype, up to rounding.
+    return ta.asarray(values, dtype=ta.float32 if dtype is None else dtype)

@@ -1,0 +1,163 @@
+"""Layers: linear, convolution, pooling, embedding, dropout, activations, shapes.
+
+Weights have torch's shapes and names, so that states can be exchanged. A layer computes in the type of its input: weights are converted,
+so a network of f32 parameters runs in bf16 when it is given bf16.
+"""
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import tilefuse.array as ta
+from tilefuse.base.errors import UserError
+from tilefuse.frontends import array_neural as neural
+from tilefuse.frontends.array_neural import Extents, Padding
+from tilefuse.nn.initialise import Seed, generator, inverse_root, normal
+from tilefuse.nn.module import Module, Parameter
+
+
+class Linear(Module):
+    """x @ weight^T + bias. Shapes: [*B, inputs] -> [*B, outputs]"""
+
+    weight: Any
+    bias: Any
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, *, seed: Seed = None, dtype: Any = None) -> None:
+        super().__init__()
+        draws = generator(seed)
+        self.weight = Parameter(inverse_root((outputs, inputs), inputs, draws, dtype))
+        self.bias = Parameter(inverse_root((outputs,), inputs, draws, dtype)) if bias else None
+
+    def forward(self, x: Any) -> Any:
+        return neural.linear(x, self.weight, self.bias)
+
+
+class Conv2d(Module):
+    """Cross-correlation of images. Shapes: [N, inputs, H, W] -> [N, outputs, H', W']
+
+    padding: elements on each side of each dimension, or a pair a dimension.
+    """
+
+    weight: Any
+    bias: Any
+
+    def __init__(self, inputs: int, outputs: int, kernel: Extents, stride: Extents = 1, padding: Padding = 0, dilation: Extents = 1,
+                 groups: int = 1, bias: bool = True, *, seed: Seed = None, dtype: Any = None) -> None:
+        super().__init__()
+        if inputs % groups or outputs % groups:
+            raise UserError(f"{groups} groups do not divide {inputs} and {outputs} channels")
+        draws = generator(seed)
+        window = neural.each(kernel, 2, "the window")
+        reach = inputs // groups * prod(window)
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.weight = Parameter(inverse_root((outputs, inputs // groups, *window), reach, draws, dtype))
+        self.bias = Parameter(inverse_root((outputs,), reach, draws, dtype)) if bias else None
+
+    def forward(self, x: Any) -> Any:
+        return neural.convolution(x, self.weight, self.bias, stride=self.stride, padding=self.padding, dilation=self.dilation,
+                                  groups=self.groups)
+
+
+class MaxPool2d(Module):
+    """The largest element of each window. Shapes: [N, C, H, W] -> [N, C, H', W']"""
+
+    def __init__(self, kernel: Extents, stride: Extents | None = None, padding: Padding = 0) -> None:
+        super().__init__()
+        self.kernel, self.stride, self.padding = kernel, stride, padding
+
+    def forward(self, x: Any) -> Any:
+        return neural.max_pool(x, self.kernel, stride=self.stride, padding=self.padding)
+
+
+class AvgPool2d(Module):
+    """The mean of each window. Shapes: [N, C, H, W] -> [N, C, H', W']"""
+
+    def __init__(self, kernel: Extents, stride: Extents | None = None, padding: Padding = 0, count_include_pad: bool = True) -> None:
+        super().__init__()
+        self.kernel, self.stride, self.padding, self.count_include_pad = kernel, stride, padding, count_include_pad
+
+    def forward(self, x: Any) -> Any:
+        return neural.mean_pool(x, self.kernel, stride=self.stride, padding=self.padding, count_include_pad=self.count_include_pad)
+
+
+class Embedding(Module):
+    """A row of weights for each number. Shapes: integers [*I] -> [*I, width]"""
+
+    weight: Any
+
+    def __init__(self, rows: int, width: int, *, seed: Seed = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.weight = Parameter(normal((rows, width), seed=seed, dtype=dtype))
+
+    def forward(self, numbers: Any) -> Any:
+        return neural.embedding(self.weight, numbers)
+
+
+class Dropout(Module):
+    """Zeroes elements with probability `p` and divides the others by 1 - p; in evaluation mode nothing happens."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise UserError(f"dropout with probability {p}", hint="between 0 and 1")
+        self.p = p
+
+    def forward(self, x: Any) -> Any:
+        return ta.dropout(x, self.p) if self.training and self.p else x
+
+
+class Flatten(Module):
+    """All dimensions but the first in one. Shapes: [N, *S] -> [N, prod(S)]"""
+
+    def forward(self, x: Any) -> Any:
+        return ta.reshape(x, (x.shape[0], prod(x.shape[1:])))
+
+
+class ReLU(Module):
+    """The positive part."""
+
+    def forward(self, x: Any) -> Any:
+        return neural.relu(x)
+
+
+class LeakyReLU(Module):
+    """x where it is positive, else slope * x."""
+
+    def __init__(self, slope: float = 0.01) -> None:
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, x: Any) -> Any:
+        return neural.leaky_relu(x, self.slope)
+
+
+class GELU(Module):
+    """x times the normal distribution function at x; approximate: "none" or "tanh"."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, x: Any) -> Any:
+        return neural.gelu(x, self.approximate)
+
+
+class SiLU(Module):
+    """x * sigmoid(x)."""
+
+    def forward(self, x: Any) -> Any:
+        return neural.silu(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x: Any) -> Any:
+        return neural.sigmoid(x)
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, x: Any) -> Any:
+        return ta.tanh(x)

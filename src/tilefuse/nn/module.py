@@ -1,0 +1,197 @@
+"""Module: a network as an object that holds arrays by name, and `apply`, which runs it as a pure function of these arrays.
+
+An array that a constructor stores as `Parameter` is trained, one stored as `Statistic` is kept with the network but follows the data
+(running means). The training step of a network is a function of both, so nothing here knows gradients or compilers.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+import tilefuse.array as ta
+from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError, nearest
+
+Arrays = dict[str, Any]
+M = TypeVar("M", bound="Module")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Marks an array that is trained: `self.weight = Parameter(array)`; reading `self.weight` then gives the array itself."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """Marks an array that belongs to the network and is not trained. Assigning to it during a call gives its next value."""
+
+    value: Any
+
+
+class Module:
+    """A network or a part of one: `forward` says what it computes; parts are attributes that are modules, or lists of modules."""
+
+    def __init__(self) -> None:
+        self.__dict__["_parameters"] = {}
+        self.__dict__["_statistics"] = {}
+        self.__dict__["_parts"] = {}
+        self.__dict__["training"] = True
+
+    def forward(self, *inputs: Any) -> Any:
+        """What the module computes. Raises: UserError where a subclass does not say."""
+        raise UserError(f"{type(self).__name__} has no forward", hint="define forward(self, x)")
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.forward(*inputs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_parts" not in self.__dict__:
+            raise UserError(f"{type(self).__name__} sets {name} before its parts can be counted",
+                            hint="call super().__init__() first")
+        if isinstance(value, Parameter | Statistic | Module):
+            self.__dict__.pop(name, None)  # None, where the part is optional: it would hide the new value
+        match value:
+            case Parameter(array):
+                self._parameters[name] = ta.asarray(array)
+            case Statistic(array):
+                self._statistics[name] = ta.asarray(array)
+            case Module():
+                self._parts[name] = value
+            case list() | tuple() if value and all(isinstance(v, Module) for v in value):
+                self._parts.update({f"{name}.{n}": v for n, v in enumerate(value)})
+                self.__dict__[name] = list(value)
+            case _ if name in self._parameters:
+                self._parameters[name] = _fitting(name, self._parameters[name], value)
+            case _ if name in self._statistics:
+                self._statistics[name] = _fitting(name, self._statistics[name], value)
+            case _:
+                self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        for kept in ("_parameters", "_statistics", "_parts"):
+            if name in self.__dict__.get(kept, ()):
+                return self.__dict__[kept][name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    # Names
+
+    def modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all inside it, with their dotted names ("" for itself), in order of definition."""
+        yield prefix, self
+        for name, part in self._parts.items():
+            yield from part.modules(f"{prefix}.{name}" if prefix else name)
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """(dotted name, array) of everything that is trained."""
+        yield from self._named("_parameters")
+
+    def parameters(self) -> Arrays:
+        """What is trained, by dotted name: the form that `tilefuse.array.grad` and the optimisers take."""
+        return dict(self.named_parameters())
+
+    def statistics(self) -> Arrays:
+        """What is kept beside the parameters, by dotted name."""
+        return dict(self._named("_statistics"))
+
+    def _named(self, kind: str) -> Iterator[tuple[str, Any]]:
+        for prefix, module in self.modules():
+            for name, array in getattr(module, kind).items():
+                yield f"{prefix}.{name}" if prefix else name, array
+
+    # Modes
+
+    def train(self: M, mode: bool = True) -> M:
+        """Sets training mode (dropout drops, batch norm looks at the batch) in all parts; the module itself."""
+        for _, module in self.modules():
+            module.__dict__["training"] = mode
+        return self
+
+    def eval(self: M) -> M:
+        """Sets evaluation mode in all parts; the module itself."""
+        return self.train(False)
+
+    # State
+
+    def load(self, arrays: Mapping[str, Any]) -> None:
+        """Gives parameters and statistics of these dotted names new values. Names that are not listed keep theirs.
+
+        Raises: NameLookupError for a name that the module does not have; ShapeError, TypeMismatchError where a value does not fit.
+        """
+        homes = {(f"{prefix}.{name}" if prefix else name): (kept, name) for prefix, module in self.modules()
+                 for kept in (module._parameters, module._statistics) for name in kept}
+        for name, value in arrays.items():
+            if name not in homes:
+                raise NameLookupError(f"{type(self).__name__} has no parameter or statistic {name!r}", hint=nearest(name, homes))
+            kept, own = homes[name]
+            kept[own] = _fitting(name, kept[own], value)
+
+    def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Copies of all parameters and statistics as NumPy arrays, by dotted name."""
+        return {name: np.array(array.numpy()) for name, array in (self.parameters() | self.statistics()).items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a whole state: arrays, NumPy arrays or torch tensors by dotted name; values are converted to the dtypes here.
+
+        Raises: UserError when a name is missing or unknown; ShapeError when a shape differs.
+        """
+        own = self.parameters() | self.statistics()
+        missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+        if missing or unknown:
+            raise UserError(f"the state is not one of {type(self).__name__}: missing {missing}, unknown {unknown}")
+        self.load({name: ta.astype(ta.asarray(value), own[name].dtype) for name, value in state.items()})
+
+
+def _fitting(name: str, old: Any, value: Any) -> Any:
+    """`value` as an array, if it has shape and dtype of what it replaces."""
+    array = ta.asarray(value)
+    if tuple(array.shape) != tuple(old.shape):
+        raise ShapeError(f"{name} has shape {tuple(old.shape)}, the new value {tuple(array.shape)}")
+    if array.dtype != old.dtype:
+        raise TypeMismatchError(f"{name} is {old.dtype}, the new value {array.dtype}", hint="convert it with tilefuse.array.astype")
+    return array
+
+
+# Calls as pure functions
+
+def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = None) -> tuple[Any, Arrays]:
+    """What `model` computes with these parameters and statistics in place of its own, and its statistics afterwards.
+
+    The module itself is left as it was.
+    seed: an i64 scalar that decides all random draws of the call; None: the generator of `tilefuse.array.random` does.
+    Requires: no two threads apply one module at a time.
+    Raises: as `Module.load`, and whatever `forward` raises.
+    """
+    with _holding(model, arrays), nullcontext() if seed is None else ta.random.generator.tracing(ta.reshape(seed, (1,))):
+        result = model(*inputs)
+        return result, model.statistics()
+
+
+@contextmanager
+def _holding(model: Module, arrays: Mapping[str, Any]) -> Iterator[None]:
+    kept = [(m, dict(m._parameters), dict(m._statistics)) for _, m in model.modules()]
+    try:
+        model.load(arrays)
+        yield
+    finally:
+        for module, parameters, statistics in kept:
+            module._parameters.update(parameters)
+            module._statistics.update(statistics)
+
+
+class Sequential(Module):
+    """Modules one after the other."""
+
+    def __init__(self, *layers: Module) -> None:
+        super().__init__()
+        for number, layer in enumerate(layers):
+            setattr(self, str(number), layer)
+
+    def forward(self, x: Any) -> Any:
+        for layer in self._parts.values():
+            x = layer(x)
+        return x

@@ -1,0 +1,90 @@
+"""Normalisation layers. Statistics are taken in f32 at least, whatever the type of the activations."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import tilefuse.array as ta
+from tilefuse.base.errors import ShapeError, UserError
+from tilefuse.frontends import array_neural as neural
+from tilefuse.nn.module import Module, Parameter, Statistic
+
+
+class BatchNorm(Module):
+    """Each channel normalised over all samples and positions; running statistics stand in for the batch's in evaluation mode.
+
+    After a training call running_mean and running_var hold (1 - momentum) * old + momentum * batch (its variance over n - 1).
+    Shapes: [N, channels, *S] -> the same
+    """
+
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True, *, dtype: Any = None) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.weight = Parameter(ta.ones((channels,), dtype=dtype or ta.float32)) if affine else None
+        self.bias = Parameter(ta.zeros((channels,), dtype=dtype or ta.float32)) if affine else None
+        self.running_mean = Statistic(ta.zeros((channels,), dtype=dtype or ta.float32))
+        self.running_var = Statistic(ta.ones((channels,), dtype=dtype or ta.float32))
+
+    def forward(self, x: Any) -> Any:
+        if x.ndim < 2 or x.shape[1] != self.running_mean.shape[0]:
+            raise ShapeError(f"batch norm of {self.running_mean.shape[0]} channels is given an array of shape {tuple(x.shape)}")
+        if not self.training:
+            return neural.normalised(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        count = prod(x.shape) // max(x.shape[1], 1)
+        if count < 2:
+            raise UserError(f"batch norm in training mode needs more than one value a channel, given shape {tuple(x.shape)}",
+                            hint="use a larger batch, or eval()")
+        y, mean, variance = neural.batch_norm(x, self.weight, self.bias, eps=self.eps)
+        self.running_mean = self._blended(self.running_mean, mean, 1.0)
+        self.running_var = self._blended(self.running_var, variance, count / (count - 1))
+        return y
+
+    def _blended(self, running: Any, batch: Any, factor: float) -> Any:
+        return running * (1.0 - self.momentum) + ta.astype(batch, running.dtype) * (self.momentum * factor)
+
+
+class BatchNorm2d(BatchNorm):
+    """Batch norm under the name that networks of images use."""
+
+
+class LayerNorm(Module):
+    """Each sample normalised over the last dimensions. `shape`: their extents. Shapes: [*B, *shape] -> the same"""
+
+    weight: Any
+    bias: Any
+
+    def __init__(self, shape: int | Sequence[int], eps: float = 1e-5, affine: bool = True, *, dtype: Any = None) -> None:
+        super().__init__()
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.eps = eps
+        self.weight = Parameter(ta.ones(self.shape, dtype=dtype or ta.float32)) if affine else None
+        self.bias = Parameter(ta.zeros(self.shape, dtype=dtype or ta.float32)) if affine else None
+
+    def forward(self, x: Any) -> Any:
+        if tuple(x.shape[x.ndim - len(self.shape):]) != self.shape:
+            raise ShapeError(f"layer norm over {self.shape} is given an array of shape {tuple(x.shape)}")
+        return neural.layer_norm(x, len(self.shape), self.weight, self.bias, eps=self.eps)
+
+
+class GroupNorm(Module):
+    """Each group of channels of a sample normalised with all its positions. Shapes: [N, channels, *S] -> the same"""
+
+    weight: Any
+    bias: Any
+
+    def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = None) -> None:
+        super().__init__()
+        if channels % groups:
+            raise UserError(f"{groups} groups do not divide {channels} channels")
+        self.groups, self.eps = groups, eps
+        self.weight = Parameter(ta.ones((channels,), dtype=dtype or ta.float32)) if affine else None
+        self.bias = Parameter(ta.zeros((channels,), dtype=dtype or ta.float32)) if affine else None
+
+    def forward(self, x: Any) -> Any:
+        return neural.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)

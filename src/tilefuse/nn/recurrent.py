@@ -1,0 +1,56 @@
+"""Recurrent cells: one step each. A network unrolls them over its sequence, or hands `step` to `tilefuse.array.scan`."""
+from __future__ import annotations
+
+from typing import Any
+
+import tilefuse.array as ta
+from tilefuse.frontends import array_neural as neural
+from tilefuse.nn.initialise import Seed, generator, inverse_root
+from tilefuse.nn.module import Module, Parameter
+
+
+class _Cell(Module):
+    """Weights of `gates` linear maps of input and state, one below the other."""
+
+    weight_ih: Any
+    weight_hh: Any
+    bias: Any
+
+    def __init__(self, inputs: int, width: int, gates: int, seed: Seed, dtype: Any) -> None:
+        super().__init__()
+        draws = generator(seed)
+        self.width = width
+        self.weight_ih = Parameter(inverse_root((gates * width, inputs), width, draws, dtype))
+        self.weight_hh = Parameter(inverse_root((gates * width, width), width, draws, dtype))
+        self.bias = Parameter(inverse_root((gates * width,), width, draws, dtype))
+
+    def gates(self, x: Any, h: Any) -> Any:
+        """x @ weight_ih^T + h @ weight_hh^T + bias."""
+        return neural.linear(x, self.weight_ih, self.bias) + neural.linear(h, self.weight_hh)
+
+    def zeros(self, batch: int, dtype: Any = None) -> Any:
+        """A state of zeros. Shapes: [batch, width]"""
+        return ta.zeros((batch, self.width), dtype=dtype or self.bias.dtype)
+
+
+class RNNCell(_Cell):
+    """tanh of the sum of both products. Shapes: x: [N, inputs], h: [N, width] -> [N, width]"""
+
+    def __init__(self, inputs: int, width: int, *, seed: Seed = None, dtype: Any = None) -> None:
+        super().__init__(inputs, width, 1, seed, dtype)
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return ta.tanh(self.gates(x, h))
+
+
+class LSTMCell(_Cell):
+    """Gates input, forget, new, output. Shapes: x: [N, inputs], h, c: [N, width] -> (h, c)"""
+
+    def __init__(self, inputs: int, width: int, *, seed: Seed = None, dtype: Any = None) -> None:
+        super().__init__(inputs, width, 4, seed, dtype)
+
+    def forward(self, x: Any, h: Any, c: Any) -> Any:
+        made, width = self.gates(x, h), self.width
+        i, f, g, o = (made[:, n * width:(n + 1) * width] for n in range(4))
+        c = neural.sigmoid(f) * c + neural.sigmoid(i) * ta.tanh(g)
+        return neural.sigmoid(o) * ta.tanh(c), c
