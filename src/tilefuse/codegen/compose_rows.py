@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.codegen.compose import KernelWriter
-from tilefuse.codegen.fetch_operands import column_operands
+from tilefuse.codegen.fetch_operands import ResultOperands, column_operands
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
@@ -54,8 +54,11 @@ def _compose_row(state: RowState) -> None:
     streamed = not choice.on_chip and not choice.groups and bool(depth)
     early_outputs = [o for o in full_outputs if streamed and not after_shared(domain, o[1])]
     full_outputs = [o for o in full_outputs if o not in early_outputs]
+    operands = ResultOperands(state, row_keys if depth and not choice.groups and choice.split == 1 else [])
+    operands.ask()
     if choice.on_chip and not choice.stages:
         load_row(state)
+        operands.follow()
         if not choice.groups and writer.unroll and choice.threads * choice.rows <= 256:
             # Weights too are on their way before the first reduction waits; larger blocks lack the registers (measured: 4 % slower).
             state.held = [*state.held, *column_operands(state)]

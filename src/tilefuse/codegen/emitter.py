@@ -156,14 +156,10 @@ class Emitter(Statements):
 
     def touch(self, e: Touch, guarded: bool) -> KExpr:
         """An element of a boundary value: a register that already holds it, or a load."""
-        offset = self.index(e.offset)
-        dynamic = tuple((self.clamped(d, extent, guarded), stride) for d, extent, stride in e.dynamic)
-        identity = (e.value, offset, dynamic)
+        identity, load = self.load_of(e, guarded)
         for f in reversed(self.frames):
             if identity in f.loads:
                 return f.loads[identity]
-        cache = self.cache.get(e.value, "")
-        load = Load(self.buffers[e.value].name, e.dtype, offset, dynamic, "" if self.neighbours and cache == "stream" else cache)
         if guarded:
             return load
         name = self.fresh(e.value + "_at")
@@ -171,6 +167,14 @@ class Emitter(Statements):
         held = Reg(name, e.dtype)
         self.frame.loads[identity] = held
         return held
+
+    def load_of(self, e: Touch, guarded: bool = False) -> tuple[tuple[object, ...], Load]:
+        """What the element is known by among the loads of a frame, and the load itself."""
+        offset = self.index(e.offset)
+        dynamic = tuple((self.clamped(d, extent, guarded), stride) for d, extent, stride in e.dynamic)
+        cache = self.cache.get(e.value, "")
+        load = Load(self.buffers[e.value].name, e.dtype, offset, dynamic, "" if self.neighbours and cache == "stream" else cache)
+        return (e.value, offset, dynamic), load
 
     def clamped(self, subscript: Resolved, extent: int, guarded: bool) -> KExpr:
         """A data-dependent subscript within 0 .. extent - 1, as i64."""

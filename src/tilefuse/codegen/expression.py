@@ -20,9 +20,10 @@ from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, c
 
 _INT32_MAX = 2**31 - 1
 
-# Functions of f32 that kernels know and graphs do not: one step of a product as the matrix unit does it, a * b + c. `{n}` is argument n.
-# Only the host prints them; on a GPU a whole product is one statement.
-KERNEL_FUNCTIONS = {"split_fma": "tf_split_fma({0}, {1}, {2})", "tf32_fma": "tf_tf32_fma({0}, {1}, {2})"}
+# Functions of f32 that kernels know and graphs do not: one step of a product as the matrix unit does it, a * b + c, which only the host
+# prints (on a GPU a whole product is one statement), and a term of a sum of exponentials. `{n}` is argument n.
+KERNEL_FUNCTIONS = {"split_fma": "tf_split_fma({0}, {1}, {2})", "tf32_fma": "tf_tf32_fma({0}, {1}, {2})",
+                    "exp_of_difference": "tf_exp_of_difference({0})"}
 
 
 def const_text(c: Const) -> str:

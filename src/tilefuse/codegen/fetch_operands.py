@@ -1,16 +1,19 @@
-"""Operands of a persistent row kernel that are not rows: row scalars one turn ahead, column vectors once for all rows.
+"""Operands of a row kernel that are not rows: row scalars ahead of their use, column vectors once for all rows.
 
-    a mean, a row's weight        asked for in turn t, used in turn t + 1: its latency hides behind a whole row
+    a mean, a row's weight        persistent kernels ask in turn t for what turn t + 1 uses: its latency hides behind a whole row
+    a target, what it points at   other kernels ask together with the row for what its results need: else one thread waits for memory
+                                  once or twice more after the reductions
     weights along the row         loaded into registers before the first row, as long as they are few bytes a thread
 """
 from __future__ import annotations
 
-from tilefuse.codegen.compose import Held
+from tilefuse.codegen.compose import Held, reachable
 from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis, substitute
+from tilefuse.ir.scalar import Bound, const
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.resolved import Touch
+from tilefuse.schedule.resolved import Resolved, Touch, Use, resolved_walk, unguarded_touches
 
 # Bytes of column vectors that a thread keeps for all its rows; twice as many
 # where it carries no sums down the columns; all that those leave of four times as many where it holds no elements of the row.
@@ -82,3 +85,50 @@ class RowScalars:
         e = w.emitter
         env = flat_axes(c.kept_order, row, w.domain.extents, e.extents)
         return Load(e.buffers[t.value].name, t.dtype, substitute(t.offset, env, e.extents), (), e.cache.get(t.value, ""))
+
+
+class ResultOperands:
+    """Values that only a row's results need, and no reduction decides which: one thread asks for them while the row is on its way."""
+
+    def __init__(self, state: RowState, keys: list[int]) -> None:
+        domain = state.writer.domain
+        self.state = state
+        shared = {n for n, i in enumerate(domain.instances) if i.shared}
+        bodies = [i.body for i in reachable(domain, [k for k in keys if k not in shared], shared)]
+        kept = set(domain.kept)
+        found = list(dict.fromkeys(t for body in bodies for t in unguarded_touches(body) if t.offset.axes() <= kept))
+        self.plain = [t for t in found if not t.dynamic and t.offset.axes()]
+        # What another operand points at is asked for as soon as that one is there, after the row.
+        self.pointed = [t for t in found if t.dynamic and all(_is_of(d, self.plain) for d, _, _ in t.dynamic)]
+
+    def ask(self) -> None:
+        """Before the row's loads: operands at places that are known."""
+        self._ask(self.plain)
+
+    def follow(self) -> None:
+        """After the row's loads have been issued: operands at places that memory says."""
+        self._ask(self.pointed)
+
+    def _ask(self, touches: list[Touch]) -> None:
+        e, c = self.state.writer.emitter, self.state.choice
+        if not touches:
+            return
+        e.emit(Comment(f"{', '.join('%' + t.value for t in touches)}: what the row's results need besides"))
+        made = []
+        for t in touches:
+            reg = Reg(e.fresh(t.value + "_at"), t.dtype)
+            e.emit(Declare(reg.name, reg.dtype, None, const(0, reg.dtype)))
+            made.append(reg)
+        bounds = [Bound(self.state.place, 0, 1), *self.state.row_bounds]
+        if c.cluster > 1:
+            bounds.append(Bound(self.state.rank, 0, 1))
+        with e.when(bounds):
+            loads = [e.load_of(t) for t in touches]
+            e.emit(*(Assign(reg, load) for reg, (_, load) in zip(made, loads, strict=True)))
+        for reg, (identity, _) in zip(made, loads, strict=True):
+            e.frame.loads[identity] = reg
+
+
+def _is_of(subscript: Resolved, plain: list[Touch]) -> bool:
+    """Whether a subscript needs nothing but operands in `plain`."""
+    return all(x in plain if isinstance(x, Touch) else not isinstance(x, Use) for x in resolved_walk(subscript))

@@ -10,14 +10,14 @@ from tilefuse.codegen.kernel import (
     LastBlock,
     Load,
     Reg,
-    Shuffle,
     Store,
 )
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
+from tilefuse.codegen.rows_exponentials import gather_exponentials, of_other_lane, shuffle_exponentials
 from tilefuse.codegen.rows_packed import combine_packed, packs
 from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.dtype import BOOL, DType
-from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.online import EXPSUM, second_result
 from tilefuse.schedule.resolved import Instance
 
@@ -98,6 +98,9 @@ def _gather_slots(state: RowState, i: Instance, held: list[Reg], buffers: list[s
     """Every thread reads all slots: few, and the same address for a whole warp."""
     e = state.writer.emitter
     base = slot_base(state, slots)
+    if i.node.detail == EXPSUM.name:
+        gather_exponentials(state, held, buffers, base, slots)
+        return
     for p, b in zip(held, buffers, strict=True):
         e.emit(Assign(p, Load(b, p.dtype, base)))
     with e.loop("slot", slots, start=1, unroll=state.writer.unroll) as slot:
@@ -122,40 +125,12 @@ def _shuffle(state: RowState, instance: Instance, parts: list[Reg], width: int) 
     e = state.writer.emitter
     dtype = e.dtype(instance.body)
     if instance.node.detail == EXPSUM.name:
-        _shuffle_exponentials(state, parts, width)
+        shuffle_exponentials(state, instance, parts, width)
         return
     step = width // 2
     while step >= 1:
-        e.combine(instance.node.detail, parts, [_of_other_lane(state, p, step, width) for p in parts], dtype)
+        e.combine(instance.node.detail, parts, [of_other_lane(state, p, step, width) for p in parts], dtype)
         step //= 2
-
-
-def _of_other_lane(state: RowState, p: Reg, step: int, width: int) -> Reg:
-    e = state.writer.emitter
-    o = Reg(e.fresh(p.name + "_other"), p.dtype)
-    e.emit(Declare(o.name, o.dtype), Shuffle(o, p, "xor", step, min(width, 32)))
-    return o
-
-
-def _shuffle_exponentials(state: RowState, parts: list[Reg], width: int) -> None:
-    """The lanes' maximum first, so that each lane rescales its sum once: pairwise, every step would take two exponentials.
-
-    With 256 elements a row these were more than half of all exponentials.
-    """
-    e = state.writer.emitter
-    top, total = parts
-    if width < 2:
-        return
-    own = Reg(e.fresh(top.name + "_own"), top.dtype)
-    e.emit(Declare(own.name, own.dtype, None, top))
-    steps = [width >> n for n in range(1, width.bit_length())]
-    for step in steps:
-        e.emit(Assign(top, Call("maximum", (top, _of_other_lane(state, top, step, width)))))  # type: ignore[arg-type]
-    lowest = const(float("-inf"), top.dtype)
-    shift = e.register(Call("select", (Call("eq", (top, lowest)), const(0, top.dtype), top)), top.dtype, "shift")  # type: ignore[arg-type]
-    e.emit(Assign(total, Call("mul", (total, Call("exp", (Call("sub", (own, shift)),))))))  # type: ignore[arg-type]
-    for step in steps:
-        e.emit(Assign(total, Call("add", (total, _of_other_lane(state, total, step, width)))))  # type: ignore[arg-type]
 
 
 def _publish(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:

@@ -13,15 +13,17 @@ from tilefuse.codegen.kernel import (
     Reg,
 )
 from tilefuse.codegen.rows_combine import combine_threads
+from tilefuse.codegen.rows_exponentials import at_once, declare_all, merge_all, merge_vector
 from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
+from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.resolved import Instance, resolved_walk
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
 
 # Reductions that take a vector at once: first something of the whole vector, then every element relative to it.
-BY_VECTOR = ("m2", "expsum")
+BY_VECTOR = ("m2", EXPSUM.name)
 
 
 # An output: the value's name, its instance, and where an element lies.
@@ -53,17 +55,21 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
     needed = needed_keys(state, [*(u for i in group for u in i.uses), *(k for _, k, _ in written)])
     bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
     arrays = declare_kept(state, needed, group)
+    whole = {i.key: declare_all(state, i) for i in group if i.node.detail == EXPSUM.name and at_once(state)}
     long = c.threads == 1 and c.lanes > 1 and c.chunks > 2 * SUM_STRETCH
     summed = [i for i in group if long and i.node.detail == "sum" and e.dtype(i.body).is_float]
     totals = {i.key: _declare_parts(state, i, c.lanes) for i in summed}
     around = partial(_sums_of_stretch, state, summed, parts, totals)
     for chunk, env, width, held in walk_row(state, bodies, bool(written), SUM_STRETCH if summed else 0, around):
-        chunk_values = {i.key: _declare_values(state, i, width) for i in group if i.node.detail in BY_VECTOR and width > 1}
+        vectors = [i for i in group if i.node.detail in BY_VECTOR and width > 1]
+        chunk_values = {i.key: _declare_values(state, i, width) for i in vectors if i.key not in whole}
         hoist_lane_free(state, bodies, env, held)
 
         def one_lane(v: Affine, chunk: Affine = chunk, width: int = width, chunk_values: dict[int, Reg] = chunk_values) -> None:
             for i in group:
-                if i.key in chunk_values:
+                if i.key in whole:
+                    e.emit(Assign(Reg(whole[i.key].name, whole[i.key].dtype, chunk * c.vector + v), e.expression(i.body)))
+                elif i.key in chunk_values:
                     e.emit(Assign(Reg(chunk_values[i.key].name, chunk_values[i.key].dtype, v), e.expression(i.body)))
                 else:
                     _accumulate(state, i, parts[i.key], v, width)
@@ -77,10 +83,13 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
                 w.bind(held, chunk, v)
                 one_lane(v)
         for i in group:
-            if i.key in chunk_values:
-                merge = _merge_chunk if i.node.detail == "m2" else _merge_exponentials
-                merge(state, i, parts[i.key][0], chunk_values[i.key], width)
+            if i.key in chunk_values and i.node.detail == EXPSUM.name:
+                merge_vector(state, parts[i.key][0], chunk_values[i.key], width)
+            elif i.key in chunk_values:
+                _merge_chunk(state, i, parts[i.key][0], chunk_values[i.key], width)
     for i in group:
+        if i.key in whole:
+            merge_all(state, i, parts[i.key][0], whole[i.key])
         _combine_lanes(state, i, parts[i.key])
     w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
     return {k: p[0] for k, p in parts.items()}
@@ -223,23 +232,6 @@ def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: 
         off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
         e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))  # type: ignore[arg-type]
     e.combine("m2", parts, (const(width, dtype), mean, m2), dtype)
-
-
-def _merge_exponentials(state: RowState, instance: Instance, parts: list[Reg], values: Reg, width: int) -> None:
-    """One vector into (maximum, sum of exponentials): its own maximum first, then one rescaling and an exponential an element."""
-    e = state.writer.emitter
-    dtype = values.dtype
-    top = Reg(e.fresh(instance.node.name + "_top"), dtype)
-    e.emit(Declare(top.name, dtype, None, parts[0]))
-    with e.loop("v", width, unroll=state.writer.unroll) as v:
-        e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
-    lowest = const(float("-inf"), dtype)
-    shift = e.register(Call("select", (Call("eq", (top, lowest)), const(0, dtype), top)), dtype, "shift")  # type: ignore[arg-type]
-    rescaled = Call("mul", (parts[1], Call("exp", (Call("sub", (parts[0], shift)),))))  # type: ignore[arg-type]
-    e.emit(Assign(parts[1], rescaled), Assign(parts[0], top))
-    with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
-        term = Call("exp", (Call("sub", (Reg(values.name, dtype, v), shift)),))  # type: ignore[arg-type]
-        e.emit(Assign(parts[1], Call("add", (parts[1], term))))  # type: ignore[arg-type]
 
 
 def _combine_lanes(state: RowState, instance: Instance, parts: list[list[Reg]]) -> None:

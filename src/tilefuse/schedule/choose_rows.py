@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
+from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.pipelined import choose_pipelined, column_touches, from_queue
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
@@ -146,4 +147,7 @@ def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
         # Rows of one block read the vectors that all rows share at about the same time: once from the L2 cache for all of them.
         rows = ROWS_TOGETHER
         threads //= rows
-    return Rows(kept, reduced, width, threads, rows, -(-vectors // (threads * split)), 1, split, False, min(width, 4), batch)
+    chunks = -(-vectors // (threads * split))
+    # A row of one batch is on its way before anything else, and all of it is there when its maximum is asked for.
+    on_chip = split == 1 and chunks <= batch and not writes_rows(domain) and any(i.node.detail == EXPSUM.name for i in domain.instances)
+    return Rows(kept, reduced, width, threads, rows, chunks, 1, split, on_chip, min(width, 4), batch)

@@ -123,6 +123,19 @@ def direct_touches(body: Resolved) -> list[Touch]:
     return list(found)
 
 
+def unguarded_touches(body: Resolved) -> list[Touch]:
+    """Distinct touches of a body that no guard is around, data-dependent ones and their subscripts included."""
+    found: dict[Touch, None] = {}
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Touch):
+            found.setdefault(e)
+        if not isinstance(e, Guard):
+            stack.extend(reversed(resolved_children(e)))
+    return list(found)
+
+
 def coordinate_kept(coordinate: Coordinate, domain: Domain) -> bool:
     """Whether a coordinate depends on kept axes only."""
     return all(c.axes() <= set(domain.kept) for c in coordinate)

@@ -14,6 +14,11 @@ k_lse_loss(
   float* const m_shared = reinterpret_cast<float*>(tf_shared);
   float* const m_exp_sum_shared = reinterpret_cast<float*>(tf_shared + 32);
   tf_wait_for_earlier_kernel();
+  // %ids: what the row's results need besides
+  long long ids_at = 0ll;
+  if (thread < 1) {
+    ids_at = ids[block];
+  }
   // %m (reduce.expsum): threads -> warp -> block
   float m = (-tf_inf_f32());
   float m_exp_sum = 0.0f;
@@ -91,22 +96,22 @@ k_lse_loss(
   }
   __syncthreads();
   m = m_shared[0];
-  m_exp_sum = m_exp_sum_shared[0];
   #pragma unroll
   for (int slot = 1; slot < 8; ++slot) {
-    float m_other_5 = m_shared[slot];
-    float m_exp_sum_other_5 = m_exp_sum_shared[slot];
-    float next = tf_maximum(m, m_other_5);
-    float next_1 = ((m_exp_sum * tf_narrow_exp((m - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))) + (m_exp_sum_other_5 * tf_narrow_exp((m_other_5 - ((tf_maximum(m, m_other_5) == (-tf_inf_f32())) ? 0.0f : tf_maximum(m, m_other_5))))));
-    m = next;
-    m_exp_sum = next_1;
+    m = tf_maximum(m, m_shared[slot]);
+  }
+  float shift_2 = ((m == (-tf_inf_f32())) ? 0.0f : m);
+  m_exp_sum = 0.0f;
+  #pragma unroll
+  for (int slot_1 = 0; slot_1 < 8; ++slot_1) {
+    float m_other_5 = m_shared[slot_1];
+    m_exp_sum = (m_exp_sum + (m_exp_sum_shared[slot_1] * tf_narrow_exp((m_other_5 - shift_2))));
   }
   float s = ((m == (-tf_inf_f32())) ? tf_nan_f32() : m_exp_sum);
   // %lse, %loss: one value a row
   if (thread < 1) {
     float lse_1 = (m + tf_narrow_log(s));
     lse[block] = lse_1;
-    long long ids_at = ids[block];
     tf_bf16 x_at = tf_load_stream(&x[50304 * block + (int)tf_minimum(tf_maximum(ids_at, 0ll), 50303ll)]);
     float loss_1 = (lse_1 - tf_float(x_at));
     loss[block] = loss_1;

@@ -68,6 +68,11 @@ TF_INLINE float tf_hardware_exp2(float a) {
   return y;
 }
 
+//@ tf_exp_of_difference
+// A term exp(a) of a sum of exponentials, a <= 0 being a difference from the largest. Rounding the product moves a term by |a| 2^-24 of
+// itself, as rounding the difference did, and the instruction by 2^-22: against a sum of at least 1 no term is off by more than 2^-22.
+TF_INLINE float tf_exp_of_difference(float a) { return tf_hardware_exp2(a * 1.4426950408889634f); }
+
 //@ tf_hardware_log2
 TF_INLINE float tf_hardware_log2(float a) {
   float y;
