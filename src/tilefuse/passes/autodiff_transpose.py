@@ -13,7 +13,21 @@ from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
-from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, axis, bounds, floordiv, from_terms, mod, number
+from tilefuse.ir.affine import (
+    Affine,
+    Atom,
+    FloorDiv,
+    Mod,
+    axis,
+    bounds,
+    floordiv,
+    from_terms,
+    linearise,
+    mod,
+    number,
+    row_major_strides,
+    simplify,
+)
 from tilefuse.ir.scalar import Bound
 
 # More equations than this mean subscripts that no frontend writes: the solver gives up rather than search.
@@ -110,7 +124,7 @@ class _Solver:
         self.free: list[tuple[str, int]] = []
         self.bounds: list[Bound] = []
         here = [axis(a) if s > 1 else number(0) for a, s in zip(axes, shape, strict=True)]
-        self.equations = [(e, known) for e, known in zip(index, here, strict=True)]
+        self.equations = _as_one_position(list(zip(index, here, shape, strict=True)), extents)
         self.taken = set(axes)
 
     def run(self) -> Inverse:
@@ -292,6 +306,23 @@ class _Solver:
             limit = Bound(e, low, high + 1)
             if limit not in self.bounds:
                 self.bounds.append(limit)
+
+
+def _as_one_position(dimensions: Sequence[tuple[Affine, Affine, int]], extents: Mapping[str, int]) -> list[tuple[Affine, Affine]]:
+    """The equations subscript = place, one a dimension; those of a reshape as one equation between row-major positions.
+
+    Each dimension: its subscript, its place, its extent. (4*a + b) // 6 = x and (4*a + b) % 6 = y together are 4*a + b = 6*x + y.
+    """
+    divided = [d for d in dimensions if not d[0].is_linear]
+    for chosen in (divided, list(dimensions)):
+        if len(chosen) < 2 or any(span is None or span[0] < 0 or span[1] >= s for e, _, s in chosen for span in (bounds(e, extents),)):
+            continue
+        strides = row_major_strides(tuple(s for _, _, s in chosen))
+        flat = simplify(linearise(tuple(e for e, _, _ in chosen), strides), extents)
+        if flat.is_linear:
+            rest = [(e, known) for e, known, _ in dimensions if not any(known is k and e is f for f, k, _ in chosen)]
+            return [*rest, (flat, linearise(tuple(known for _, known, _ in chosen), strides))]
+    return [(e, known) for e, known, _ in dimensions]
 
 
 def _place(atom: Atom) -> tuple[Affine, int, int]:
