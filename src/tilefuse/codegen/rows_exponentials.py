@@ -45,7 +45,7 @@ def merge_all(state: RowState, instance: Instance, parts: list[Reg], values: Reg
     state.warp_tops.add(instance.key)
     shift = _shift(state, top)
     with e.loop("v", c.chunks * c.vector, unroll=state.writer.unroll, simd=False) as v:
-        e.emit(Assign(total, Call("add", (total, _exponential(state, Reg(values.name, dtype, v), shift)))))  # type: ignore[arg-type]
+        e.emit(Assign(total, Call("add", (total, _exponential(state, Reg(values.name, dtype, v), shift, dtype)))))  # type: ignore[arg-type]
 
 
 def merge_vector(state: RowState, parts: list[Reg], values: Reg, width: int) -> None:
@@ -57,9 +57,9 @@ def merge_vector(state: RowState, parts: list[Reg], values: Reg, width: int) -> 
     with e.loop("v", width, unroll=state.writer.unroll) as v:
         e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
     shift = _shift(state, top)
-    e.emit(Assign(parts[1], Call("mul", (parts[1], _exponential(state, parts[0], shift)))), Assign(parts[0], top))  # type: ignore[arg-type]
+    e.emit(Assign(parts[1], Call("mul", (parts[1], _exponential(state, parts[0], shift, dtype)))), Assign(parts[0], top))  # type: ignore[arg-type]
     with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
-        term = _exponential(state, Reg(values.name, dtype, v), shift)
+        term = _exponential(state, Reg(values.name, dtype, v), shift, dtype)
         e.emit(Assign(parts[1], Call("add", (parts[1], term))))  # type: ignore[arg-type]
 
 
@@ -78,7 +78,7 @@ def shuffle_exponentials(state: RowState, instance: Instance, parts: list[Reg], 
         own = Reg(e.fresh(top.name + "_own"), top.dtype)
         e.emit(Declare(own.name, own.dtype, None, top))
         _shuffle_maximum(state, top, width)
-        e.emit(Assign(total, Call("mul", (total, _exponential(state, own, _shift(state, top))))))  # type: ignore[arg-type]
+        e.emit(Assign(total, Call("mul", (total, _exponential(state, own, _shift(state, top), top.dtype)))))  # type: ignore[arg-type]
     for step in _steps(width):
         e.emit(Assign(total, Call("add", (total, of_other_lane(state, total, step, width)))))  # type: ignore[arg-type]
 
@@ -94,7 +94,7 @@ def gather_exponentials(state: RowState, parts: list[Reg], buffers: list[str], b
     e.emit(Assign(total, const(0, total.dtype)))
     with e.loop("slot", slots, unroll=unroll) as slot:
         other = e.register(Load(tops, top.dtype, base + slot), top.dtype, top.name + "_other")
-        scaled = Call("mul", (Load(totals, total.dtype, base + slot), _exponential(state, other, shift)))  # type: ignore[arg-type]
+        scaled = Call("mul", (Load(totals, total.dtype, base + slot), _exponential(state, other, shift, top.dtype)))  # type: ignore[arg-type]
         e.emit(Assign(total, Call("add", (total, scaled))))  # type: ignore[arg-type]
 
 
@@ -120,14 +120,14 @@ def _lowest(dtype: DType) -> KExpr:
     return const(float("-inf"), dtype)
 
 
-def _shift(state: RowState, top: Reg) -> Reg:
+def _shift(state: RowState, top: Reg) -> KExpr:
     """What is taken from every element: the maximum; 0 where all are -inf, whose differences would be NaN."""
     e = state.writer.emitter
     chosen = Call("select", (Call("eq", (top, _lowest(top.dtype))), const(0, top.dtype), top))  # type: ignore[arg-type]
-    return e.register(chosen, top.dtype, "shift")  # type: ignore[arg-type]
+    return e.register(chosen, top.dtype, "shift")
 
 
-def _exponential(state: RowState, x: Reg, shift: Reg) -> KExpr:
+def _exponential(state: RowState, x: KExpr, shift: KExpr, dtype: DType) -> KExpr:
     """exp(x - shift) for x <= shift, as a term of a sum that is at least 1."""
-    fn = "exp_of_difference" if x.dtype == F32 and not state.writer.narrow else "exp"
-    return Call(fn, (Call("sub", (x, shift)),))  # type: ignore[arg-type,return-value]
+    fn = "exp_of_difference" if dtype == F32 and not state.writer.narrow else "exp"
+    return Call(fn, (Call("sub", (x, shift)),))  # type: ignore[arg-type]
