@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from math import e, inf, nan, pi
 
+from tilefuse.driver.array_compile import compile
 from tilefuse.driver.array_evaluate import evaluate
 from tilefuse.driver.array_gradients import grad, value_and_grad
+from tilefuse.driver.array_nan import trace_nan
 from tilefuse.frontends import array_random as random
 from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_creation import (
@@ -194,17 +196,18 @@ __array_api_version__ = "2024.12"
 __all__ = [
     "__array_namespace_info__", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "Array",
     "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert",
-    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays",
-    "broadcast_shapes", "broadcast_to", "can_cast", "ceil", "clip", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero",
-    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty", "empty_like",
-    "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip", "float16",
-    "float32", "float64", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like", "grad", "greater", "greater_equal", "hypot",
-    "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isin", "isinf", "isnan", "less", "less_equal",
-    "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis",
-    "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "pi",
-    "positive", "pow", "prod", "put", "random", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll",
-    "round", "rsqrt", "searchsorted", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "tril",
-    "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "var", "vecdot", "where", "zeros", "zeros_like",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_to", "can_cast", "ceil", "clip", "compile", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero",
+    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty",
+    "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip",
+    "float16", "float32", "float64", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like", "grad", "greater",
+    "greater_equal", "hypot", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isin", "isinf",
+    "isnan", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum",
+    "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal",
+    "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "positive", "pow", "prod", "put", "random", "real",
+    "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt", "searchsorted", "sigmoid",
+    "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
+    "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace_nan", "tril", "triu", "trunc",
+    "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "var", "vecdot", "where", "zeros", "zeros_like",
 ]

@@ -14,6 +14,7 @@ import torch
 
 from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.base.options import Options
+from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
 from tilefuse.frontends.array import Array, install
 from tilefuse.frontends.array_graph import graph_of, structure_of
@@ -62,8 +63,14 @@ def compute(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -
             by_device.setdefault(node.device, []).append(node)
     for pending in by_device.values():
         program, leaves = program_for(pending, options)
-        for node, result in zip(pending, program(*[leaf.buffer for leaf in leaves]), strict=True):
-            node.buffer = result
+        given = [leaf.buffer for leaf in leaves]
+        if checks_nan():
+            find_nan(graph_of([Array(n) for n in pending])[0], given, pending[0].device, Options.from_environment())
+        taken = {id(buffer) for buffer in given}
+        for node, result in zip(pending, program(*given), strict=True):
+            # Equal values are one result: each array gets a tensor object of its own, so that donating one is seen by the others.
+            node.buffer = result.detach() if id(result) in taken else result
+            taken.add(id(result))
 
 
 def program_for(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -> tuple[Program, list[ArrayNode]]:

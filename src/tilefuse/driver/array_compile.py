@@ -1,0 +1,325 @@
+"""`compile`: a Python function of arrays as one program for each form of its arguments.
+
+    step(parameters, x)  --trace-->  graph  --compile-->  program        the next call with such arguments only runs it
+
+Donated arguments give their memory to results of their type: the program then updates in place, as a training step should.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilefuse.base.errors import UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.array_donation import mark_donated, own_buffer
+from tilefuse.driver.array_evaluate import Evaluation, compute
+from tilefuse.driver.array_nan import checks_nan, find_nan
+from tilefuse.driver.compile import compile_graph, present_device
+from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_graph import graph_of
+from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, user_place, user_span
+from tilefuse.frontends.array_random import generator
+from tilefuse.frontends.array_tracing import function_name, is_tracing, tracing
+from tilefuse.frontends.array_trees import flatten, num_leaves, unflatten
+from tilefuse.ir.dtype import I64
+from tilefuse.ir.graph import Graph, Type
+from tilefuse.plan.updated_layouts import layouts_of_updated
+
+# Programs of one function; when there are more, it is called with ever new forms of arguments.
+MOST_PROGRAMS = 512
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function traced for one form of arguments.
+
+    graph     donated inputs are updated; results are the other outputs
+    leaves    what the graph's inputs stand for: placeholders of arguments, the random key, arrays from outside
+    form      the results' tree; outputs: for each leaf of it (result number, -1) or (-1, argument that it takes over)
+    """
+
+    graph: Graph
+    leaves: tuple[ArrayNode, ...]
+    placeholders: tuple[Source, ...]
+    key: Source | None
+    form: Any
+    types: tuple[Type, ...]
+    outputs: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class _Entry:
+    """A compiled form. sources: for each program input (argument, -1), or (-1, 0) for the key, or the array from outside."""
+
+    traced: Traced
+    program: Any
+    sources: tuple[int | ArrayNode | None, ...]
+    donated: tuple[int, ...]
+    consumed: tuple[int, ...]
+    strides: tuple[tuple[int, ...] | None, ...]
+    device: str
+    run: Any = None
+
+
+class Compiled:
+    """A compiled function: called like the function it was made of, on arrays, torch tensors and numpy arrays in any nesting."""
+
+    def __init__(self, fn: Callable[..., Any], donate: Sequence[int] | int, device: Any, options: dict[str, Any]) -> None:
+        self.function = fn
+        self.__name__ = function_name(fn)
+        self.__doc__ = fn.__doc__
+        self.donate = (donate,) if isinstance(donate, int) else tuple(donate)
+        self._device = None if device is None else Evaluation.device_named(device)
+        self._options = Options.from_environment().with_overrides(**options)
+        self._entries: dict[tuple[Any, ...], _Entry] = {}
+        self._names = _parameter_names(fn)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if is_tracing():
+            return self.function(*args, **named)
+        entry, nodes = self._entry(args, named)
+        return self._run(entry, nodes)
+
+    @property
+    def programs(self) -> tuple[Any, ...]:
+        """The programs made so far (`runtime.program.Program`), one a form of arguments."""
+        return tuple(e.program for e in self._entries.values())
+
+    def lower(self, *args: Any, **named: Any) -> Graph:
+        """The graph of a call with such arguments, without compiling or running it."""
+        leaves: list[Any] = []
+        paths: list[str] = []
+        form = self._form(args, named, leaves, paths)
+        return self._trace(form, self._nodes(leaves), paths, args).graph
+
+    def program_of(self, *args: Any, **named: Any) -> Any:
+        """The program for such arguments, compiled and not run."""
+        return self._entry(args, named)[0].program
+
+    # Calls
+
+    def _form(self, args: tuple[Any, ...], named: dict[str, Any], leaves: list[Any], paths: list[str] | None = None) -> Any:
+        if paths is None:
+            parts = tuple([flatten(a, leaves) for a in args])
+            return parts, flatten(named, leaves) if named else None
+        names = [self._names[n] if n < len(self._names) else f"x{n}" for n in range(len(args))]
+        parts = tuple([flatten(a, leaves, name, paths) for a, name in zip(args, names, strict=True)])
+        return parts, flatten(named, leaves, "", paths) if named else None
+
+    def _nodes(self, leaves: Sequence[Any]) -> list[ArrayNode]:
+        nodes: list[ArrayNode] = [x.node if isinstance(x, Array) else Evaluation.source(x, None, None, None) for x in leaves]
+        pending = [n for n in nodes if n.buffer is None]
+        if pending:
+            compute(pending)
+        if self._device is not None:
+            nodes = [n if n.device == self._device else Evaluation.moved(n, self._device, False) for n in nodes]
+        return nodes
+
+    def _entry(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[_Entry, list[ArrayNode]]:
+        leaves: list[Any] = []
+        form = self._form(args, named, leaves)
+        nodes = self._nodes(leaves)
+        key = (form, tuple([n.type_number for n in nodes]), tuple([n.device for n in nodes]))
+        found = self._entries.get(key)
+        if found is None:
+            paths: list[str] = []
+            self._form(args, named, [], paths)
+            found = self._compile(self._trace(form, nodes, paths, args), nodes, args)
+            while len(self._entries) >= MOST_PROGRAMS:
+                self._entries.pop(next(iter(self._entries)))
+            self._entries[key] = found
+        return found, nodes
+
+    def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> Any:
+        buffers = [n.buffer for n in nodes]
+        for number, strides in zip(entry.donated, entry.strides):
+            buffers[number] = own_buffer(nodes[number], strides, buffers)
+        given: list[Any] = []
+        for source in entry.sources:
+            if type(source) is int:
+                given.append(buffers[source])
+            elif source is None:
+                given.append(Evaluation.source(np.asarray([generator.next_number()], np.int64), I64, entry.device, None).buffer)
+            else:
+                given.append(source.buffer)  # type: ignore[union-attr]
+        traced = entry.traced
+        if checks_nan():
+            find_nan(traced.graph, given, entry.device, self._options)
+        results = self._results(entry, given)
+        if entry.consumed:
+            mark_donated([nodes[n] for n in entry.consumed], self.__name__, user_place())
+        made: list[Array] = []
+        taken: set[int] = set()
+        for (number, argument), of in zip(traced.outputs, traced.types):
+            tensor = buffers[argument] if argument >= 0 else results[number]
+            if id(tensor) in taken or argument < 0 and any(tensor is b for b in given):
+                tensor = tensor.detach()  # arrays do not share a tensor object, so that donating one is seen by the other
+            taken.add(id(tensor))
+            made.append(Array(Source(of, entry.device, tensor)))
+        return unflatten(traced.form, iter(made))
+
+    def _results(self, entry: _Entry, given: list[Any]) -> list[Any]:
+        if not (self._options.cuda_graph and entry.program.device.type == "cuda"):
+            results: list[Any] = entry.program(*given)
+            return results
+        if entry.run is None:
+            inputs = entry.program.spec.inputs
+            fixed = [name for name, s in zip(inputs, entry.sources) if type(s) is int and s in entry.donated or isinstance(s, Source)]
+            entry.run = entry.program.capture(*given, zero_copy=fixed, copy_results=True)
+        results = entry.run(*given)
+        return results
+
+    # Tracing and compiling
+
+    def _trace(self, form: Any, nodes: Sequence[ArrayNode], paths: Sequence[str], args: tuple[Any, ...]) -> Traced:
+        device = self._device or (common_device(nodes) if nodes else Evaluation.default_device())
+        own = tuple(Source(n.type, device, None, path, "placeholder") for n, path in zip(nodes, paths, strict=True))
+        key = Source(Type(I64, (1,)), device, None, "random_key", "placeholder")
+        given = iter([Array(p) for p in own])
+        parts, named = form
+        arguments = [unflatten(part, given) for part in parts]
+        keywords = {} if named is None else unflatten(named, given)
+        with tracing(self.__name__, (*own, key)), generator.tracing(Array(key)):
+            result = self.function(*arguments, **keywords)
+            drawn = generator.traced[-1][1][0] > 0
+        outputs: list[Any] = []
+        out_form = flatten(result, outputs)
+        arrays = [x if isinstance(x, Array) else Array(Evaluation.source(x, None, device, None)) for x in outputs]
+        if not arrays:
+            raise UserError(f"{self.__name__} gives no array, so there is nothing to compile", where=user_span(),
+                            hint="return the arrays that it computes")
+        graph, leaves = graph_of(arrays, _graph_name(self.__name__))
+        pairs = self._pairs(form, out_form, own, arrays, args)
+        return self._updated(graph, leaves, own, key if drawn else None, out_form, arrays, pairs)
+
+    def _updated(self, graph: Graph, leaves: tuple[ArrayNode, ...], own: tuple[Source, ...], key: Source | None, form: Any,
+                 arrays: Sequence[Array], pairs: dict[int, int]) -> Traced:
+        """The graph with donated inputs updated by the outputs that take them over."""
+        name_of = {leaf: i.name for leaf, i in zip(leaves, graph.inputs, strict=True)}
+        results: list[str] = []
+        updates: list[tuple[str, str]] = []
+        outputs: list[tuple[int, int]] = []
+        for number, value in enumerate(graph.results):
+            target = name_of.get(own[pairs[number]]) if number in pairs else None
+            if target is not None and target != value:
+                updates.append((target, value))
+                outputs.append((-1, pairs[number]))
+            elif number in pairs and target is not None:
+                outputs.append((-1, pairs[number]))  # given back as it came
+            else:
+                outputs.append((len(results), -1))
+                results.append(value)
+        return Traced(replace(graph, results=tuple(results), updates=tuple(updates)), leaves, own, key, form,
+                      tuple(a.node.type for a in arrays), tuple(outputs))
+
+    def _pairs(self, form: Any, out_form: Any, own: Sequence[Source], arrays: Sequence[Array], args: tuple[Any, ...]) -> dict[int, int]:
+        """Output number -> donated argument leaf that it takes over: parts of the results of a donated argument's form first, then
+        whatever has the type."""
+        spans, at = [], 0
+        for part in form[0]:
+            spans.append((at, at + num_leaves(part)))
+            at = spans[-1][1]
+        donated = [n for n in self.donate if n < len(spans)]
+        if len(donated) < len(self.donate) and len(args) == len(spans):
+            raise UserError(f"argument {max(self.donate)} of {self.__name__} is donated, and there are {len(args)}", where=user_span())
+        free = {leaf for n in donated for leaf in range(*spans[n])}
+        pairs: dict[int, int] = {}
+        pieces = list(enumerate_parts(out_form))
+        for n in donated:
+            low, high = spans[n]
+            for place, part in pieces:
+                fits = part == form[0][n] and not any(place + k in pairs for k in range(high - low))
+                if fits and all(arrays[place + k].node.type == own[low + k].type for k in range(high - low)):
+                    pairs.update({place + k: low + k for k in range(high - low)})
+                    free -= set(range(low, high))
+                    break
+        for number, array in enumerate(arrays):
+            if number not in pairs:
+                found = next((leaf for leaf in sorted(free) if own[leaf].type == array.node.type), None)
+                if found is not None:
+                    pairs[number] = found
+                    free.discard(found)
+        return pairs
+
+    def _compile(self, traced: Traced, nodes: Sequence[ArrayNode], args: tuple[Any, ...]) -> _Entry:
+        graph = traced.graph
+        device = self._device or (common_device(nodes) if nodes else Evaluation.default_device())
+        place_of: dict[ArrayNode | None, int | None] = {leaf: n for n, leaf in enumerate(traced.placeholders)}
+        place_of[traced.key] = None
+        sources: list[int | ArrayNode | None] = [place_of[leaf] if leaf in place_of else leaf for leaf in traced.leaves]
+        wanted = layouts_of_updated(graph, present_device(device)[0], self._options)
+        layouts: dict[str, tuple[int, ...]] = dict(wanted)
+        consumed = self._consumed(traced, args)
+        strides: list[tuple[int, ...] | None] = []
+        donated = [n for n in consumed if any(argument == n for _, argument in traced.outputs)]
+        name_of = {s: i.name for s, i in zip(sources, graph.inputs, strict=True) if isinstance(s, int)}
+        for n in donated:
+            strides.append(wanted.get(name_of.get(n, "")) or _dense(nodes[n].type.shape))
+        for number, name in name_of.items():
+            buffer = nodes[number].buffer
+            if number not in donated and not buffer.is_contiguous() and 0 not in buffer.stride():
+                layouts[name] = tuple(buffer.stride())
+        program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options,
+                                result_layouts={v: wanted[t] for t, v in graph.updates if t in wanted})
+        return _Entry(traced, program, tuple(sources), tuple(donated), consumed, tuple(strides), device)
+
+    def _consumed(self, traced: Traced, args: tuple[Any, ...]) -> tuple[int, ...]:
+        """Numbers of all leaves of donated arguments."""
+        found: list[int] = []
+        at = 0
+        for n, arg in enumerate(args):
+            leaves: list[Any] = []
+            flatten(arg, leaves)
+            if n in self.donate:
+                found.extend(range(at, at + len(leaves)))
+            at += len(leaves)
+        return tuple(found)
+
+
+def enumerate_parts(form: Any, at: int = 0) -> Any:
+    """(number of its first leaf, form) of every part of a tree's form, larger parts first."""
+    yield at, form
+    if form != "*" and form[0] != "=":
+        for part in form[-1]:
+            yield from enumerate_parts(part, at)
+            at += num_leaves(part)
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def _graph_name(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
+
+
+def _parameter_names(fn: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        found = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    return tuple(p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+
+def compile(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] | int = (), device: Any = None, **options: Any) -> Any:
+    """A compiled function of arrays, or a decorator that makes one.
+
+    fn is traced once for each form, types and shapes of its arguments; arguments that are no arrays (numbers, strings, None) are
+    settings and make other programs. donate: numbers of arguments whose memory results may take over; these arrays cannot be used
+    afterwards. device: where it runs; default: where its arguments lie. options: fields of `Options` (fuse, cuda_graph, ...).
+    Raises: UserError, with the line, where Python control flow needs an array's value; errors of the compiler.
+    """
+    if fn is None:
+        return lambda function: Compiled(function, donate, device, options)
+    if not callable(fn):
+        raise UserError(f"compile takes a function of arrays, not a {type(fn).__name__}", where=user_span(),
+                        hint="tilefuse.compile takes models and graphs")
+    return Compiled(fn, donate, device, options)

@@ -1,0 +1,106 @@
+"""Tracing a Python function of arrays: its arguments are placeholders, and where Python wants to know a value it is told what to write.
+
+    if x.sum() > 0:          the value decides which operations are recorded: where(x.sum() > 0, a, b)
+    for i in range(int(n)):  the value decides how many:                       a fixed number of turns, or scan
+"""
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilefuse.base.errors import UserError
+from tilefuse.frontends.array import value_hooks
+from tilefuse.frontends.array_graph import is_leaf
+from tilefuse.frontends.array_nodes import Applied, ArrayNode, user_span
+
+_WHERE = "where(condition, a, b) computes both and chooses element by element"
+_SCAN = "scan(step, start, xs) repeats a step a fixed number of times; inside it, where() keeps what should not change any more"
+_UNROLLED = "a loop with a fixed number of turns is unrolled: range(10), or range(x.shape[0])"
+_OUTSIDE = "return the array and look at it after the call"
+# What Python statement asks for the value -> (how the message calls it, the remedies).
+_REMEDIES: dict[str, tuple[str, str]] = {
+    "if": ("an if", _WHERE), "while": ("a while loop", _SCAN), "for": ("the number of turns of a loop", f"{_UNROLLED}; {_SCAN}"),
+    "assert": ("an assert", _OUTSIDE),
+    "choice": ("a choice (a if c else b, and, or, not)", f"{_WHERE}; logical_and, logical_or, logical_not"),
+    "other": ("Python code", _OUTSIDE),
+}
+
+_depth: list[str] = []
+
+
+def is_tracing() -> bool:
+    """Whether a function is being traced: calls of compiled functions are then part of it."""
+    return bool(_depth)
+
+
+@contextmanager
+def tracing(name: str, placeholders: Sequence[ArrayNode]) -> Iterator[None]:
+    """Inside, asking for a value that depends on the placeholders is an error that names the line and the remedy."""
+    own = set(placeholders)
+
+    def refuse(node: ArrayNode, wanted: str) -> None:
+        if depends_on(node, own):
+            raise control_flow_error(name, wanted)
+
+    value_hooks.append(refuse)
+    _depth.append(name)
+    try:
+        yield
+    finally:
+        _depth.pop()
+        value_hooks.remove(refuse)
+
+
+def depends_on(node: ArrayNode, leaves: set[ArrayNode]) -> bool:
+    """Whether a value is computed from one of the leaves."""
+    seen: set[ArrayNode] = set()
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        if top in leaves:
+            return True
+        if top not in seen and isinstance(top, Applied) and not is_leaf(top):
+            seen.add(top)
+            stack.extend(top.operands)
+    return False
+
+
+def control_flow_error(name: str, wanted: str) -> UserError:
+    """The error for a value that Python asks for while a function is traced."""
+    span = user_span()
+    kind, remedy = _REMEDIES[_statement(span.line_text, wanted)]
+    what = kind if kind != "Python code" else wanted if wanted == "DLPack" else f"{wanted}()"
+    return UserError(f"{what} needs the value of an array while {name} is traced, and there is none yet: its arguments stand for any data",
+                     where=span, hint=remedy)
+
+
+def _statement(line: str, wanted: str) -> str:
+    """Which statement of a source line asks for a value."""
+    text = line.strip()
+    first = text.split(" ")[0].split("(")[0].rstrip(":")
+    if first in ("if", "elif"):
+        return "if"
+    if first in ("while", "assert"):
+        return first
+    if "range(" in text and wanted in ("int", "index"):
+        return "for"
+    if wanted != "bool":
+        return "other"
+    return "choice" if _chooses(text) else "other"
+
+
+def _chooses(text: str) -> bool:
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:
+        return True  # a piece of a longer expression: what asks for a truth value is a choice in it
+    return any(isinstance(n, (ast.IfExp, ast.BoolOp, ast.comprehension)) or isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.Not)
+               for n in ast.walk(tree))
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """How messages call a function."""
+    return str(getattr(fn, "__qualname__", None) or getattr(type(fn), "__name__", "a function")).rpartition("<locals>.")[2]
