@@ -114,9 +114,13 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
         steps = contraction.inner // (t.step * t.split)
         for together in _in_order(w, stage):
             with w.when(active), w.loop("c", steps) as c:
-                inner = w.let("chunk", c * t.split + part, steps * t.split) * t.step
+                # Lanes that share the inner axis take neighbouring elements of it, so that they read neighbouring rows of the right
+                # operand, which lie in different banks; where that lies along the inner axis each lane reads a vector.
+                apart = t.split if t.split > 1 and not contraction.inner_last_right else 1
+                inner = (w.let("chunk", c * t.split + part, steps * t.split) * t.step if apart == 1
+                         else w.let("chunk", c * (t.step * t.split) + part, contraction.inner - (t.step - 1) * t.split))
                 for p in together:
-                    _multiply(w, p, t, lead, lambda n: row + n * down, lambda n: column + n * across, inner, sums[p.key])
+                    _multiply(w, p, t, lead, lambda n: row + n * down, lambda n: column + n * across, inner, sums[p.key], apart)
         elements = t.rows * t.columns
         if t.split >= elements > 1 and elements & (elements - 1) == 0:
             alike = t.split // elements  # lanes that end with the same sum
@@ -188,12 +192,12 @@ def _patch(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tu
 
 
 def _multiply(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Callable[[Affine], Affine],
-              column: Callable[[Affine], Affine], inner: Affine, total: Reg) -> None:
-    """`step` elements of the inner axis for the tile of one thread."""
+              column: Callable[[Affine], Affine], inner: Affine, total: Reg, apart: int) -> None:
+    """`step` elements of the inner axis for the tile of one thread, each `apart` from the one before."""
     contraction = w.plan.contractions[p.value]
-    left = _fetched(w, contraction, p, lead, "left", t.rows, t.step, lambda n, k: (row(n), column(number(0)), inner + k),
-                    contraction.inner_last_left)
-    right = _fetched(w, contraction, p, lead, "right", t.columns, t.step, lambda n, k: (row(number(0)), column(n), inner + k),
+    left = _fetched(w, contraction, p, lead, "left", t.rows, t.step, lambda n, k: (row(n), column(number(0)), inner + k * apart),
+                    contraction.inner_last_left and apart == 1)
+    right = _fetched(w, contraction, p, lead, "right", t.columns, t.step, lambda n, k: (row(number(0)), column(n), inner + k * apart),
                      contraction.inner_last_right)
     for k in range(t.step):
         with w.loop("i", t.rows, unroll=w.unroll) as i, w.loop("j", t.columns, unroll=w.unroll) as j:

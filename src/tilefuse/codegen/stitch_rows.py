@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilefuse.codegen.kernel import Assign, Declare, Reg, Shuffle, Store, VectorLoad, VectorStore
+from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg, Shuffle, Store, VectorLoad, VectorStore
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
-from tilefuse.ir.scalar import Bound, const
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.row_lanes import first_lane_pieces
@@ -152,6 +153,9 @@ class Row:
         w, stage = self.w, self.stage
         node = w.nodes[p.value]
         dtype = w.body_dtype(node)
+        if node.detail == "m2" and stage.columns == self.chunks * stage.lanes * stage.vector:
+            self._finish(p, self._squares(p, dtype))
+            return
         parts = w.identities(node)
         for chunk in range(self.chunks):
             self._load(p, chunk)
@@ -167,8 +171,51 @@ class Row:
                 others.append(other)
             w.combine(node.detail, parts, others, dtype)
             amount //= 2
-        made = KERNEL_MONOIDS[node.detail].finish(tuple(parts), dtype)
+        self._finish(p, KERNEL_MONOIDS[node.detail].finish(tuple(parts), dtype))
+
+    def _squares(self, p: Piece, dtype: DType) -> Reg:
+        """Squared deviations from the row's mean, where all lanes have equally many elements: nothing is divided, counts are known.
+
+            lane    t = sum x,  q = sum (x - t / c)^2          pairs of lanes    t = t1 + t2,  q = q1 + q2 + (t1 - t2)^2 / 2 c
+
+        Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3), the pairwise algorithm.
+        """
+        w, stage, node = self.w, self.stage, self.w.nodes[p.value]
+        t, q = (Reg(w.fresh(f"{p.value}_{part}"), dtype) for part in ("total", "squares"))
+        w.emit(Declare(t.name, dtype, None, const(0, dtype)), Declare(q.name, dtype, None, const(0, dtype)))
+        for chunk in range(self.chunks):
+            self._load(p, chunk)
+        count = self.chunks * stage.vector
+        with w.when(self.bounds):
+            values = []
+            for n in range(count):
+                place = self._place(n // stage.vector) + n % stage.vector
+                values.append(w.register(w.body(node, self.row, False, {node.over[0][0]: w.simplified(place)}), dtype, f"{p.value}_x"))
+                w.emit(Assign(t, _call("add", t, values[-1])))
+            mean = w.register(_call("mul", t, const(1.0 / count, dtype)), dtype, f"{p.value}_mean")
+            for value in values:
+                off = w.register(_call("sub", value, mean), dtype, f"{p.value}_off")
+                w.emit(Assign(q, _call("fma", off, off, q)))
+        amount = stage.lanes // 2
+        while amount:
+            others = [Reg(w.fresh(reg.name + "_other"), dtype) for reg in (t, q)]
+            for reg, other in zip((t, q), others, strict=True):
+                w.emit(Declare(other.name, dtype), Shuffle(other, reg, "xor", amount))
+            apart = w.register(_call("sub", t, others[0]), dtype, f"{p.value}_apart")
+            between = _call("mul", _call("mul", apart, const(1.0 / (2 * count), dtype)), apart)
+            w.emit(Assign(q, _call("add", _call("add", q, others[1]), between)), Assign(t, _call("add", t, others[0])))
+            amount //= 2
+            count *= 2
+        return q
+
+    def _finish(self, p: Piece, made: KExpr) -> None:
+        """What a reduction makes of a row, stored where somebody needs it."""
+        w = self.w
         name = w.fresh(p.value)
         w.emit(Declare(name, p.dtype, None, made))
         self._store_row(p, Reg(name, p.dtype))
         w.remember(p.value, tuple(w.simplified(e) for e in self.row), Reg(name, p.dtype))
+
+
+def _call(fn: str, *args: KExpr) -> KExpr:
+    return Call(fn, args)  # type: ignore[arg-type]

@@ -337,14 +337,24 @@ class Stitcher(StitchPattern):
             warps = tile_mma(rows, columns, threads // 32, arithmetic or "")
             if not arithmetic:
                 return warps
-            each = tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right)
+            each = self._threads(pieces, products, threads)
             places = num_elements(first.region[:-1])
             mma, fma = (sum(product_cycles(t, places, columns, contraction.inner, threads)) for t in (warps, each))
             return warps if mma < fma else each
         for left, right in types:
             if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
                 return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
-        return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right)
+        return self._threads(pieces, products, threads)
+
+    def _threads(self, pieces: list[Piece], products: tuple[int, ...], threads: int) -> Tiling:
+        """The tile of a thread; right operands too long to hold are read where they lie (`DIRECT_BYTES`)."""
+        first = pieces[products[0]]
+        contraction = self.contractions[first.value]
+        rows, columns = first.region[-2].extent, first.region[-1].extent
+        itemsize = self.graph.type_of(contraction.right).dtype.itemsize
+        is_direct = (contraction.right not in self.inside and not contraction.inner_last_right
+                     and contraction.inner * columns * itemsize > DIRECT_BYTES)
+        return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right, 16 // itemsize if is_direct else 0)
 
     def _plain_rows(self, plan: StitchPlan, product: int, vectors: bool) -> bool:
         """Whether the rows of both operands' tiles are runs of elements: of whole 16-byte ones if `vectors`."""
