@@ -290,8 +290,8 @@ def elu(x: Array, alpha: float = 1.0) -> Array:
 
 def _elu(e: Expr, zero: Expr, alpha: Expr) -> Expr:
     # The exponential of a large x is not taken: its infinity would meet the gradient's zero.
-    low = call("minimum", e, zero)
-    return call("select", call("le", e, zero), call("mul", alpha, call("expm1", low)), e)
+    is_low = call("le", e, zero)
+    return call("select", is_low, call("mul", alpha, call("expm1", call("select", is_low, e, zero))), e)
 
 
 def sigmoid(x: Array) -> Array:

@@ -1,0 +1,103 @@
+"""Modules hold arrays by dotted name, hand out their state and are left alone by `apply`."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilefuse.array as ta
+from tilefuse import nn
+from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError
+
+
+class Net(nn.Module):
+    """Parts as attributes, a list and a sequence, one that is left out."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        draws = nn.initialise.generator(seed)
+        self.first = nn.Linear(3, 4, seed=draws)
+        self.blocks = [nn.Linear(4, 4, bias=False, seed=draws), nn.BatchNorm(4)]
+        self.short = None
+        self.tail = nn.Sequential(nn.ReLU(), nn.Linear(4, 2, seed=draws))
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.tail(x if self.short is None else x + self.short(x))
+
+
+def test_names_follow_the_order_of_definition() -> None:
+    assert list(Net().parameters()) == ["first.weight", "first.bias", "blocks.0.weight", "blocks.1.weight", "blocks.1.bias",
+                                        "tail.1.weight", "tail.1.bias"]
+    assert list(Net().statistics()) == ["blocks.1.running_mean", "blocks.1.running_var"]
+
+
+def test_an_optional_part_may_come_later() -> None:
+    net = Net()
+    net.short = nn.Linear(4, 4)
+    assert "short.weight" in net.parameters() and net.short is not None
+
+
+def test_a_seed_decides_all_weights() -> None:
+    first, again, other = (Net(seed).state_dict() for seed in (1, 1, 2))
+    assert all((first[k] == again[k]).all() for k in first)
+    assert (first["first.weight"] != other["first.weight"]).any() and (first["tail.1.weight"] != other["tail.1.weight"]).any()
+
+
+def test_state_goes_around() -> None:
+    net, other = Net(1), Net(2)
+    other.load_state_dict(net.state_dict())
+    assert all((a == b).all() for a, b in zip(net.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def test_a_foreign_state_is_refused() -> None:
+    state = Net().state_dict()
+    with pytest.raises(UserError, match=r"missing \['first.bias'\]"):
+        Net().load_state_dict({k: v for k, v in state.items() if k != "first.bias"})
+    with pytest.raises(NameLookupError, match="weigth"):
+        Net().load({"first.weigth": ta.zeros((4, 3))})
+    with pytest.raises(ShapeError, match="weight"):
+        Net().load({"first.weight": ta.zeros((3, 4))})
+    with pytest.raises(TypeMismatchError):
+        Net().load({"first.weight": ta.zeros((4, 3), dtype=ta.float64)})
+
+
+def test_apply_leaves_the_module_as_it_was() -> None:
+    net = Net()
+    before = net.parameters() | net.statistics()
+    zeros = {k: ta.zeros_like(v) for k, v in net.parameters().items()}
+    result, after = nn.apply(net, zeros, ta.ones((5, 3)))
+    assert (result.numpy() == 0).all()
+    assert net.parameters() | net.statistics() == before or all(a is b for a, b in zip((net.parameters() | net.statistics()).values(),
+                                                                                        before.values(), strict=True))
+    assert after["blocks.1.running_var"] is not before["blocks.1.running_var"]
+
+
+def test_modes_reach_all_parts() -> None:
+    net = Net().eval()
+    assert not any(m.training for _, m in net.modules())
+    assert all(m.training for _, m in net.train().modules())
+
+
+def test_a_module_must_be_begun() -> None:
+    class Hasty(nn.Module):
+        def __init__(self) -> None:
+            self.layer = nn.ReLU()
+
+    with pytest.raises(UserError, match="super"):
+        Hasty()
+
+
+@pytest.mark.parametrize(("make", "deviation"), [
+    (lambda s: nn.initialise.kaiming_normal((400, 300), seed=s), (2 / 300) ** 0.5),
+    (lambda s: nn.initialise.kaiming_uniform((400, 300), seed=s), (2 / 300) ** 0.5),
+    (lambda s: nn.initialise.xavier_uniform((400, 300), seed=s), (2 / 700) ** 0.5),
+    (lambda s: nn.initialise.inverse_root((400, 300), 300, seed=s), (1 / 900) ** 0.5),
+])
+def test_first_values_have_the_spread_they_should(make: Any, deviation: float) -> None:
+    found = make(3).numpy()
+    assert abs(found.std() / deviation - 1) < 0.02 and abs(found.mean()) < 0.02 * deviation  # several standard errors of 120000 draws
+    assert (found == make(3).numpy()).all() and found.dtype == np.float32
