@@ -10,6 +10,8 @@ from tilefuse.driver.array_compile import compile
 from tilefuse.driver.array_evaluate import evaluate
 from tilefuse.driver.array_gradients import grad, value_and_grad
 from tilefuse.driver.array_nan import trace_nan
+from tilefuse.driver.array_operators import register_operator
+from tilefuse.driver.array_session import Session, Variable, placeholder, variable
 from tilefuse.frontends import array_random as random
 from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_creation import (
@@ -149,6 +151,7 @@ from tilefuse.frontends.array_products import (
     vecdot,
 )
 from tilefuse.frontends.array_random import dropout
+from tilefuse.frontends.array_scan import scan
 from tilefuse.frontends.array_sorting import (
     argsort,
     isin,
@@ -205,9 +208,10 @@ __all__ = [
     "isnan", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum",
     "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal",
-    "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "positive", "pow", "prod", "put", "random", "real",
-    "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt", "searchsorted", "sigmoid",
-    "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
-    "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace_nan", "tril", "triu", "trunc",
-    "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "var", "vecdot", "where", "zeros", "zeros_like",
+    "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder", "positive", "pow", "prod", "put", "random",
+    "real", "reciprocal", "register_operator", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt",
+    "scan", "searchsorted", "Session", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt",
+    "square", "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
+    "topk", "trace_nan", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "var",
+    "Variable", "variable", "vecdot", "where", "zeros", "zeros_like",
 ]

@@ -250,7 +250,7 @@ class Compiled:
         device = self._device or (common_device(nodes) if nodes else Evaluation.default_device())
         place_of: dict[ArrayNode | None, int | None] = {leaf: n for n, leaf in enumerate(traced.placeholders)}
         place_of[traced.key] = None
-        sources: list[int | ArrayNode | None] = [place_of[leaf] if leaf in place_of else leaf for leaf in traced.leaves]
+        sources: list[int | ArrayNode | None] = [place_of.get(leaf, leaf) for leaf in traced.leaves]
         wanted = layouts_of_updated(graph, present_device(device)[0], self._options)
         layouts: dict[str, tuple[int, ...]] = dict(wanted)
         consumed = self._consumed(traced, args)

@@ -1,0 +1,27 @@
+"""`register_operator`: an operator of one's own from a C expression, usable as a function of arrays at once."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilefuse.driver.custom_meaning import HostMeaning
+from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_operators import operator_of
+from tilefuse.ir.custom import DEFAULT_FLOPS, register_function
+
+
+def register_operator(name: str, signature: str, cuda: str, *, host: str | None = None, adjoint: str | Sequence[str] | None = None,
+                      flops: int = DEFAULT_FLOPS, doc: str = "") -> Callable[..., Array]:
+    """Registers an elementwise operator and gives it as a function of arrays. It fuses with its neighbours like a built-in one.
+
+        my_sigmoid = ta.register_operator("my_sigmoid", "(x: float) -> float", "1 / (1 + exp(-x))", adjoint="g * y * (1 - y)")
+
+    signature: names of the arguments with their class (float, int, number, bool, or one dtype such as f32), and the result: the same
+    word for the operands' own type, or a dtype. cuda: an expression in these names, or statements that return; T is the operands' type.
+    host: the same for the host; default: the CUDA text. adjoint: for each argument what arrives at it, of its name, y (the result) and
+    g (the result's adjoint); without it the operator has no gradient. flops: what a call costs, for the planner.
+    Raises: UserError and its kinds, with the line, for a taken name, a signature or an expression that is none.
+    """
+    custom = register_function(name, signature, cuda, host=host, adjoint=adjoint, flops=flops, doc=doc, meaning=HostMeaning(name),
+                               where=user_span())
+    return operator_of(custom)

@@ -1,0 +1,181 @@
+"""Graphs built by hand: placeholders to feed, variables to assign, and a session that runs what is fetched.
+
+    x = ta.placeholder((32, 3))                        w = ta.variable(ta.zeros((3,)))
+    step = w.assign(w - 0.1 * ta.grad(loss, w))        ta.Session().run([loss, step], {x: batch})
+
+Everything fetched in one run sees the variables as they were before it; assignments happen together at its end.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.array_evaluate import Evaluation
+from tilefuse.driver.array_nan import checks_nan, find_nan
+from tilefuse.driver.compile import compile_graph
+from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_graph import graph_of, structure_of
+from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, user_span
+from tilefuse.frontends.array_trees import LEAF, unflatten
+from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, as_dtype
+from tilefuse.ir.graph import Type
+
+MOST_PROGRAMS = 512
+
+
+def placeholder(shape: int | Sequence[int], dtype: Any = None, name: str = "", *, device: Any = None) -> Array:
+    """An array without data; each `Session.run` is fed its value. `name` is for messages and generated code."""
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not all(isinstance(n, int) and n >= 0 for n in extents):
+        raise ShapeError(f"the shape of a placeholder is numbers, not {shape}", where=user_span(),
+                         hint="programs are compiled for fixed shapes: make a placeholder for each")
+    kind = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    place = Evaluation.default_device() if device is None else Evaluation.device_named(device)
+    return Array(Source(Type(kind, extents), place, None, name or "placeholder", "placeholder"))
+
+
+class Variable(Array):
+    """An array with data that assignments change. It takes part in arithmetic as any array does."""
+
+    __slots__ = ()
+
+    def assign(self, value: Any) -> Assign:
+        """An assignment to fetch: when it is run, the variable holds `value`.
+
+        Raises: ShapeError, TypeMismatchError where it does not fit.
+        """
+        made = value if isinstance(value, Array) else Array(Evaluation.source(value, self.dtype, self.device, None))
+        if made.shape != self.shape:
+            raise ShapeError(f"a variable of shape {self.shape} cannot hold a value of shape {made.shape}", where=user_span(),
+                             hint="reshape or broadcast_to the value")
+        if made.dtype != self.dtype:
+            raise TypeMismatchError(f"a variable of {NAME_OF[self.dtype]} cannot hold {NAME_OF[made.dtype]}", where=user_span(),
+                                    hint="convert the value with astype")
+        return Assign(self, made)
+
+    @property
+    def value(self) -> Array:
+        """What it holds now, as an array that later assignments leave alone."""
+        assert isinstance(self.node, Source)
+        return Array(Source(self.node.type, self.node.device, self.node.buffer.clone()))
+
+
+@dataclass(frozen=True, eq=False)
+class Assign:
+    """An assignment; fetching it gives the new value."""
+
+    variable: Variable
+    value: Array
+
+
+def variable(initial: Any, name: str = "", *, dtype: Any = None, device: Any = None) -> Variable:
+    """A variable that starts with a copy of `initial`: an array, or data that becomes one."""
+    if isinstance(initial, Array):
+        initial.buffer()
+        if dtype is not None and as_dtype(dtype) != initial.dtype:
+            raise TypeMismatchError(f"the initial value is {NAME_OF[initial.dtype]}, not {NAME_OF[as_dtype(dtype)]}", where=user_span(),
+                                    hint="convert it with astype")
+        source = Evaluation.moved(initial.node, initial.device if device is None else Evaluation.device_named(device), True)
+    else:
+        place = None if device is None else Evaluation.device_named(device)
+        source = Evaluation.source(initial, None if dtype is None else as_dtype(dtype), place, True)
+    return Variable(Source(source.type, source.device, source.buffer.contiguous(), name or "variable", "variable"))
+
+
+class Session:
+    """Runs fetches. Programs are kept by what is fetched, so the same fetches cost a launch the next time."""
+
+    def __init__(self, **options: Any) -> None:
+        """options: fields of `Options`."""
+        self._options = Options.from_environment().with_overrides(**options)
+        self._programs: dict[tuple[Any, ...], Any] = {}
+
+    def run(self, fetches: Any, feed: Mapping[Array, Any] | None = None) -> Any:
+        """The values of arrays, and of assignments after making them, in the form of `fetches` (an item, a list, tuple or dict).
+
+        feed: data for every placeholder that the fetches need.
+        Raises: UserError for a placeholder that is not fed, for one that is no placeholder, and for a variable assigned twice;
+            ShapeError, TypeMismatchError for data that does not fit its placeholder.
+        """
+        items: list[Any] = []
+        form = _fetched(fetches, items)
+        arrays = [item.value if isinstance(item, Assign) else item for item in items]
+        assigns = {n: item.variable.node for n, item in enumerate(items) if isinstance(item, Assign)}
+        if len(set(assigns.values())) < len(assigns):
+            raise UserError("a variable is assigned twice in one run", where=user_span(), hint="run one assignment after the other")
+        fed = {a.node: _fed(a, data) for a, data in (feed or {}).items()}
+        results = self._results([a.node for a in arrays], assigns, fed)
+        return unflatten(form, iter(results))
+
+    def _results(self, nodes: list[ArrayNode], assigns: Mapping[int, ArrayNode], fed: Mapping[ArrayNode, Any]) -> list[Array]:
+        targets = list(assigns.values())
+        # The variables are asked for too, so that one which only is assigned is an input of the program.
+        structure, leaves = structure_of([*nodes, *targets])
+        device = common_device([*nodes, *targets])
+        key = (structure, tuple(assigns), device)
+        program = self._programs.get(key)
+        missing = [leaf for leaf in leaves if leaf.buffer is None and leaf not in fed]
+        if missing:
+            wanted = ", ".join(str(getattr(leaf, "name", "")) for leaf in missing)
+            raise UserError(f"the fetches need {wanted}, which is not fed", where=user_span(), hint="run(fetches, {placeholder: value})")
+        graph = None
+        if program is None or checks_nan():
+            graph, again = graph_of([Array(n) for n in (*nodes, *targets)], "session")
+            assert list(again) == leaves
+            names = [*graph.results[:len(nodes)]]
+            updates = tuple((graph.results[len(nodes) + k], names[number]) for k, number in enumerate(assigns))
+            graph = replace(graph, results=tuple(names), updates=tuple((t, v) for t, v in updates if t != v))
+        if program is None:
+            assert graph is not None
+            layouts = {i.name: tuple(leaf.buffer.stride()) for i, leaf in zip(graph.inputs, leaves, strict=True)
+                       if leaf not in fed and not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
+            program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options)
+            while len(self._programs) >= MOST_PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[key] = program
+        given = [fed.get(leaf, leaf.buffer) for leaf in leaves]
+        if checks_nan():
+            assert graph is not None
+            find_nan(graph, given, device, self._options)
+        held = {id(b) for b in given}
+        made: list[Array] = []
+        for node, tensor in zip(nodes, program(*given), strict=True):
+            if id(tensor) in held:
+                tensor = tensor.clone()  # a variable's own memory changes with the next assignment
+            held.add(id(tensor))
+            made.append(Array(Source(node.type, device, tensor)))
+        return made
+
+
+def _fed(array: Array, data: Any) -> Any:
+    """The tensor for a placeholder. Raises: UserError, ShapeError, TypeMismatchError."""
+    node = array.node if isinstance(array, Array) else None
+    if not isinstance(node, Source) or node.role != "placeholder":
+        raise UserError("only placeholders are fed", where=user_span(), hint="assign variables; computed arrays have their own values")
+    if isinstance(data, Array):
+        data.buffer()
+        made = data.node if data.device == node.device else Evaluation.moved(data.node, node.device, False)
+    else:
+        made = Evaluation.source(data, node.type.dtype if isinstance(data, (bool, int, float, list, tuple)) else None, node.device, None)
+    if made.type.shape != node.type.shape:
+        raise ShapeError(f"placeholder {node.name} has shape {node.type.shape}, the data has {made.type.shape}", where=user_span())
+    if made.type.dtype != node.type.dtype:
+        raise TypeMismatchError(f"placeholder {node.name} takes {NAME_OF[node.type.dtype]}, the data is {NAME_OF[made.type.dtype]}",
+                                where=user_span(), hint="convert it with astype")
+    return made.buffer
+
+
+def _fetched(fetches: Any, items: list[Any]) -> Any:
+    """The form of fetches; arrays and assignments are appended to `items`. Raises: TypeMismatchError for anything else."""
+    if isinstance(fetches, (Array, Assign)):
+        items.append(fetches)
+        return LEAF
+    if isinstance(fetches, Mapping):
+        return "dict", tuple(fetches), tuple([_fetched(v, items) for v in fetches.values()])
+    if isinstance(fetches, (list, tuple)):
+        return type(fetches), tuple([_fetched(v, items) for v in fetches])
+    raise TypeMismatchError(f"a session fetches arrays and assignments, not a {type(fetches).__name__}", where=user_span())
+

@@ -1,0 +1,77 @@
+"""`scan`: a step repeated over the first dimension of arrays, with a state carried from turn to turn.
+
+The steps are recorded one after the other. Equal steps make equal kernels, which are planned, compiled and cached once.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_manipulation import stack
+from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_trees import flatten, unflatten
+from tilefuse.frontends.array_types import NAME_OF
+
+
+def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *, length: int | None = None,
+         reverse: bool = False) -> tuple[Any, Any]:
+    """(last state, all outputs) of `state, y = fn(state, x)` for each x along the first dimension of the arrays in `xs`.
+
+    init, xs, state and y may be arrays or trees of arrays; outputs are stacked along a new first dimension. length: the number of turns,
+    where `xs` is None. reverse: from the last x to the first; outputs lie where their x lies.
+    Shapes: xs: [N, ...] -> outputs: [N, ...]
+    Raises: ShapeError where first dimensions differ; TypeMismatchError where a step changes the form, shape or type of the state.
+    """
+    leaves: list[Any] = []
+    form = flatten(xs, leaves)
+    turns = _turns(leaves, length)
+    start: list[Any] = []
+    state, state_form = init, flatten(init, start)
+    types = [x.node.type for x in map(_array, start)]
+    outputs: list[list[Any]] = []
+    out_form: Any = None
+    for number in range(turns)[::-1 if reverse else 1]:
+        made = fn(state, unflatten(form, iter([x[number] for x in leaves])))
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise TypeMismatchError("the step of a scan gives (state, output)", where=user_span(),
+                                    hint="return state, None without outputs")
+        state, y = made
+        _check_state(state, state_form, types)
+        found: list[Any] = []
+        out_form = flatten(y, found)
+        outputs.append(found)
+    if reverse:
+        outputs.reverse()
+    stacked = [stack([turn[n] for turn in outputs]) for n in range(len(outputs[0]))] if outputs else []
+    return state, unflatten(out_form, iter(stacked)) if outputs else None
+
+
+def _turns(leaves: list[Any], length: int | None) -> int:
+    extents = {_array(x).shape[:1] for x in leaves}
+    if () in extents or len(extents) > 1:
+        raise ShapeError(f"scan walks along the first dimension of its arrays; their shapes are {', '.join(str(x.shape) for x in leaves)}",
+                         where=user_span())
+    found = next(iter(extents))[0] if extents else length
+    if found is None or length is not None and length != found:
+        raise UserError("scan needs xs, or length= for the number of turns" if found is None
+                        else f"scan over {found} elements with length={length}", where=user_span())
+    return int(found)
+
+
+def _check_state(state: Any, form: Any, types: list[Any]) -> None:
+    leaves: list[Any] = []
+    if flatten(state, leaves) != form:
+        raise TypeMismatchError("a step of a scan gives a state of another form than it takes", where=user_span())
+    for had, x in zip(types, leaves):
+        now = _array(x).node.type
+        if now != had:
+            raise TypeMismatchError(f"a step of a scan takes a state {NAME_OF[had.dtype]}{list(had.shape)} and gives "
+                                    f"{NAME_OF[now.dtype]}{list(now.shape)}", where=user_span(), hint="convert init with astype or reshape")
+
+
+def _array(x: Any) -> Array:
+    if not isinstance(x, Array):
+        raise TypeMismatchError(f"scan takes arrays, not a {type(x).__name__}", where=user_span(), hint="asarray makes one")
+    return x
