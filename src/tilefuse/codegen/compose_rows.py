@@ -51,7 +51,9 @@ def _compose_row(state: RowState) -> None:
     row_keys = [key for _, key, offset in domain.outputs if not offset.axes() & set(domain.reduced) and not varies(writer, key)]
     row_outputs = [(n, k, o) for n, k, o in domain.outputs if k in row_keys]
     full_outputs = [o for o in domain.outputs if o[1] not in row_keys and not domain.instances[o[1]].carried]
-    streamed = not choice.on_chip and not choice.groups and bool(depth)
+    # The first reductions' walk writes what needs none; a scan alone does not walk the row before its own values are written.
+    streamed = not choice.on_chip and not choice.groups and any(n == 0 and domain.instances[k].node.category == "reduce"
+                                                                for k, n in depth.items())
     early_outputs = [o for o in full_outputs if streamed and not after_shared(domain, o[1])]
     full_outputs = [o for o in full_outputs if o not in early_outputs]
     operands = ResultOperands(state, row_keys if depth and not choice.groups and choice.split == 1 else [])

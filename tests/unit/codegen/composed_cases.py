@@ -33,6 +33,7 @@ from tests.unit.codegen.pattern_graphs import (
     transpose,
     transposed_add,
     turned_sum,
+    written_and_scanned,
     written_and_summed,
 )
 from tilefuse.base.candidate import Rejected
@@ -130,6 +131,7 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((2040, 9, "bf16"), (1604, 11, "f32"), (1512, 13, "i8"), (820, 21, "f64"))),
     *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3))),
     ("3x70x96", transposed_add(3, 70, 96), {}),
+    *((f"{r}x{n}", written_and_scanned(r, n), {}) for r, n in ((6, 10), (3, 700))),
     *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in (
         (5, 100, "f32"), (3, 5000, "f32"), (2, 77, "i64"), (4, 1, "f32"), (3, 640, "f16"))),
     *((f"{r}x{n}-{t}", bias_gelu(r, n, t), {}) for r, n, t in ((33, 128, "f16"), (17, 33, "f16"), (5, 24, "f32"), (3, 40, "bf16"))),
@@ -176,6 +178,9 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("queue-cluster", softmax(11, 1024), rows(4, 32, 4, cluster=2, stages=3, groups=2)),
     ("few-rows-a-turn", norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
     ("cluster2", norm_backward(9, 256, 2), rows(4, 32, 1, cluster=2, lanes=2, stages=2, groups=2, span=5)),
+    ("teams-of-warps", norm_backward(37, 64, 2, "f16"), rows(8, 8, 1, rows=8, lanes=2, stages=2, groups=2, span=19)),
+    ("teams-of-two-warps", norm_backward(17, 252, 2), rows(2, 64, 2, rows=2, lanes=2, stages=2, groups=2, span=9)),
+    ("teams-from-the-queue", norm_backward(17, 512, 2, "f16"), rows(8, 64, 1, rows=3, on_chip=False, stages=2, groups=2, span=9)),
     ("from-the-queue", norm_backward(13, 192, 2), rows(4, 32, 2, rows=2, on_chip=False, lanes=2, stages=3, groups=2, span=7)),
     ("from-the-queue-cluster", norm_backward(9, 256, 2, "f16"), rows(8, 32, 1, cluster=2, on_chip=False, stages=2, groups=2, span=5)),
     ("from-the-queue", layer_norm(9, 512, "f16"), rows(8, 32, 2, on_chip=False, stages=2, groups=4)),

@@ -347,6 +347,15 @@ def running_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
     }}"""), integers)
 
 
+def written_and_scanned(rows: int, length: int) -> Pattern:
+    """A map and the prefix sums of what it reads in one kernel: the map depends on no reduction. Exact: integers."""
+    return Pattern(parse_graph(f"""graph @written_and_scanned(%x: i32[{rows}, {length}]) -> (i32[{rows}, {length}], i32[{rows}, {length}]) {{
+      %t: i32[{rows}, {length}] = map [i, j] {{ add(%x[i, j], %x[i, j]) }}
+      %y: i32[{rows}, {length}] = scan.sum [i, j] along j {{ %x[i, j] }}
+      return %t, %y
+    }}"""), integers)
+
+
 def bias_gelu(rows: int, columns: int, dtype: str = "f16") -> Pattern:
     """x + b through the exact GELU; two results, the sum and the activation."""
     acc = computed(dtype)
