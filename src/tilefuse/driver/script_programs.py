@@ -22,6 +22,7 @@ from tilefuse.plan.routine_combinations import TEMPLATE, Combination, FusionImpl
 from tilefuse.plan.routine_fusions import Fusion, Fusions, find_fusions
 from tilefuse.plan.routine_implementations import implementations
 from tilefuse.plan.routine_prediction import RoutineTimes
+from tilefuse.plan.template_prediction import template_us
 from tilefuse.runtime.spec import ProgramSpec, Value
 from tilefuse.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
@@ -29,7 +30,7 @@ from tilefuse.target.device import DeviceSpec
 Kind = Literal["auto", "template", "routines"]
 KINDS = ("auto", "template", "routines")
 # Predicted time that routines must save against the template of the whole script, as a share of it: what predictions err by.
-CLEARLY_FASTER = 0.03
+CLEARLY_FASTER = 0.02
 # Implementations of each fusion that the first choice looks at; a search takes them all.
 FIRST_IMPLEMENTATIONS = 2
 
@@ -92,7 +93,7 @@ class ScriptSearch:
                 result_layouts=imported.result_layouts)
             self._generated[numbers] = made, imported.graph.results
         plan = self._generated[numbers][0].plan
-        predicted_us = sum(k.cost.us for k in plan.steps if isinstance(k, PlannedKernel))
+        predicted_us = sum(template_us(k, self.device) for k in plan.steps if isinstance(k, PlannedKernel))
         return FusionImplementation(numbers, TEMPLATE, predicted_us)
 
     def table(self, most: int | None = None) -> dict[tuple[int, ...], list[FusionImplementation]]:
@@ -113,8 +114,19 @@ class ScriptSearch:
                                     times=self.times, most=most))
 
     def combinations(self, most: int | None = None) -> Iterator[Combination]:
-        """Programs from the best predicted on."""
-        return combinations(self.graph, self.table(most))
+        """Programs from the best predicted on; the template of the whole script stands before those that promise little more than it.
+
+        most: implementations of routines that each fusion brings in.
+        """
+        found = combinations(self.graph, self.table(most))
+        best = next(found, None)
+        if best is None:
+            return
+        whole = self.template() if self.kind != "routines" and self.graph.calls else None
+        ahead = Combination((whole,)) if whole is not None and best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us else None
+        if ahead is not None:
+            yield ahead
+        yield from (c for c in itertools.chain((best,), found) if c != ahead)
 
     def build(self, combination: Combination) -> Choice:
         """The program of a combination."""

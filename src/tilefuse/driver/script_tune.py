@@ -31,6 +31,8 @@ from tilefuse.target.device import DeviceSpec
 KIND = "scripts"
 # Programs whose kernels are compiled side by side before the first of them is timed.
 BUILT_TOGETHER = 16
+# The inputs that take turns fill the second-level cache so many times.
+CACHES_FILLED = 4
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,16 @@ class ScriptTuner:
             return Rejected(Reason.DOES_NOT_RUN, str(error).partition("\n")[0])
 
     def _inputs(self, program: Program) -> list[list[Any]]:
-        """Inputs in the program's order; all programs get the same."""
+        """Inputs in the program's order; all programs get the same.
+
+        On a GPU so many sets take turns that, up to LAUNCHES of them, one call's data do not stay in the cache until the next call.
+        """
         names = program.spec.inputs
         if not self._drawn:
             count = INPUT_SETS if program.device.type == "cuda" else 1
             self._drawn = [dict(zip(names, drawn_inputs(program, seed), strict=True)) for seed in range(count)]
+            if program.device.type == "cuda":
+                moved = sum(t.numel() * t.element_size() for t in self._drawn[0].values())
+                wanted = min(-(-CACHES_FILLED * self.search.device.l2_bytes // max(moved, 1)), LAUNCHES)
+                self._drawn += [{n: t.clone() for n, t in self._drawn[k % count].items()} for k in range(count, wanted)]
         return [[drawn[n] for n in names] for drawn in self._drawn]

@@ -183,15 +183,19 @@ def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: 
     """(tiles loaded together, tiles a block) worth a try.
 
     Tiles together: until a thread has enough bytes under way. Tiles a block: one group, where reductions do not accumulate; grids of some
-    rounds; the whole walk, where there are blocks enough across it.
+    rounds; the whole walk, where there are blocks enough across it. Where elements are written along the walk, one or two groups as well:
+    such kernels run like copies, best by many short blocks.
     """
     tiles = elements.num_tiles[direction]
     across = prod(n for d, n in elements.num_tiles.items() if d != direction)
     each = max(elements.flight_bytes(direction), 1)
     unrolls = [u for u in (1, 2, 4) if u == 1 or (u * each <= MOST_FLIGHT_BYTES and u <= tiles)]
     at_once = device.num_multiprocessors * max(1024 // elements.threads, 1)
-    for unroll in unrolls[-2:]:
+    copies = any(direction in o.axes for o in elements.stores)
+    for unroll in unrolls if copies else unrolls[-2:]:
         found = dict.fromkeys([unroll] if not matters or tiles * across <= 4 * at_once else [])
+        if matters and copies:
+            found |= dict.fromkeys((unroll, 2 * unroll))
         if matters:
             for rounds in GRID_ROUNDS:
                 chunks = max(rounds * at_once // max(across, 1), 1)

@@ -121,13 +121,16 @@ template <unsigned MASK, class T> TF_INLINE T tf_shuffle_lane(T value, int lane,
 }
 
 //@ tf_last_block
-// Counts arrivals at `counter`, which wraps to 0 with the last one. The fences make this block's earlier global writes visible to
-// the last block. Source: CUDA C++ Programming Guide, memory fence functions.
+// Counts arrivals at `counter`, which wraps to 0 with the last one. The barrier gathers the block's earlier global writes before the fence of
+// one thread, which makes all of them visible to the last block: fences are cumulative. Source: PTX ISA, memory consistency model;
+// CUDA C++ Programming Guide, memory fence functions.
 TF_INLINE bool tf_last_block(void* counter, unsigned int count) {
-  __threadfence();
   __syncthreads();
   bool last = false;
-  if (threadIdx.x == 0) last = atomicInc(static_cast<unsigned int*>(counter), count - 1u) == count - 1u;
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(static_cast<unsigned int*>(counter), count - 1u) == count - 1u;
+  }
   last = __syncthreads_or(last);
   if (last) __threadfence();
   return last;
