@@ -22,6 +22,7 @@ from tilefuse.driver.measure import KernelMeasurer
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.product_precision import with_precision
 from tilefuse.driver.request import noted, traced
+from tilefuse.driver.torch_model import import_torch
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
@@ -32,7 +33,6 @@ from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weight
 from tilefuse.plan.measure import Measurer
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
-from tilefuse.plan.updates_last import behind_readers
 from tilefuse.plan.updates_last import behind_readers
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.schedule.tile import Layouts
@@ -124,7 +124,6 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
                   if old in (result_layouts or {})}
         free = {graph.results[n] for n in free_results} - {r for n, r in enumerate(graph.results) if n not in free_results}
         graph = with_packed_weights(graph, given, device, options, free, wanted)
-        graph = behind_readers(graph)
         graph = behind_readers(graph)
         layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
     return Prepared(graph, context.constants, given, layouts, {v: s for v, s in wanted.items() if v not in free})
@@ -232,49 +231,7 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, sha
         from tilefuse.frontends.onnx_import import import_onnx
 
         return import_onnx(model, shapes)
-    return _import_exported(_export(model, example_inputs), model_name(model))
-
-
-def model_name(model: Any) -> str:
-    """A name for the graph of a torch model: the function's or the class's."""
-    found = getattr(model, "__name__", type(model).__name__)
-    return "".join(c if c.isalnum() else "_" for c in str(found)).strip("_").lower() or "model"
-
-
-def _export(model: Any, example_inputs: Sequence[Any] | None) -> Any:
-    """The exported program of a torch module or function. Raises: UserError."""
-    if type(model).__name__ == "ExportedProgram":
-        return model
-    import torch
-
-    if not isinstance(model, torch.nn.Module) and not callable(model):
-        raise UserError(f"cannot compile a {type(model).__name__}",
-                        hint="give an ONNX file, a torch.nn.Module or function with example inputs, or a tilefuse graph")
-    if example_inputs is None:
-        raise UserError("a torch model is compiled for the shapes of its example inputs, and none were given",
-                        hint="tilefuse.compile(model, (x, y))")
-    given = tuple(example_inputs) if isinstance(example_inputs, list | tuple) else (example_inputs,)
-    module = model if isinstance(model, torch.nn.Module) else _as_module(model)
-    with torch.no_grad():
-        return torch.export.export(module, given)
-
-
-def _as_module(function: Callable[..., Any]) -> Any:
-    """A module whose forward is `function` (torch.export takes modules only)."""
-    import torch
-
-    class Function(torch.nn.Module):
-        def forward(self, *arguments: Any) -> Any:
-            return function(*arguments)
-
-    return Function()
-
-
-def _import_exported(exported: Any, name: str) -> Imported:
-    from tilefuse.frontends.torch_decompositions import decompositions, is_taken_apart
-    from tilefuse.frontends.torch_fx import import_exported
-
-    return import_exported(exported if is_taken_apart(exported) else exported.run_decompositions(decompositions()), name)
+    return import_torch(model, example_inputs).imported
 
 
 def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -287,25 +244,25 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     if target:
         return generate_sources(model, example_inputs, device=target, shapes=shapes, **options)
     chosen = Options.from_environment().with_overrides(**options)
-    exported = None if isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto" \
-        else _export(model, example_inputs)
-    imported = import_model(model, shapes=shapes) if exported is None else _import_exported(exported, model_name(model))
-    place = device if device is not None or exported is None else _place_of(exported)
+    of_torch = None if isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto" \
+        else import_torch(model, example_inputs)
+    imported = import_model(model, shapes=shapes) if of_torch is None else of_torch.imported
+    place = device if device is not None or of_torch is None else of_torch.place
     program = compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=place, options=chosen,
                             fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
-    if exported is None and not chosen.cuda_graph:
+    if of_torch is None and not chosen.cuda_graph:
         return program
     from torch.utils import _pytree as pytree
 
     from tilefuse.driver.model import CompiledModel
 
-    if exported is None:
+    if of_torch is None:
         return CompiledModel(program, replace(imported, arguments=()), replay=True)
 
     import torch
 
-    # `call_spec` is made anew at each access; plain tensors in and one tensor or a tuple out need no tree walk.
-    out_spec = exported.call_spec.out_spec
+    # Plain tensors in and one tensor or a tuple out need no tree walk.
+    out_spec = of_torch.out_spec
     plain: dict[Any, Callable[[list[Any]], Any]] = {
         pytree.tree_structure(0): lambda outputs: outputs[0], pytree.tree_structure((0,) * len(imported.outputs)): tuple}
     rebuild_plain = next((fn for spec, fn in plain.items() if spec == out_spec), None)
@@ -320,12 +277,6 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
         return rebuild_plain(outputs) if rebuild_plain is not None else pytree.tree_unflatten(outputs, out_spec)
 
     return CompiledModel(program, imported, rebuild, flatten, replay=chosen.cuda_graph)
-
-
-def _place_of(exported: Any) -> str:
-    """Where the example inputs and weights of an exported program lie."""
-    tensors = [*exported.state_dict.values(), *(n.meta["val"] for n in exported.graph.nodes if n.op == "placeholder")]
-    return next((str(t.device) for t in tensors if getattr(t, "is_cuda", False)), "host")
 
 
 def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *, device: str | DeviceSpec,

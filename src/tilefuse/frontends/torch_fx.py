@@ -62,6 +62,15 @@ _AS_COMPLEX, _AS_PAIRS = "aten.view_as_complex.default", "aten.view_as_real.defa
 INLINE_ELEMENTS = 16
 
 
+@dataclass(frozen=True)
+class Traced:
+    """A recorded run: its graph, the tensors that some placeholders stand for, and the pytree structure of what the model returns."""
+
+    graph: fx.Graph
+    held: Mapping[str, torch.Tensor]
+    out_spec: Any
+
+
 def import_fx(gm: fx.GraphModule, name: str = "graph") -> Imported:
     """The graph of an FX module whose nodes are ATen operators with `meta["val"]`.
 
@@ -93,11 +102,16 @@ def import_exported(program: torch.export.ExportedProgram, name: str = "graph") 
     return walk.run()
 
 
+def import_traced(traced: Traced, name: str = "graph") -> Imported:
+    """The graph of a recorded run; the tensors it holds become constants. Raises: UnsupportedError as `import_fx`."""
+    return _Walk(traced, name, traced.held).run()
+
+
 @dataclass
 class _Walk:
     """The state of one import."""
 
-    gm: fx.GraphModule
+    gm: fx.GraphModule | Traced
     name: str
     held: Mapping[str, object] = field(default_factory=dict)
     builder: TorchBuilder = field(init=False)
