@@ -9,10 +9,16 @@ from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_graph import arrays_of, named_graph
-from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_graph import arrays_of, named_graph, structure_of
+from tilefuse.frontends.array_nodes import Applied, user_span
 from tilefuse.frontends.array_types import NAME_OF
+from tilefuse.ir.graph import Graph
 from tilefuse.passes.autodiff import gradient_graph
+
+# Gradient graphs kept by the structure of what they differentiate: a loop that is not compiled differentiates once.
+MOST_GRADIENTS = 256
+
+_gradients: dict[tuple[object, ...], Graph] = {}
 
 
 def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
@@ -35,12 +41,27 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
     if seed is not None and (seed.shape != y.shape or not seed.dtype.is_float):
         raise ShapeError(f"a seed of shape {seed.shape} ({NAME_OF[seed.dtype]}) does not fit an array of shape {y.shape}",
                          where=user_span())
-    made = named_graph([y, *listed, *(() if seed is None else (seed,))], "gradient", through=True)
-    of, *names = made.graph.results
-    seeds = {of: names.pop()} if seed is not None else None
-    graph = gradient_graph(made.graph, of, names, seeds)
-    found = arrays_of(graph, made.leaves, made.arrays)
+    wanted = [y, *listed, *(() if seed is None else (seed,))]
+    made = named_graph(wanted, "gradient", through=True)
+    found = arrays_of(_differentiated(wanted, made.graph, seed is not None), made.leaves, made.arrays)
     return rebuilt(xs, iter(found))
+
+
+def _differentiated(wanted: list[Array], graph: Graph, seeded: bool) -> Graph:
+    """The gradient graph; of a structure met before the one made then, because equal structures give equal graphs."""
+    structure, leaves = structure_of([a.node for a in wanted])
+    # An array that was computed and still knows how is a leaf of the structure, but not of the graph.
+    key = None if any(isinstance(leaf, Applied) and leaf.operands for leaf in leaves) else (structure, seeded)
+    if key is not None and key in _gradients:
+        return _gradients[key]
+    of, *names = graph.results
+    seeds = {of: names.pop()} if seeded else None
+    made = gradient_graph(graph, of, names, seeds)
+    if key is not None:
+        while len(_gradients) >= MOST_GRADIENTS:
+            _gradients.pop(next(iter(_gradients)))
+        _gradients[key] = made
+    return made
 
 
 def value_and_grad(fn: Callable[..., Any], argument: int = 0, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:

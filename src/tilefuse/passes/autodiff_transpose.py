@@ -67,17 +67,20 @@ def inverse(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequence[
 
 
 def _renaming(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequence[str], shape: Sequence[int]) -> Inverse | None:
-    """The inverse of a permutation or broadcast of whole dimensions, which most reads are; None for any other."""
+    """The inverse of permutations, broadcasts and slices with step 1, which most reads are; None for any other."""
     solution: dict[str, Affine] = {}
+    limits: list[Bound] = []
     for e, a, extent in zip(index, axes, shape, strict=True):
         if not e.terms and not e.const and extent == 1:
             continue
-        if len(e.terms) != 1 or e.const or e.terms[0][1] != 1:
+        if len(e.terms) != 1 or e.terms[0][1] != 1:
             return None
         name = e.terms[0][0]
-        if not isinstance(name, str) or name in solution or extents[name] != extent:
+        if not isinstance(name, str) or name in solution or extent == 1:
             return None
-        solution[name] = axis(a) if extent > 1 else number(0)
+        solution[name] = axis(a) - e.const
+        if e.const or extents[name] != extent:
+            limits.append(Bound(solution[name], 0, extents[name]))
     taken = set(axes)
     free: list[tuple[str, int]] = []
     for name, extent in extents.items():
@@ -89,7 +92,7 @@ def _renaming(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequenc
             taken.add(made)
             free.append((made, extent))
             solution[name] = axis(made)
-    return Inverse(solution, tuple(free), (), True)
+    return Inverse(solution, tuple(free), tuple(limits), not limits)
 
 
 def _unused(wanted: str, taken: set[str]) -> str:

@@ -150,3 +150,23 @@ def test_wrong_uses_name_the_line() -> None:
     y = ta.digamma(x)
     with pytest.raises(UserError, match=r"operator digamma, which has no adjoint(\n.*)*test_gradients.py"):
         ta.grad(ta.sum(y), x)
+
+
+def test_equal_structures_are_differentiated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that is not compiled builds the same graph at every step; a printed value in between makes another one."""
+    from tilefuse.driver import array_gradients
+
+    calls: list[int] = []
+    made = array_gradients.gradient_graph
+    monkeypatch.setattr(array_gradients, "gradient_graph", lambda *a: calls.append(1) or made(*a))
+    monkeypatch.setattr(array_gradients, "_gradients", {})
+    w = ta.asarray([1.0, 2.0])
+    for step in range(3):
+        slope = ta.grad(ta.sum(w * w * w), w)
+        assert slope.numpy().tolist() == [3.0 * v * v for v in w.numpy().tolist()], f"step {step}"
+        w = ta.evaluate(w - 0.125 * slope)
+    assert len(calls) == 1
+    square = w * w
+    square.numpy()
+    assert ta.grad(ta.sum(square * w), w).numpy().tolist() == pytest.approx([3.0 * v * v for v in w.numpy().tolist()])
+    assert len(calls) == 2
