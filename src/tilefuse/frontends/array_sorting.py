@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
-from tilefuse.frontends.array import Array, apply, apply_all
+from tilefuse.frontends.array import Array, apply, apply_all, checked_number
+from tilefuse.frontends.array_creation import full
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import Number, promote_all
+from tilefuse.frontends.array_types import Number, met_by_number, promote_all
 from tilefuse.ir.dtype import BOOL, I32, I64, U64, DType
 from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import call, cast, const
@@ -72,9 +73,7 @@ def searchsorted(x1: Array, x2: Array | Number, /, *, side: str = "left", sorter
         raise ShapeError(f"searchsorted in an array of shape {x1.shape} from side {side!r}", where=user_span(),
                          hint="the first array is a vector; side is left or right")
     if not isinstance(x2, Array):
-        from tilefuse.frontends.array_creation import asarray
-
-        x2 = asarray(x2, device=x1.device)
+        x2 = _scalar(x2, x1)
     if sorter is not None:
         x1 = x1[sorter]
     return apply(lower_searchsorted, (x1, x2), (side, _meeting(x1, x2)))
@@ -100,10 +99,10 @@ def lower_searchsorted(b: TensorBuilder, x1: str, x2: str, side: str, common: DT
 
 def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
     """Whether each element of `x1` occurs in `x2`. Cost: one comparison for every pair, in one fused kernel."""
-    from tilefuse.frontends.array_creation import asarray
-
-    device = next((x.device for x in (x1, x2) if isinstance(x, Array)), None)
-    given = [x if isinstance(x, Array) else asarray(x, device=device) for x in (x1, x2)]
+    arrays = [x for x in (x1, x2) if isinstance(x, Array)]
+    if not arrays:
+        raise TypeMismatchError("isin needs an array", where=user_span(), hint="asarray makes one of numbers")
+    given = [x if isinstance(x, Array) else _scalar(x, arrays[0]) for x in (x1, x2)]
     return apply(lower_isin, given, (bool(invert), _meeting(*given)))
 
 
@@ -113,6 +112,12 @@ def lower_isin(b: TensorBuilder, x1: str, x2: str, invert: bool, common: DType) 
     one = b.expand_dims(b.cast(x1, common), rank)
     same = b.elementwise("ne" if invert else "eq", one, b.reshape(b.cast(x2, common), [-1]))
     return b.reduce(same, "all" if invert else "any", [rank])
+
+
+def _scalar(given: Number, like: Array) -> Array:
+    """A number as an array without dimensions, in the type in which it meets the other operand."""
+    number = checked_number("searching", given)
+    return full((), number, dtype=met_by_number(like.dtype, number), device=like.device)
 
 
 def _meeting(*arrays: Array) -> DType:

@@ -1,0 +1,221 @@
+"""Arrays computed by compiled kernels on the host executor: values, buffers that are kept, programs that are found again."""
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tilefuse.array as ta
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.driver import array_evaluate
+from tilefuse.frontends.array_nodes import Applied
+
+DRAW = np.random.default_rng(11)
+
+
+def drawn(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    """Random numbers of a fixed seed."""
+    return DRAW.standard_normal(shape).astype(dtype) if dtype.startswith("float") else DRAW.integers(-9, 9, shape).astype(dtype)
+
+
+@pytest.fixture(autouse=True)
+def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays are made on the host, also where there is a GPU (tests/gpu runs this file's functions there)."""
+    monkeypatch.setattr(array_evaluate.Evaluation, "default_device", staticmethod(lambda: "host"))
+
+
+def test_many_functions_in_one_program() -> None:
+    """What one call of `evaluate` asks for is one program; each result is numpy's."""
+    a, b, c = drawn(6, 10), drawn(10), drawn(10, 4, dtype="float64")
+    n, flags = drawn(6, 10, dtype="int32"), drawn(6, 10) > 0
+    x, y, z, k, f = (ta.asarray(v) for v in (a, b, c, n, flags))
+    made = {
+        "chain": (ta.tanh(x * 2 + y) / 3, np.tanh(a * 2 + b) / 3),
+        "mean": (ta.mean(x, axis=1), a.mean(1)),
+        "variance": (ta.var(x, axis=0, correction=1), a.var(0, ddof=1)),
+        "softmax": (ta.softmax(x), np.exp(a) / np.exp(a).sum(1, keepdims=True)),
+        "product": (ta.astype(x, "float64") @ z, a.astype("float64") @ c),
+        "transpose": (x.T + 1, a.T + 1),
+        "pad": (ta.pad(x, 1, value=7.0), np.pad(a, 1, constant_values=7.0)),
+        "join": (ta.concat([x, x[:2] * 2], axis=0), np.concatenate([a, a[:2] * 2])),
+        "gather": (x[:, ta.asarray([3, -1])], a[:, [3, -1]]),
+        "where": (ta.where(f, x, 0.0), np.where(flags, a, 0)),
+        "sort": (ta.sort(x, axis=0), np.sort(a, axis=0)),
+        "integers": (k // 3 + (k % 4) * (k << 1), n // 3 + (n % 4) * (n << 1)),
+        "running": (ta.cumulative_sum(k, axis=1), np.cumsum(n, axis=1)),
+        "argmax": (ta.argmax(x, axis=1), a.argmax(1)),
+        "any": (ta.any(f, axis=0), flags.any(0)),
+        "einsum": (ta.einsum("ij,kj->ik", x, x), a @ a.T),
+        "put": (ta.put(x, (slice(None, None, 2), 3), -1.0), _with(a, (slice(None, None, 2), 3), -1.0)),
+    }
+    ta.evaluate(*(x for x, _ in made.values()))
+    for name, (got, wanted) in made.items():
+        assert got.shape == wanted.shape and got.numpy().dtype == wanted.dtype or name == "running", name
+        np.testing.assert_allclose(got.numpy(), wanted, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def _with(data: np.ndarray[Any, Any], key: Any, value: float) -> np.ndarray[Any, Any]:
+    copy = data.copy()
+    copy[key] = value
+    return copy
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64", "int8", "uint16", "uint64", "bool"))
+def test_types_on_the_host(dtype: str) -> None:
+    """Every type goes in, through a kernel and out again."""
+    data = np.array([[0, 1, 5], [7, 2, 1]])
+    x = ta.astype(ta.asarray(data), dtype)
+    y = ta.where(x == x, x, x) if dtype == "bool" else x + x
+    wanted = data.astype(bool) if dtype == "bool" else data * 2
+    assert y.numpy().astype("int64").tolist() == wanted.astype("int64").tolist() and y.dtype == getattr(ta, dtype)
+
+
+def test_a_structure_is_compiled_once() -> None:
+    """The second evaluation of a structure finds its program, whatever the data, and costs little."""
+    x = ta.asarray(drawn(16, 16))
+
+    def step(w: Any) -> Any:
+        return w - (w * w * 0.25 + x) / 8.0
+
+    w = ta.evaluate(step(step(x)))
+    before = len(array_evaluate._programs)
+    best = 1.0
+    for _ in range(30):
+        began = time.perf_counter()
+        w = ta.evaluate(step(step(w)))
+        best = min(best, time.perf_counter() - began)
+    assert len(array_evaluate._programs) <= before + 1  # w and x were one leaf the first time
+    assert best < 1e-3, f"{best * 1e6:.0f} us for twelve operations, one lookup and one launch"
+
+
+def test_computed_arrays_keep_their_data() -> None:
+    """A computed array is not computed again; what was named to `evaluate` forgets how it was computed, what was printed does not."""
+    x = ta.asarray(drawn(4))
+    y = x + 1
+    z = y * 2
+    assert isinstance(y.node, Applied) and y.node.buffer is None
+    first = y.numpy()
+    assert y.node.buffer is not None and y.node.operands == (x.node,)
+    np.testing.assert_array_equal(y.numpy(), first)
+    assert ta.evaluate(z) is z and z.node.operands == ()
+    both = ta.evaluate(x + 2, x + 3, keep_history=True)
+    assert isinstance(both, tuple) and all(a.node.operands for a in both)
+
+
+def test_batches_compile_nothing() -> None:
+    """A slice of data that is there is a view of it: loops over batches keep one program."""
+    x = ta.asarray(drawn(64, 8))
+    totals = [float(ta.sum(x[i:i + 16] * 2.0)) for i in range(0, 64, 16)]
+    count = len(array_evaluate._programs)
+    np.testing.assert_allclose(totals, [2 * x.numpy()[i:i + 16].sum() for i in range(0, 64, 16)], rtol=1e-4, atol=1e-4)
+    assert float(ta.sum(x[3:19] * 2.0)) and len(array_evaluate._programs) == count
+    assert x[16:].numpy().base is not None or np.shares_memory(x[16:].numpy(), x.numpy())
+    np.testing.assert_array_equal(x[::-1].numpy(), x.numpy()[::-1])
+
+
+def test_strided_data() -> None:
+    """Data that does not lie row-major, that is repeated, reversed, or not aligned."""
+    base = drawn(7, 9)
+    for data in (base.T, base[::2, 1:], base[::-1], np.broadcast_to(base[0], (3, 9)), base[1:, 1:]):
+        np.testing.assert_array_equal((ta.asarray(data) + 0.0).numpy(), data)
+    tensor = torch.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal((ta.asarray(tensor.t()) * 2).numpy(), tensor.t().numpy() * 2)
+    np.testing.assert_array_equal((ta.asarray(tensor[:1].expand(5, 4)) * 2).numpy(), tensor[:1].expand(5, 4).numpy() * 2)
+
+
+def test_memory_is_shared() -> None:
+    """numpy and torch, both ways, without a copy; `copy` is obeyed."""
+    data = drawn(8)
+    x = ta.asarray(data)
+    assert np.shares_memory(x.numpy(), data) and not np.shares_memory(ta.asarray(data, copy=True).numpy(), data)
+    tensor = torch.ones(4)
+    assert torch.from_dlpack(ta.from_dlpack(tensor)).data_ptr() == tensor.data_ptr()
+    made = x + 1
+    assert np.shares_memory(np.from_dlpack(made), made.numpy()) and np.asarray(made).dtype == np.float32
+    assert x.__dlpack_device__()[0] == 1
+    with pytest.raises(UserError, match="without a copy"):
+        ta.asarray([1, 2], copy=False)
+    with pytest.raises(UserError, match="without a copy"):
+        ta.asarray(data, dtype="float64", copy=False)
+    with pytest.raises(TypeMismatchError, match="has no __dlpack__"):
+        ta.from_dlpack([1.0])
+
+
+def test_numbers_and_lists() -> None:
+    """Default types, nesting, and what is no array."""
+    assert ta.asarray(3).dtype == ta.int64 and ta.asarray(3.0).dtype == ta.float32 and ta.asarray([True]).dtype == ta.bool
+    assert ta.asarray([[1, 2], [3, 4.5]]).shape == (2, 2) and ta.asarray([]).shape == (0,) and ta.asarray(np.float64(2)).dtype == ta.float64
+    assert ta.asarray([ta.asarray(1), 2]).numpy().tolist() == [1, 2] and ta.asarray(7, dtype="uint8").dtype == ta.uint8
+    for data, message in (([[1], [2, 3]], "one shape"), (["a"], "no array of real numbers"), (1j, "not a tensor"),
+                          (object(), "not a tensor")):
+        with pytest.raises(TypeMismatchError, match=message):
+            ta.asarray(data)
+    with pytest.raises(TypeMismatchError, match="300 is outside uint8"):
+        ta.asarray(300, dtype="uint8")
+    with pytest.raises(TypeMismatchError, match="did you mean float32"):
+        ta.zeros((2,), dtype="flaot32")
+
+
+def test_printing() -> None:
+    """As numpy prints, with the type."""
+    assert repr(ta.asarray([[1.0, 2.5], [3.0, 4.0]]) * 2) == "Array([[2., 5.],\n       [6., 8.]], dtype=float32)"
+    assert repr(ta.asarray([1, 2])) == "Array([1, 2], dtype=int64)" and str(ta.asarray(5)) == "5"
+    assert repr(ta.astype(ta.asarray([1.5]), "bfloat16")) == "Array([1.5], dtype=bfloat16)"
+    assert repr(ta.zeros((0, 3))) == "Array([], shape=(0, 3), dtype=float32)"
+    assert f"{ta.asarray(1.25) * 2:.3f}" == "2.500"
+
+
+def test_scalars() -> None:
+    """Python's conversions compute; an array of several elements has no truth."""
+    x = ta.asarray([[2.5]])
+    assert float(x) == 2.5 and int(x) == 2 and bool(x) and complex(x) == 2.5 and x.item() == 2.5
+    assert [10, 20, 30][ta.asarray(1) + 1] == 30 and len(ta.zeros((3, 2))) == 3 and [float(v) for v in ta.arange(3)] == [0, 1, 2]
+    assert ta.asarray([1, 2]).tolist() == [1, 2]
+    with pytest.raises(ShapeError, match="any\\(\\) and all\\(\\)"):
+        bool(ta.asarray([1, 2]) > 1)
+    with pytest.raises(TypeMismatchError, match="an index is an integer"):
+        [1][ta.asarray(0.0)]
+    with pytest.raises(TypeMismatchError, match="no length"):
+        len(ta.asarray(1))
+
+
+def test_random_numbers() -> None:
+    """Reproducible from a seed, one program for all seeds, sound moments; the generator goes on."""
+    first = ta.random.normal((400, 50), seed=5).numpy()
+    count = len(array_evaluate._programs)
+    np.testing.assert_array_equal(first, ta.random.normal((400, 50), seed=5).numpy())
+    assert not np.array_equal(first, ta.random.normal((400, 50), seed=6).numpy()) and len(array_evaluate._programs) == count
+    assert abs(first.mean()) < 0.03 and abs(first.std() - 1) < 0.03
+    ta.random.seed(1)
+    a, b = ta.random.uniform((1000,), low=2, high=4).numpy(), ta.random.uniform((1000,), low=2, high=4).numpy()
+    ta.random.seed(1)
+    np.testing.assert_array_equal(a, ta.random.uniform((1000,), low=2, high=4).numpy())
+    assert not np.array_equal(a, b) and a.min() >= 2 and a.max() < 4
+    whole = ta.random.integers(-2, 3, (2000,), seed=3).numpy()
+    assert set(whole.tolist()) == {-2, -1, 0, 1, 2} and abs(ta.random.bernoulli(0.25, (4000,), seed=2).numpy().mean() - 0.25) < 0.03
+    kept = ta.dropout(ta.ones((4000,)), 0.25, seed=9).numpy()
+    assert set(np.unique(kept)) == {0, np.float32(4 / 3)} and abs((kept > 0).mean() - 0.75) < 0.03
+
+
+def test_devices() -> None:
+    """Names of devices, moving, and what does not exist."""
+    x = ta.zeros((2,), device="cpu")
+    assert x.device == "host" and x.to_device("host") is x
+    with pytest.raises(UserError, match="there is no device 'tpu'"):
+        ta.zeros((2,), device="tpu")
+
+
+def test_options_of_one_evaluation() -> None:
+    """Options of a compile reach it, and are part of the key."""
+    x = ta.asarray(drawn(5, 7))
+
+    def network() -> Any:
+        return ta.softmax(ta.exp(x) * 0.5 + 1.0)
+
+    fused, apart = ta.evaluate(network()), ta.evaluate(network(), fuse=False)
+    np.testing.assert_allclose(fused.numpy(), apart.numpy(), rtol=1e-6)
+    counts = [len(p.spec.kernels) for p in list(array_evaluate._programs.values())[-2:]]
+    assert counts[0] == 1 < counts[1]

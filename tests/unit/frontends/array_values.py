@@ -1,0 +1,60 @@
+"""Values of arrays by the reference interpreter, beside those of the standard's strict implementation over numpy.
+
+The interpreter defines every operator and compiles nothing, so hundreds of small cases run in seconds; tests/end_to_end/arrays runs the
+same functions as compiled kernels.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_strict as strict
+import numpy as np
+import torch
+
+import tilefuse.array as ta
+from tilefuse.frontends.array import Array, installed
+from tilefuse.frontends.array_graph import graph_of
+from tilefuse.frontends.array_types import NAME_OF
+from tilefuse.ir.graph import Node
+from tilefuse.ir.interpret import interpret
+from tilefuse.runtime.library import call_library
+
+STANDARD_DTYPES = tuple(n for n in ta.__array_namespace_info__().dtypes())
+FLOATS, INTEGERS = ("float32", "float64"), tuple(n for n in STANDARD_DTYPES if "int" in n)
+NUMBERS = (*INTEGERS, *FLOATS)
+
+
+def library(node: Node, operands: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any] | None]:
+    """Library calls by the framework, as the runtime makes them."""
+    results = call_library(node.detail, [torch.from_numpy(np.array(o)) for o in operands], dict(node.attributes))
+    return [None if r is None else r.numpy() for r in results]
+
+
+def value(x: Array) -> np.ndarray[Any, Any]:
+    """The value of an array, interpreted."""
+    graph, leaves = graph_of([x])
+    data = {i.name: installed().host_array(leaf) for i, leaf in zip(graph.inputs, leaves, strict=True)}
+    return np.asarray(interpret(graph, data, library)[0])
+
+
+def pair(data: np.ndarray[Any, Any]) -> tuple[Array, Any]:
+    """The same data as an array of ours and one of the strict implementation."""
+    return ta.asarray(data), strict.asarray(data)
+
+
+def agree(ours: Any, theirs: Any, *, ulps: float = 0, what: object = "") -> None:
+    """Shape, type and every element equal; floats within so many units in the last place (NaN equals NaN).
+
+    Raises: AssertionError.
+    """
+    wanted = np.asarray(theirs)
+    assert ours.shape == wanted.shape, (what, ours.shape, wanted.shape)
+    assert NAME_OF[ours.dtype] == str(wanted.dtype), (what, ours.dtype, wanted.dtype)
+    found = value(ours)
+    if wanted.dtype.kind == "f" and ulps:
+        with np.errstate(all="ignore"):
+            room = ulps * np.spacing(np.abs(wanted)) + np.finfo(wanted.dtype).tiny
+            same = (found == wanted) | (np.isnan(found) & np.isnan(wanted)) | (np.abs(found - wanted) <= room)
+        assert same.all(), (what, found, wanted)
+    else:
+        np.testing.assert_array_equal(found, wanted, err_msg=str(what))

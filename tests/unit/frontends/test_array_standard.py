@@ -1,0 +1,78 @@
+"""Names and signatures of the Python array API standard: what static shapes allow is there, the rest is listed with its reason."""
+from __future__ import annotations
+
+import inspect
+
+import array_api_strict as strict
+import pytest
+
+import tilefuse.array as ta
+from tilefuse.base.errors import UserError
+from tilefuse.frontends.array import Array
+
+COMPLEX = "complex numbers are not offered"
+DATA_SHAPES = "the result's shape depends on the data"
+# Names of the standard that are missing, and why.
+MISSING = {
+    "complex64": COMPLEX, "complex128": COMPLEX, "imag": COMPLEX,
+    "nonzero": DATA_SHAPES, "unique_all": DATA_SHAPES, "unique_counts": DATA_SHAPES, "unique_inverse": DATA_SHAPES,
+    "unique_values": DATA_SHAPES,
+}
+# Names of the strict implementation that are not the standard's.
+NOT_STANDARD = {"ArrayAPIStrictFlags", "Device", "ModuleType", "get_array_api_strict_flags", "set_array_api_strict_flags",
+                "reset_array_api_strict_flags"}
+FUNCTIONS = sorted(n for n in dir(strict) if not n.startswith("_") and n not in NOT_STANDARD and n not in MISSING
+                   and inspect.isfunction(getattr(strict, n)))
+METHODS = [*sorted(n for n in dir(strict.asarray(1.0)) if n.startswith("__") and n not in dir(object)),
+           "dtype", "device", "mT", "ndim", "shape", "size", "T", "to_device"]
+
+
+def test_what_is_missing_is_listed() -> None:
+    """Every name of the standard is offered or has its reason."""
+    names = [n for n in dir(strict) if not n.startswith("_") and n not in NOT_STANDARD]
+    assert sorted(n for n in names if not hasattr(ta, n)) == sorted(MISSING)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_signature(name: str) -> None:
+    """Parameters of the standard have its names, kinds and order (ours may add keywords)."""
+    theirs, ours = inspect.signature(getattr(strict, name)), inspect.signature(getattr(ta, name))
+    mine = ours.parameters
+    for position, (key, parameter) in enumerate(theirs.parameters.items()):
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            listed = [p for p in mine.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+            assert position < len(listed), f"{name}: parameter {key}"
+            continue
+        assert key in mine, f"{name}: no parameter {key}"
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            assert mine[key].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        has_default = parameter.default is not inspect.Parameter.empty
+        assert has_default <= (mine[key].default is not inspect.Parameter.empty), f"{name}: {key} has no default"
+
+
+# In-place operators: Python makes x += y into x = x + y for a type without them, which is right for an immutable one.
+PRESENT = ("__int__", "__invert__", "__index__", "__iter__")
+ABSENT_METHODS = {n for n in METHODS if n.startswith("__i") and n not in PRESENT} | {"__buffer__"}
+
+
+@pytest.mark.parametrize("name", [m for m in METHODS if m not in ABSENT_METHODS])
+def test_method(name: str) -> None:
+    """An array has the attribute."""
+    assert hasattr(Array, name)
+
+
+def test_namespace() -> None:
+    """`__array_namespace__` gives the module; a version that does not exist is refused."""
+    x = ta.zeros((2,))
+    assert x.__array_namespace__() is ta and x.__array_namespace__(api_version="2023.12") is ta
+    with pytest.raises(UserError, match="1999"):
+        x.__array_namespace__(api_version="1999.01")
+
+
+def test_inspection() -> None:
+    """The facts that the standard asks for."""
+    facts = ta.__array_namespace_info__()
+    assert facts.capabilities()["boolean indexing"] is False and facts.default_device() in facts.devices()
+    assert facts.default_dtypes()["real floating"] == ta.float32 and facts.default_dtypes()["integral"] == ta.int64
+    assert set(facts.dtypes(kind="unsigned integer")) == {"uint8", "uint16", "uint32", "uint64"}
+    assert set(facts.dtypes(kind=("bool", "real floating"))) == {"bool", "float32", "float64"}
