@@ -23,6 +23,9 @@ FMA_PER_CYCLE, MMA_PER_CYCLE, TF32_PER_CYCLE = 128.0, 1300.0, 640.0
 F32_STEP_LATENCY, F32_INSTRUCTIONS_CYCLES, F32_LEAST_LATENCY = 40.0, 20.0, 5.0
 # Instructions side by side whose sums one warp can hold: 64 registers a lane, and 160 where rows are reduced in registers.
 MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS = 16, 40
+# What one pass through shared memory takes beside multiplications, of which four warps make one a cycle each. Source: an LSTM step on an
+# H200 whose lanes conflicted eightfold took 2.4 us a product, all of it these passes.
+SPLIT_READ = 3.0
 # Threads that read their right operand in global memory: what a load takes of issue slots, and elements that a thread has under way.
 # Source: 12 products of 32 x 256 by 256 x 256 in f32 on an H200: 55 us word by word, 31 with 16 loads of 16 bytes under way.
 DIRECT_READ, DIRECT_ELEMENTS = 4.0, 32
@@ -157,7 +160,7 @@ def product_cycles(t: Tiling, places: int, columns: int, inner: int, threads: in
     if t.unit == "fma":
         items = places * columns // (m * n) * t.split
         busy = items / (-(-items // threads) * threads)
-        reads = (0.6 if t.strip else 1.6) * (m + n) / (m * n)
+        reads = (0.6 * (m + n) if t.strip else 1.6 * (m + n) if t.split == 1 else SPLIT_READ * _split_passes(m, n, t.side)) / (m * n)
         return places * columns * inner / FMA_PER_CYCLE * (1.0 + reads) / busy, inner / t.split * 4
     covered = places * -(-columns // MMA_COLUMNS) * MMA_COLUMNS
     multiplications = covered * -(-inner // t.step) * t.step
@@ -204,18 +207,43 @@ def tile_fma(rows: int, columns: int, inner: int, threads: int, inner_last_right
                 split = 1
             turns = -(-tiles * split // threads)
             # Multiplications, reads (one each `step` of a row or column) and, where lanes split, the shuffles.
-            reads = 1.2 * (m + n) if split > 1 else 0.6 * _wavefronts(m, n, columns // n)[0]
-            reads = 1.2 * m + DIRECT_READ if direct else reads
-            work = turns * (inner / split * (m * n + reads) + (0 if split == 1 else 3.0 * m * n * split.bit_length()))
+            if direct:
+                reads = 1.2 * m + DIRECT_READ
+            elif split > 1:
+                reads = SPLIT_READ * _split_passes(m, n, _side(split, columns // n, inner_last_right))
+            else:
+                reads = 0.6 * _wavefronts(m, n, columns // n)[0]
+            work = turns * (inner / split * (m * n + reads) + 3.0 * _shuffles(m * n, split))
             found.append((work, m, n, split))
     _, m, n, split = min(found, key=lambda f: (f[0], -f[1] * f[2]))
-    side = 1
     while direct and inner % (2 * step * split) == 0 and 2 * step * n <= DIRECT_ELEMENTS:
         step *= 2
-    if split > 1 and not inner_last_right:
-        while side * 2 * split <= WARP and (columns // n) % (side * 2) == 0:
-            side *= 2
-    return Tiling("fma", m, n, split, side, step, _wavefronts(m, n, columns // n)[1] if split == 1 else 0)
+    return Tiling("fma", m, n, split, _side(split, columns // n, inner_last_right), step,
+                  _wavefronts(m, n, columns // n)[1] if split == 1 else 0)
+
+
+def _side(split: int, wide: int, inner_last_right: bool) -> int:
+    """Lanes next to each other along the columns where lanes split the inner axis (`Tiling.side`); `wide` column tiles in a row."""
+    side = 1
+    while split > 1 and not inner_last_right and side * 2 * split <= WARP and wide % (side * 2) == 0:
+        side *= 2
+    return side
+
+
+def _split_passes(m: int, n: int, side: int) -> float:
+    """Passes through shared memory that serve a warp, whose lanes split the inner axis, with one element of it for every lane.
+
+    Rows of right operands begin in one of eight groups of four banks: fewer columns than four side by side leave banks idle.
+    """
+    return m + n * max(4 / (n * side), 1.0)
+
+
+def _shuffles(elements: int, split: int) -> int:
+    """Shuffles that add up the sums of `split` lanes: each sum ends in one lane, or, where there are more sums than lanes, in all."""
+    if split == 1:
+        return 0
+    scattered = split >= elements and elements & (elements - 1) == 0
+    return elements - 1 + (split // elements).bit_length() - 1 if scattered else elements * (split.bit_length() - 1)
 
 
 def _wavefronts(m: int, n: int, wide: int) -> tuple[float, int]:

@@ -35,8 +35,8 @@ from tilefuse.schedule.stitch_pattern import StitchPattern
 MAX_PIECES = 96
 # Elements of a row that a lane may keep for each value of a "rows" stage.
 MAX_ROW_ELEMENTS = 32
-# Sums of products that a thread may keep while other products of the same stage are computed.
-MAX_SUMS = 64
+# Sums that the threads of a block may keep of all products of a stage together: a quarter of a multiprocessor's registers.
+MAX_SUMS, MAX_THREAD_SUMS = 16384, 128
 # Right operands that few rows use are read where they lie in global memory, in bytes from which on.
 DIRECT_BYTES = 49152
 
@@ -263,7 +263,7 @@ class Stitcher(StitchPattern):
                 if isinstance(tiling, Rejected):
                     return tiling
                 made = Stage("product", (p.key,), products, tiling)
-                if not self._add_to_product(plan, p, made):
+                if not self._add_to_product(plan, p, made, threads):
                     plan.stages.append(made)
             elif not self._add_to_rows(plan, p):
                 if p.kind == "reduce":
@@ -278,7 +278,7 @@ class Stitcher(StitchPattern):
                 plan.stages[n] = replace(stage, own_rows=own)
         return plan
 
-    def _add_to_product(self, plan: StitchPlan, p: Piece, stage: Stage) -> bool:
+    def _add_to_product(self, plan: StitchPlan, p: Piece, stage: Stage, threads: int) -> bool:
         """Puts a piece and its products into the stage of products before it, where they share the loop over the tile and the registers."""
         place = next((n for n in range(len(plan.stages) - 1, -1, -1) if plan.stages[n].kind != "copy"), -1)
         last = plan.stages[place] if place >= 0 else stage
@@ -291,7 +291,7 @@ class Stitcher(StitchPattern):
             return False
         products = (*last.products, *stage.products)
         assert last.tiling is not None
-        if last.tiling.sums * len(products) > MAX_SUMS:
+        if last.tiling.sums * len(products) > min(MAX_SUMS // threads, MAX_THREAD_SUMS):
             return False
         joined = replace(last, pieces=(*last.pieces, p.key), products=products)
         plan.stages[place:] = [*plan.stages[place + 1:], joined]
