@@ -35,6 +35,7 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "queue": (layer_norm(5, 128), rows(4, 32, 1, stages=2, groups=2)),
     "carried": (norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
     "from the queue": (norm_backward(9, 64, 2), rows(4, 8, 2, rows=2, on_chip=False, stages=2, groups=2, span=5)),
+    "teams": (norm_backward(21, 64, 2), rows(4, 16, 1, rows=4, lanes=2, stages=2, groups=2, span=11)),
     "packed cluster": (row_sums(2, 400), rows(1, 160, 2, cluster=2)),
     "packed": (row_sums(3, 200), rows(1, 160, 2)),
     "online": (cross_entropy(5, 200), rows(2, 32, 2, split=2, on_chip=False, batch=2)),
@@ -51,6 +52,7 @@ HARMLESS = {
     "cluster": {"narrow above 0": 1, "narrow below 0": 1},
     "carried": {"at the place of x_queue": 1, "at the place of g_queue": 1},  # the walk over the rows is done: the queues are free
     "from the queue": {"at the place of x_queue": 1, "at the place of g_queue": 1},
+    "teams": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "columns": {"widen above 0": 2},  # in the last round only the first thread's sum is used, so a second one may be made
     "scan": {"narrow above 0": 1},  # the row's last vector comes before none: its total is not needed
 }

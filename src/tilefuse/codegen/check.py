@@ -150,10 +150,13 @@ class CheckedPrinter(HostPrinter):
 
     def _meet(self, s: Stmt, recurse: Callable[[tuple[Stmt, ...]], None]) -> None:
         self._enter(s)
-        if isinstance(s, BulkWait):
-            home = "homes[rank]" if self.cluster > 1 else "homes[0]"
-            self.out.line(f"{home}.wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
         super()._meet(s, recurse)
+
+    def bulk_wait(self, s: BulkWait) -> None:
+        """The copies whose barrier it is may be read from here on."""
+        home = "homes[rank]" if self.cluster > 1 else "homes[0]"
+        with self._leaders(s):
+            self.out.line(f"{home}.wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
 
     def _alone(self, s: Stmt) -> None:
         if isinstance(s, BulkWait):

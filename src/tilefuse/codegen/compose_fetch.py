@@ -6,6 +6,9 @@
                 (sums carried down many columns leave no registers for the row)
     pieces      as the last, but each stage is one vector a thread and not a whole row: the first walk waits for piece after piece, the
                 last one leaves them, so that memory is busy where two rows do not fit on chip
+
+Where a block has several rows, each team of threads (those of one row, or of the rows of a warp) has a queue of its own: it waits for its
+own copies, its first thread starts the next ones, and no team waits for another before the end.
 """
 from __future__ import annotations
 
@@ -16,12 +19,13 @@ from tilefuse.codegen.compose import Held
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
 from tilefuse.codegen.fetch_operands import RowScalars, column_operands
 from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, Reg
-from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row
-from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row, team_threads
+from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.pipelined import copies_of, fetched_touches
 from tilefuse.schedule.resolved import Touch
+from tilefuse.schedule.template import Rows
 
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
@@ -33,7 +37,7 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
     if c.stages:
         elements = c.rows * state.share * c.vector // num_pieces(state)
         queues = {t: w.shared(t.value + "_queue", t.dtype, c.stages * elements) for t in fetched_touches(domain)}
-        w.num_barriers = c.stages
+        w.num_barriers = c.stages * num_teams(c)
         what = "rows" if num_pieces(state) == 1 else "pieces of rows"
         e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.stages} {what} start on their way to shared memory"))
         with e.loop("ahead", min(c.stages, turns * num_pieces(state)), unroll=True) as ahead:
@@ -66,7 +70,7 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
 def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:
     """Once no thread reads this turn's stage any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
     e, num_stages = state.writer.emitter, state.choice.stages
-    e.emit(Barrier("block", loaded=loaded))
+    e.emit(Barrier("block", loaded=loaded, team=team_threads(state.choice)))
     with e.when([Bound(turn, 0, turns - num_stages)]):
         _start_copies(state, queues, turn + num_stages, turn % num_stages)
 
@@ -148,49 +152,62 @@ def _row_of_turn(state: RowState, turn: Affine) -> RowState:
     return replace(state, row=row, row_bounds=bounds, kept_env=kept_env, parity=e.let("parity", turn % 2, 2), phase=turn // 2 % 2)
 
 
+def num_teams(choice: Rows) -> int:
+    """Queues of a block."""
+    team = team_threads(choice)
+    return choice.threads * choice.rows // team if team else 1
+
+
+def _barrier_of(state: RowState, stage: Affine) -> Affine:
+    """Number of the transaction barrier of a stage of this team's queue."""
+    c, e = state.choice, state.writer.emitter
+    team = team_threads(c)
+    return stage + e.let("team", axis("thread") // team, num_teams(c)) * c.stages if team else stage
+
+
 def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, stage: Affine) -> None:
     """Starts the copies of one turn's share of its rows, or of one piece; past the last row a row is fetched again, which nobody uses."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
+    team, num_rows = team_threads(c), c.rows // num_teams(c)
+    first_row = e.let("first_row", axis("thread") // team * num_rows, c.rows) if team else number(0)
+    barrier = _barrier_of(state, stage)
     parts = num_pieces(state)
     turn = e.let("turn_ahead", unit // parts, num_turns(state)) if parts > 1 else unit
     elements = state.share * c.vector // parts
     start = state.rank * (state.share * c.vector) + (unit % parts * elements if parts > 1 else number(0))
     copies = [(t, queue, copies_of(t, domain, c.reduced_order, elements) or 0) for t, queue in queues.items()]
     total = [elements // piece for _, _, piece in copies]
-    with e.loop("fetched_row", c.rows) as r:
-        wanted, limit = _row_number(state, turn, r)
+    with e.loop("fetched_row", num_rows) as r:
+        wanted, limit = _row_number(state, turn, first_row + r)
         row = e.let("next_row", wanted if limit == domain.num_kept else wanted % domain.num_kept, domain.num_kept)
         kept_env = flat_axes(c.kept_order, row, domain.extents, e.extents)
         for number_of_touch, ((t, queue, piece), pieces) in enumerate(zip(copies, total, strict=True)):
             with e.loop("piece", pieces) as p:
                 env = kept_env | flat_axes(c.reduced_order, start + p * piece, domain.extents, e.extents)
                 at = substitute(t.offset, env, e.extents)
-                target = stage * (c.rows * elements) + r * elements + p * piece
+                target = stage * (c.rows * elements) + (first_row + r) * elements + p * piece
+                copy = BulkCopy(queue, target, e.buffers[t.value].name, at, piece, barrier, False, team)
                 if number_of_touch < len(copies) - 1:
-                    e.emit(BulkCopy(queue, target, e.buffers[t.value].name, at, piece, stage, False))
+                    e.emit(copy)
                 else:
-                    _last_arrives(state, queue, target, t, at, piece, stage, r * pieces + p, c.rows * pieces)
+                    _last_arrives(state, copy, r * pieces + p, num_rows * pieces)
 
 
-def _last_arrives(state: RowState, queue: str, target: Affine, t: Touch, at: Affine, piece: int, stage: Affine, p: Affine,
-                  pieces: int) -> None:
+def _last_arrives(state: RowState, copy: BulkCopy, p: Affine, pieces: int) -> None:
     e = state.writer.emitter
-    buffer = e.buffers[t.value].name
-    if pieces == 1:
-        e.emit(BulkCopy(queue, target, buffer, at, piece, stage, True))
-        return
-    with e.when([Bound(p, 0, pieces - 1)]):
-        e.emit(BulkCopy(queue, target, buffer, at, piece, stage, False))
-    with e.when([Bound(p, pieces - 1, pieces)]):
-        e.emit(BulkCopy(queue, target, buffer, at, piece, stage, True))
+    if pieces > 1:
+        with e.when([Bound(p, 0, pieces - 1)]):
+            e.emit(copy)
+    with e.when([Bound(p, pieces - 1, pieces)] if pieces > 1 else []):
+        e.emit(replace(copy, arrive=True))
 
 
 def _arrived(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowState:
     """Waits for this turn's stage; the state with the place in shared memory of each operand's row."""
     c, e = state.choice, state.writer.emitter
     stage = e.let("stage", turn % c.stages, c.stages)
-    e.emit(BulkWait(stage, turn // c.stages % 2))
+    e.emit(BulkWait(_barrier_of(state, stage), turn // c.stages % 2, team_threads(c)))
     elements = state.share * c.vector
     first = stage * (c.rows * elements) + state.row_of_block * elements
     return replace(state, queued={t: (queue, first) for t, queue in queues.items()})

@@ -260,12 +260,13 @@ class _CudaPrinter:
         match s:
             case Barrier("cluster", signal, phase, num_bytes) if signal is not None and phase is not None:
                 return f"tf_cluster_receive(tf_arrivals + {self.scope.operand(signal)}, {text(phase)}, {num_bytes});"
-            case Barrier(scope, memory=memory, loaded=loaded):
+            case Barrier(scope, memory=memory, loaded=loaded, team=team):
                 if scope == "cluster" and self.kernel.launch.cluster > 1:
                     return "tf_cluster_barrier();" if memory else "tf_cluster_meet();"
-                if loaded:
-                    return f"tf_block_barrier_after({' | '.join(f'tf_all_bits({identifier(name)})' for name in loaded)});"
-                return "__syncthreads();"
+                bits = " | ".join(f"tf_all_bits({identifier(name)})" for name in loaded)
+                if team:
+                    return f"tf_team_barrier_after<{team}>({bits});" if loaded else f"tf_team_barrier<{team}>();"
+                return f"tf_block_barrier_after({bits});" if loaded else "__syncthreads();"
             case Shuffle(target, source, mode, amount, width):
                 return f"{self._register(target)} = tf_shuffle_{mode}<{self._lane_mask()}>({self._register(source)}, {amount}, {width});"
             case ClusterLoad(target, buffer, index, rank):
@@ -277,9 +278,10 @@ class _CudaPrinter:
                 return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
             case LastBlock(target, counter, index, count):
                 return f"{self._register(target)} = tf_last_block({self._element(counter, index)}, {count});"
-            case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive):
+            case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive, team):
                 num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
-                return (f"tf_bulk_copy({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
+                of_team = f"<{team}>" if team else ""
+                return (f"tf_bulk_copy{of_team}({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
                         f"tf_arrivals + {self.scope.operand(barrier)}, {'true' if arrive else 'false'});")
             case BulkWait(barrier, phase):
                 return f"tf_bulk_wait(tf_arrivals + {self.scope.operand(barrier)}, {text(phase)});"

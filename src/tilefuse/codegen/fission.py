@@ -314,12 +314,28 @@ class HostPrinter(ThreadPrinter):
                     with self._every_thread((s,)):
                         self.out.line(self.assign(target, "last"))
             case BulkCopy():
-                with self._names():
+                with self._leaders(s):
                     self.out.line(self.bulk_copy(s))
             case BulkWait():
-                self.out.comment("the copies have arrived")
+                self.bulk_wait(s)
             case _:
                 raise InternalError(f"threads cannot meet at {s!r}")
+
+    def bulk_wait(self, s: BulkWait) -> None:
+        """Copies that are done at once need no waiting."""
+        self.out.comment("the copies have arrived")
+
+    @contextlib.contextmanager
+    def _leaders(self, s: BulkCopy | BulkWait) -> Iterator[None]:
+        """The first thread of each team in turn; where there are no teams, the block."""
+        if not s.team:
+            with self._names():
+                yield
+            return
+        index = self.scope.index_type
+        with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; thread += {s.team})"), self._names():
+            self._reprint_lets((s,))
+            yield
 
     @contextlib.contextmanager
     def _every_thread(self, used: tuple[Stmt, ...]) -> Iterator[None]:

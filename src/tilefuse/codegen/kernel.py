@@ -194,6 +194,8 @@ class Barrier:
     loads and stores on their way pass.
     loaded: register arrays whose elements must have arrived in every thread of a block barrier, since asynchronous copies overwrite
     the shared memory that they were read from.
+    team: if positive, only each `team` threads of the block meet: those of one warp, or of several; 15 teams at most (the host executor
+    lets the whole block meet).
     """
 
     scope: str = "block"
@@ -202,6 +204,7 @@ class Barrier:
     num_bytes: int = 0
     memory: bool = True
     loaded: tuple[str, ...] = ()
+    team: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,7 @@ class BulkCopy:
 
     A phase of a barrier completes when the copies announced to it have arrived and one of them had `arrive` set: the last one
     of the phase has it, the others do not.
+    team: if positive, the first of each `team` threads starts a copy of its own, on a barrier of its own.
     """
 
     shared: str
@@ -268,14 +272,16 @@ class BulkCopy:
     num_elements: int
     barrier: Affine
     arrive: bool = True
+    team: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BulkWait:
-    """All threads wait until the copies on transaction barrier `barrier` of this `phase` (0 or 1) have arrived."""
+    """All threads wait until the copies on transaction barrier `barrier` of this `phase` (0 or 1) have arrived; `team` as of `BulkCopy`."""
 
     barrier: Affine
     phase: Affine
+    team: int = 0
 
 
 @dataclass(frozen=True, slots=True)

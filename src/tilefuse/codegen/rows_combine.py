@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from tilefuse.codegen.kernel import (
     Assign,
-    Barrier,
     ClusterStore,
     Declare,
     KExpr,
@@ -12,7 +11,7 @@ from tilefuse.codegen.kernel import (
     Reg,
     Store,
 )
-from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
+from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
 from tilefuse.codegen.rows_exponentials import gather_exponentials, of_other_lane, shuffle_exponentials
 from tilefuse.codegen.rows_packed import combine_packed, packs
 from tilefuse.codegen.rows_walk import RowState
@@ -47,7 +46,7 @@ def _over_block(state: RowState, group: list[Instance], parts: dict[int, list[Re
     with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
         for i in group:
             e.emit(*(Store(b, own, p) for p, b in zip(parts[i.key], buffers[i.key], strict=True)))
-    e.emit(Barrier("block"))
+    e.emit(row_barrier(state))
     _gather(state, group, parts, buffers, warps)
 
 

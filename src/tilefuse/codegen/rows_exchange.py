@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from tilefuse.codegen.kernel import Barrier
-from tilefuse.codegen.rows_walk import RowState
+from tilefuse.codegen.rows_walk import RowState, team_threads
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import DType
 
@@ -19,6 +19,11 @@ def cluster_exchange(state: RowState, dtypes: list[DType], slots: int) -> Barrie
     first = w.num_barriers
     w.num_barriers += 2 if state.choice.groups else 1
     return Barrier("cluster", first + state.parity, state.phase, slots * sum(t.itemsize for t in dtypes))
+
+
+def row_barrier(state: RowState) -> Barrier:
+    """The barrier of an exchange among the threads of one row in this block."""
+    return Barrier("block", team=team_threads(state.choice))
 
 
 def slot_base(state: RowState, slots: int) -> Affine:

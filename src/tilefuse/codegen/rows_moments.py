@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
+from tilefuse.codegen.kernel import Assign, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
+from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
 from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
 from tilefuse.codegen.rows_shares import reduce_shares
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
@@ -122,7 +122,7 @@ def _exchange(state: RowState, both: tuple[Instance, Instance], t: Reg, q: Reg, 
         own = slot_base(state, warps) + e.let("warp", state.place // 32, warps)
         with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
             e.emit(*(Store(b, own, p) for p, b in zip((t, q), buffers, strict=True)))
-        e.emit(Barrier("block"))
+        e.emit(row_barrier(state))
         _gather(state, buffers, t, q, warps, count, dtype)
         count *= warps
     if c.cluster > 1:

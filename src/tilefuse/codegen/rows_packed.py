@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
+from tilefuse.codegen.kernel import Assign, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
+from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
 from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Guard
@@ -56,7 +56,7 @@ def combine_packed(state: RowState, group: list[Instance], held: list[Reg]) -> N
         base = slot_base(state, warps * len(held)) + slots.which * warps
         with e.when([Bound(slots.peer, 0, 1)]):
             e.emit(Store(buffer, base + slots.warp, mine))
-        e.emit(Barrier("block"))
+        e.emit(row_barrier(state))
         _gather(state, group[0], mine, buffer, base, slots, warps)
         senders = 1
     count = senders * c.cluster
@@ -137,7 +137,7 @@ def _send(state: RowState, num_results: int, mine: Reg, buffer: str, base: Affin
     c, e = state.choice, state.writer.emitter
     own = base + state.rank * senders + (slots.warp if senders > 1 else number(0))
     sends = [] if senders > 1 else [Bound(slots.warp, 0, 1)]
-    exchange = cluster_exchange(state, [mine.dtype] * num_results, senders * c.cluster) if c.cluster > 1 else Barrier("block")
+    exchange = cluster_exchange(state, [mine.dtype] * num_results, senders * c.cluster) if c.cluster > 1 else row_barrier(state)
     for r in range(-(-c.cluster // slots.each)):
         to = slots.peer + r * slots.each
         with e.when([*sends, Bound(to, 0, c.cluster)]):

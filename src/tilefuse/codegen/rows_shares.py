@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
+from tilefuse.codegen.kernel import Assign, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
+from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
 from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
 from tilefuse.ir.affine import number
@@ -34,7 +34,7 @@ def reduce_shares(state: RowState, total: Instance, squares: Instance, dtype: DT
         own = slot_base(state, warps) + e.let("warp", state.place // 32, warps)
         with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
             e.emit(*(Store(b, own, p) for p, b in zip(parts, buffers, strict=True)))
-        e.emit(Barrier("block"))
+        e.emit(row_barrier(state))
         _settle_slots(state, buffers, parts, warps, dtype)
     if c.cluster > 1:
         buffers = [w.shared(f"{name}_blocks", dtype, c.cluster * copies) for name in names]

@@ -16,24 +16,19 @@ k_dx_dw(
   tf_f16* const g_queue = reinterpret_cast<tf_f16*>(tf_shared + 32768);
   float* const a_b_shared = reinterpret_cast<float*>(tf_shared + 65536);
   float* const carried_rows = reinterpret_cast<float*>(tf_shared + 65792);
-  __shared__ __align__(8) unsigned long long tf_arrivals[2];
-  tf_bulk_init(tf_arrivals, 2);
+  __shared__ __align__(8) unsigned long long tf_arrivals[16];
+  tf_bulk_init(tf_arrivals, 16);
   tf_wait_for_earlier_kernel();
   const int place = (thread & 63);
   const int row_of_block = (thread >> 6);
   // %x, %g: the first 2 rows start on their way to shared memory
   #pragma unroll
   for (int ahead = 0; ahead < 2; ++ahead) {
-    for (int fetched_row = 0; fetched_row < 8; ++fetched_row) {
-      const int next_row = 1056 * ahead + block + 132 * fetched_row;
-      tf_bulk_copy(x_queue + 8192 * ahead + 1024 * fetched_row, x + 1024 * next_row, 2048, tf_arrivals + ahead, false);
-      if (fetched_row < 7) {
-        tf_bulk_copy(g_queue + 8192 * ahead + 1024 * fetched_row, g + 1024 * next_row, 2048, tf_arrivals + ahead, false);
-      }
-      if (fetched_row >= 7) {
-        tf_bulk_copy(g_queue + 8192 * ahead + 1024 * fetched_row, g + 1024 * next_row, 2048, tf_arrivals + ahead, true);
-      }
-    }
+    const int first_row = (thread >> 6);
+    const int team = (thread >> 6);
+    const int next_row = 1056 * ahead + block + 132 * first_row;
+    tf_bulk_copy<64>(x_queue + 8192 * ahead + 1024 * first_row, x + 1024 * next_row, 2048, tf_arrivals + (ahead + 2 * team), false);
+    tf_bulk_copy<64>(g_queue + 8192 * ahead + 1024 * first_row, g + 1024 * next_row, 2048, tf_arrivals + (ahead + 2 * team), true);
   }
   alignas(16) float dw_carried[16];
   #pragma unroll
@@ -54,7 +49,8 @@ k_dx_dw(
     const int row_unwrapped_1 = block + 132 * row_of_block + 1056 * turn + 1056;
     const int row_ahead_1 = (row_unwrapped_1 & 16383);
     const int stage = (turn & 1);
-    tf_bulk_wait(tf_arrivals + stage, ((turn >> 1) & 1));
+    const int team_1 = (thread >> 6);
+    tf_bulk_wait(tf_arrivals + (stage + 2 * team_1), ((turn >> 1) & 1));
     // %x, %g: shared memory -> registers
     alignas(16) tf_f16 x_v[16];
     alignas(16) tf_f16 g_v[16];
@@ -63,18 +59,13 @@ k_dx_dw(
       tf_vector_load<8>(x_v + 8 * chunk, x_queue + 512 * chunk + 8 * place + 1024 * row_of_block + 8192 * stage);
       tf_vector_load<8>(g_v + 8 * chunk, g_queue + 512 * chunk + 8 * place + 1024 * row_of_block + 8192 * stage);
     }
-    tf_block_barrier_after(tf_all_bits(x_v) | tf_all_bits(g_v));
+    tf_team_barrier_after<64>(tf_all_bits(x_v) | tf_all_bits(g_v));
     if (turn < 14) {
-      for (int fetched_row_1 = 0; fetched_row_1 < 8; ++fetched_row_1) {
-        const int next_row_1 = ((block + 132 * fetched_row_1 + 1056 * turn + 2112) & 16383);
-        tf_bulk_copy(x_queue + 1024 * fetched_row_1 + 8192 * (turn & 1), x + 1024 * next_row_1, 2048, tf_arrivals + (turn & 1), false);
-        if (fetched_row_1 < 7) {
-          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 1), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 1), false);
-        }
-        if (fetched_row_1 >= 7) {
-          tf_bulk_copy(g_queue + 1024 * fetched_row_1 + 8192 * (turn & 1), g + 1024 * next_row_1, 2048, tf_arrivals + (turn & 1), true);
-        }
-      }
+      const int first_row_1 = (thread >> 6);
+      const int team_2 = (thread >> 6);
+      const int next_row_1 = ((block + 132 * first_row_1 + 1056 * turn + 2112) & 16383);
+      tf_bulk_copy<64>(x_queue + 1024 * first_row_1 + 8192 * (turn & 1), x + 1024 * next_row_1, 2048, tf_arrivals + (2 * team_2 + (turn & 1)), false);
+      tf_bulk_copy<64>(g_queue + 1024 * first_row_1 + 8192 * (turn & 1), g + 1024 * next_row_1, 2048, tf_arrivals + (2 * team_2 + (turn & 1)), true);
     }
     // %a (reduce.sum), %b (reduce.sum): threads -> warp -> block
     alignas(16) float a[2];
@@ -125,7 +116,7 @@ k_dx_dw(
     if (peer < 1) {
       a_b_shared[32 * parity + 4 * row_of_block + warp_1 + 2 * which] = a_kept;
     }
-    __syncthreads();
+    tf_team_barrier<64>();
     a[0] = a_b_shared[32 * parity + 4 * row_of_block];
     float a_other = a_b_shared[32 * parity + 4 * row_of_block + 1];
     a[0] = (a[0] + a_other);

@@ -30,6 +30,19 @@ def test_copies_wait_for_the_loads_of_what_they_overwrite(name: str) -> None:
     assert "__syncthreads" not in turn[:copy]
 
 
+@pytest.mark.parametrize(("threads", "team"), ((8, 32), (64, 64)))
+def test_teams_of_a_block_do_not_wait_for_each_other(threads: int, team: int) -> None:
+    """Threads of one row, or of the rows of a warp, have a queue and barriers of their own until the walk over the rows is done."""
+    wanted = rows(4, threads, 1, rows=128 // threads, lanes=2, stages=2, groups=2, span=64)
+    text = print_cuda(Case("teams", norm_backward(100, 4 * threads, 2), {}, H200, wanted).kernel(), H200)
+    turns = text[text.index("for (int turn"):text.index("registers -> shared memory")]
+    loaded = set(re.findall(r"tf_vector_load<\d+>\((\w+)(?: \+ [^,]*)?, \w+_queue", turns))
+    assert set(re.findall(r"tf_all_bits\((\w+)\)", turns)) == loaded
+    assert turns.index(f"tf_team_barrier_after<{team}>(") < turns.index(f"tf_bulk_copy<{team}>(")
+    assert "__syncthreads" not in turns and "tf_block_barrier" not in turns
+    assert f"tf_arrivals[{2 * 128 // team}];" in text
+
+
 def test_clusters_meet_without_waiting_for_memory() -> None:
     """Loads of the row are on their way when the blocks of a cluster meet for the first time."""
     text = print_cuda(Case("cluster", softmax(5, 1024), {}, H200, rows(4, 64, 2, cluster=2, lanes=2)).kernel(), H200)

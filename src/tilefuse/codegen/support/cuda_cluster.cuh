@@ -91,9 +91,11 @@ TF_INLINE void tf_bulk_init(unsigned long long* barriers, int count) {
 }
 
 //@ tf_bulk_copy
-// Thread 0 announces the bytes, then starts the copy; with `arrive` it also makes the phase's one arrival.
-TF_INLINE void tf_bulk_copy(void* shared, const void* memory, unsigned int num_bytes, unsigned long long* barrier, bool arrive) {
-  if (threadIdx.x != 0) return;
+// Thread 0, or the first of each TEAM threads, announces the bytes, then starts the copy; with `arrive` it also makes the phase's one
+// arrival.
+template <int TEAM = 1024> TF_INLINE void tf_bulk_copy(void* shared, const void* memory, unsigned int num_bytes, unsigned long long* barrier,
+                                                       bool arrive) {
+  if (threadIdx.x % TEAM != 0) return;
   const unsigned int target = tf_shared_address(shared), arrival = tf_shared_address(barrier);
   if (arrive) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
   else asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
@@ -132,6 +134,27 @@ template <class T, int N> TF_INLINE unsigned int tf_all_bits(const T (&array)[N]
 TF_INLINE void tf_block_barrier_after(unsigned int bits) {
   unsigned int count;  // nobody asks for it: counting makes the barrier read the bits
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.cta.red.popc.aligned.u32 %0, 0, p;\n\t}" : "=r"(count) : "r"(bits) : "memory");
+}
+
+//@ tf_team_barrier
+// Each TEAM threads meet: those of one warp, or of several on a hardware barrier of their own (barrier 0 is the block's).
+template <int TEAM> TF_INLINE void tf_team_barrier() {
+  if constexpr (TEAM <= 32) __syncwarp();
+  else asm volatile("barrier.cta.sync.aligned %0, %1;" :: "r"(1 + threadIdx.x / TEAM), "n"(TEAM) : "memory");
+}
+
+//@ tf_team_barrier_after
+// As tf_block_barrier_after, for a team.
+template <int TEAM> TF_INLINE void tf_team_barrier_after(unsigned int bits) {
+  if constexpr (TEAM <= 32) {
+    unsigned int lanes;  // nobody asks for them: the vote reads the bits
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\tvote.sync.ballot.b32 %0, p, 0xffffffff;\n\t}" : "=r"(lanes) : "r"(bits) : "memory");
+    __syncwarp();
+  } else {
+    unsigned int count;
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\tbarrier.cta.red.popc.aligned.u32 %0, %2, %3, p;\n\t}"
+                 : "=r"(count) : "r"(bits), "r"(1 + threadIdx.x / TEAM), "n"(TEAM) : "memory");
+  }
 }
 
 //@ tf_cluster_send
