@@ -17,10 +17,11 @@ from tilefuse.base.source import Span
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.meaning import Meaning
-from tilefuse.ir.ops import C_TYPES, OPERAND_CLASSES, SCALAR_OPS, ScalarOp
+from tilefuse.ir.ops import C_TYPES, NARROW_CUDA, NARROW_FLOPS, OPERAND_CLASSES, SCALAR_OPS, ScalarOp
 from tilefuse.ir.scalar import Call, walk
 
 PREFIX = "tf_custom_"
+NARROW_SUFFIX = "_narrow"
 # What one call is taken to cost where the user does not say. Units: floating-point operations.
 DEFAULT_FLOPS = 16
 # Functions of one name for float and double that CUDA and the C++ library both have.
@@ -42,7 +43,10 @@ _LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-
 
 @dataclass(frozen=True, slots=True)
 class CustomFunction:
-    """A registered function. `arguments` are the names in its expressions; cuda, host: C++ definitions, one for each operand type."""
+    """A registered function. `arguments` are the names in its expressions; cuda, host: C++ definitions, one for each operand type.
+
+    narrow: a definition for kernels whose data has 16 bits or fewer, from the short forms of the built-in functions; "" for none.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -50,6 +54,7 @@ class CustomFunction:
     cuda: str
     host: str
     adjoint: tuple[str, ...]
+    narrow: str = ""
 
     @property
     def symbol(self) -> str:
@@ -79,7 +84,8 @@ def register_function(name: str, signature: str, cuda: str, *, host: str | None 
     adjoints = _adjoints(name, adjoint, arguments, where)
     dtypes = OPERAND_CLASSES[operands]
     made = CustomFunction(name, arguments, signature, _definitions(name, arguments, dtypes, result, cuda, ""),
-                          _definitions(name, arguments, dtypes, result, cuda if host is None else host, "using namespace std; "), adjoints)
+                          _definitions(name, arguments, dtypes, result, cuda if host is None else host, "using namespace std; "), adjoints,
+                          _narrow_definition(name, arguments, cuda) if "f32" in dtypes and result == "same" else "")
     known = CUSTOM_FUNCTIONS.get(name)
     if known == made:
         return known
@@ -90,12 +96,17 @@ def register_function(name: str, signature: str, cuda: str, *, host: str | None 
     texts = dict.fromkeys(dtypes, text)
     SCALAR_OPS[name] = ScalarOp(name, len(arguments), operands, result, meaning, texts, texts, adjoints, flops, doc or cuda)
     CUSTOM_FUNCTIONS[name] = made
+    if made.narrow:
+        NARROW_CUDA[name] = text.replace("(", f"{NARROW_SUFFIX}(", 1)
+        NARROW_FLOPS[name] = flops
     return made
 
 
 def unregister_function(name: str) -> None:
     """Takes a function out again (tests). Requires: no program that uses it is compiled afterwards."""
     del CUSTOM_FUNCTIONS[name], SCALAR_OPS[name]
+    NARROW_CUDA.pop(name, None)
+    NARROW_FLOPS.pop(name, None)
 
 
 def parse_signature(text: str, where: Span | None = None) -> tuple[tuple[str, ...], str, str]:
@@ -132,8 +143,14 @@ def custom_texts(graph: Graph) -> tuple[tuple[str, str, str], ...]:
 
 def definition(symbol: str, target: str) -> str | None:
     """C++ text that defines a symbol for "cuda" or "host"; None where it is no registered function's."""
-    found = CUSTOM_FUNCTIONS.get(symbol.removeprefix(PREFIX)) if symbol.startswith(PREFIX) else None
-    return None if found is None else found.cuda if target == "cuda" else found.host
+    if not symbol.startswith(PREFIX):
+        return None
+    name = symbol.removeprefix(PREFIX)
+    found = CUSTOM_FUNCTIONS.get(name)
+    if found is not None:
+        return found.cuda if target == "cuda" else found.host
+    found = CUSTOM_FUNCTIONS.get(name.removesuffix(NARROW_SUFFIX))
+    return found.narrow or None if found is not None and name.endswith(NARROW_SUFFIX) else None
 
 
 def _check_name(name: str, where: Span | None) -> None:
@@ -175,6 +192,37 @@ def _definitions(name: str, arguments: tuple[str, ...], dtypes: Sequence[str], r
         parameters = ", ".join(f"{own} {a}" for a in arguments)
         lines.append(f"TF_INLINE {own if result == 'same' else C_TYPES[result]} {PREFIX}{name}({parameters}) {{\n"
                      f"  {opening}typedef {own} T;\n  {body}\n}}")
+    return "\n".join(lines)
+
+
+# Narrow: the user's own expression, on a type whose functions and quotients are the short forms
+
+_NARROW_CALLS = {name: f"tf_narrow_{name}" for name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "tanh", "erf")}
+_NARROW_CALLS |= {"abs": "fabsf", "fabs": "fabsf", "max": "fmaxf", "fmax": "fmaxf", "min": "fminf", "fmin": "fminf"}
+_TWO_OPERANDS = ("max", "fmax", "min", "fmin")
+
+
+def _narrow_definition(name: str, arguments: tuple[str, ...], text: str) -> str:
+    """The function over a type of its own, for expressions of operators, choices and functions that have a short form; else ""."""
+    words = set(_NAME.findall(re.sub(r"\b\d[\w.]*", "", text)))
+    if _is_body(text) or not words <= {*arguments, *_NARROW_CALLS}:
+        return ""
+    own = f"{PREFIX}{name}_value"
+    lines = [f"struct {own} {{\n  float held;\n  TF_INLINE {own}(float held) : held(held) {{}}\n}};",
+             f"TF_INLINE {own} operator-({own} a) {{ return -a.held; }}", f"TF_INLINE {own} operator+({own} a) {{ return a; }}",
+             f"TF_INLINE {own} operator/({own} a, {own} b) {{ return tf_narrow_div(a.held, b.held); }}"]
+    lines += [f"TF_INLINE {own} operator{sign}({own} a, {own} b) {{ return a.held {sign} b.held; }}" for sign in "+-*"]
+    lines += [f"TF_INLINE bool operator{sign}({own} a, {own} b) {{ return a.held {sign} b.held; }}"
+              for sign in ("<", ">", "<=", ">=", "==", "!=")]
+    for word in sorted(words & set(_NARROW_CALLS)):
+        two = word in _TWO_OPERANDS
+        lines.append(f"TF_INLINE {own} {word}({own} a{f', {own} b' if two else ''}) "
+                     f"{{ return {_NARROW_CALLS[word]}(a.held{', b.held' if two else ''}); }}")
+    body = _LITERAL.sub(r"T(\1)", text.strip())
+    parameters = ", ".join(f"float {a}_given" for a in arguments)
+    locals_ = " ".join(f"const T {a}({a}_given);" for a in arguments)
+    lines.append(f"TF_INLINE float {PREFIX}{name}{NARROW_SUFFIX}({parameters}) {{\n  typedef {own} T;\n  {locals_}\n"
+                 f"  return T({body}).held;\n}}")
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tilefuse.base.errors import CompilerError, NameLookupError, TypeMismatchError, UserError
 from tilefuse.ir.custom import CUSTOM_FUNCTIONS, custom_texts, definition, parse_signature, register_function, unregister_function
-from tilefuse.ir.ops import SCALAR_OPS
+from tilefuse.ir.ops import NARROW_CUDA, SCALAR_OPS
 from tilefuse.ir.text import parse_graph, print_graph
 
 GRAPH = """graph @g(%x: f32[8]) -> (f32[8]) {
@@ -118,3 +118,17 @@ def test_without_an_adjoint_the_record_has_none() -> None:
 def test_signatures() -> None:
     assert parse_signature("(x: number, k: number) -> bool") == (("x", "k"), "number", "bool")
     assert parse_signature("(x: i32) -> i32") == (("x",), "i32", "same")
+
+
+def test_kernels_of_narrow_data_take_the_short_forms() -> None:
+    sigmoid()
+    found = CUSTOM_FUNCTIONS["my_sigmoid"]
+    assert "tf_narrow_exp(a.held)" in found.narrow and "tf_narrow_div(a.held, b.held)" in found.narrow
+    assert definition("tf_custom_my_sigmoid_narrow", "cuda") == found.narrow
+    assert NARROW_CUDA["my_sigmoid"] == "tf_custom_my_sigmoid_narrow({0})"
+
+
+@pytest.mark.parametrize("text", ["return x;", "expf(x)", "pow(x, 2)", "(float)x"])
+def test_texts_beyond_operators_and_short_forms_have_none(text: str) -> None:
+    sigmoid(cuda=text, adjoint=None)
+    assert CUSTOM_FUNCTIONS["my_sigmoid"].narrow == "" and "my_sigmoid" not in NARROW_CUDA
