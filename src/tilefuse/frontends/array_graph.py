@@ -94,7 +94,7 @@ def in_order(nodes: Sequence[ArrayNode], through: bool = False) -> list[ArrayNod
             continue
         missing = [] if is_leaf(top, through) else [o for o in top.operands if o not in seen]  # type: ignore[union-attr]
         if missing:
-            stack.extend(reversed(missing))
+            stack.extend(missing)
             continue
         stack.pop()
         seen.add(top)
@@ -116,18 +116,21 @@ def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[A
         if top in at:
             stack.pop()
             continue
-        if isinstance(top, Applied) and top.buffer is None:
-            missing = [o for o in top.operands if o not in at]
-            if missing:
-                stack.extend(reversed(missing))
+        buffer = top.buffer
+        if buffer is None and top.__class__ is Applied:
+            # Names of plain loops: this walk is what a known structure costs.
+            height = len(stack)
+            for operand in top.operands:  # type: ignore[union-attr]
+                if operand not in at:
+                    stack.append(operand)
+            if len(stack) > height:
                 continue
-            parts.append(top.number)
-            parts.extend([at[o] for o in top.operands])
+            parts.append(top.number)  # type: ignore[union-attr]
+            for operand in top.operands:  # type: ignore[union-attr]
+                parts.append(at[operand])
         else:
             leaves.append(top)
-            buffer = top.buffer
-            strides = None if buffer is None or buffer.is_contiguous() else buffer.stride()
-            parts.append(-1 - top.type_number if strides is None else (top.type_number, strides))
+            parts.append(-1 - top.type_number if buffer is None or buffer.is_contiguous() else (top.type_number, buffer.stride()))
         stack.pop()
         at[top] = len(at)
     parts.append(tuple([at[n] for n in nodes]))

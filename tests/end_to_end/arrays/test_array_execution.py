@@ -9,58 +9,22 @@ import pytest
 import torch
 
 import tilefuse.array as ta
+from tests.end_to_end.arrays.array_cases import check_values, drawn, many_functions
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.driver import array_evaluate
 from tilefuse.frontends.array_nodes import Applied
 
-DRAW = np.random.default_rng(11)
-
-
-def drawn(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
-    """Random numbers of a fixed seed."""
-    return DRAW.standard_normal(shape).astype(dtype) if dtype.startswith("float") else DRAW.integers(-9, 9, shape).astype(dtype)
-
-
 @pytest.fixture(autouse=True)
 def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays are made on the host, also where there is a GPU (tests/gpu runs this file's functions there)."""
+    """Arrays are made on the host, also where there is a GPU (tests/gpu/test_arrays.py runs on it)."""
     monkeypatch.setattr(array_evaluate.Evaluation, "default_device", staticmethod(lambda: "host"))
 
 
 def test_many_functions_in_one_program() -> None:
     """What one call of `evaluate` asks for is one program; each result is numpy's."""
-    a, b, c = drawn(6, 10), drawn(10), drawn(10, 4, dtype="float64")
-    n, flags = drawn(6, 10, dtype="int32"), drawn(6, 10) > 0
-    x, y, z, k, f = (ta.asarray(v) for v in (a, b, c, n, flags))
-    made = {
-        "chain": (ta.tanh(x * 2 + y) / 3, np.tanh(a * 2 + b) / 3),
-        "mean": (ta.mean(x, axis=1), a.mean(1)),
-        "variance": (ta.var(x, axis=0, correction=1), a.var(0, ddof=1)),
-        "softmax": (ta.softmax(x), np.exp(a) / np.exp(a).sum(1, keepdims=True)),
-        "product": (ta.astype(x, "float64") @ z, a.astype("float64") @ c),
-        "transpose": (x.T + 1, a.T + 1),
-        "pad": (ta.pad(x, 1, value=7.0), np.pad(a, 1, constant_values=7.0)),
-        "join": (ta.concat([x, x[:2] * 2], axis=0), np.concatenate([a, a[:2] * 2])),
-        "gather": (x[:, ta.asarray([3, -1])], a[:, [3, -1]]),
-        "where": (ta.where(f, x, 0.0), np.where(flags, a, 0)),
-        "sort": (ta.sort(x, axis=0), np.sort(a, axis=0)),
-        "integers": (k // 3 + (k % 4) * (k << 1), n // 3 + (n % 4) * (n << 1)),
-        "running": (ta.cumulative_sum(k, axis=1), np.cumsum(n, axis=1)),
-        "argmax": (ta.argmax(x, axis=1), a.argmax(1)),
-        "any": (ta.any(f, axis=0), flags.any(0)),
-        "einsum": (ta.einsum("ij,kj->ik", x, x), a @ a.T),
-        "put": (ta.put(x, (slice(None, None, 2), 3), -1.0), _with(a, (slice(None, None, 2), 3), -1.0)),
-    }
-    ta.evaluate(*(x for x, _ in made.values()))
-    for name, (got, wanted) in made.items():
-        assert got.shape == wanted.shape and got.numpy().dtype == wanted.dtype or name == "running", name
-        np.testing.assert_allclose(got.numpy(), wanted, rtol=2e-5, atol=1e-6, err_msg=name)
-
-
-def _with(data: np.ndarray[Any, Any], key: Any, value: float) -> np.ndarray[Any, Any]:
-    copy = data.copy()
-    copy[key] = value
-    return copy
+    cases = many_functions(6, 10)
+    ta.evaluate(*(made for made, _ in cases.values()))
+    check_values(cases)
 
 
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64", "int8", "uint16", "uint64", "bool"))
