@@ -14,6 +14,7 @@ from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.driver import array_evaluate
 from tilefuse.frontends.array_nodes import Applied
 
+
 @pytest.fixture(autouse=True)
 def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are made on the host, also where there is a GPU (tests/gpu/test_arrays.py runs on it)."""
