@@ -25,6 +25,11 @@ SUITES = {
     "workloads": ("workload", "eager,inductor", INDUCTOR_MODE),
 }
 
+# Suites whose cases have a process of their own, and how long one peer may take then: what a compiler needs for a whole training step,
+# and little enough that ten cases end within ten minutes on four devices. Units: seconds.
+APART = {"workloads": 470.0}
+TIMEOUT_S = 300.0
+
 
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
@@ -40,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     found.add_argument("--resume", type=Path, help="continue this record (same machine and sources)")
     found.add_argument("--budget", type=float, default=0.0, help="seconds after which no further case is started (0: none)")
-    found.add_argument("--timeout", type=float, default=300.0, help="seconds that one peer may take on one case")
+    found.add_argument("--timeout", type=float, default=0.0, help="seconds that one peer may take on one case (workloads: 470; else 300)")
     found.add_argument("--size-mib", type=int, default=256, help="patterns: MiB that a case moves")
     found.add_argument("--inductor-mode", default="", help=f"torch.compile's mode (models: default; else {INDUCTOR_MODE})")
     found.add_argument("--tiny", action="store_true", help="all but patterns: small versions, to try the harness")
@@ -148,7 +153,7 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
     if len(places) > 1:
         cases = longest_first(cases, earlier_seconds(options.suite, RESULTS))
     run = Run(record, places, peers, request, limits=limits_of(options, device.type == "cuda"), budget_s=options.budget,
-              timeout_s=options.timeout)
+              timeout_s=options.timeout or APART.get(options.suite, TIMEOUT_S), apart=options.suite in APART)
     try:
         run.measure(cases)
     except KeyboardInterrupt:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 import sys
+import threading
+import time
 import traceback
 from typing import Any
 
@@ -160,12 +163,22 @@ class Server:
             torch.cuda.empty_cache()
 
 
+def _end_with(parent: int) -> None:
+    """End this process and what it started when the parent is gone: nobody would read what a compiler is still busy with."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)
+
+
 def serve() -> None:
     """Answer requests, one JSON object a line, until the input ends. Diagnostics go to standard error."""
     # The terminal sends an interrupt to the whole group: the parent decides what becomes of the case in hand.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = sys.stdout
     sys.stdout = sys.stderr
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     server = Server(default_device())
     for line in sys.stdin:
         record = server.answer(json.loads(line))

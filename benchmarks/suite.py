@@ -44,7 +44,7 @@ def earlier_seconds(suite: str, folder: Path) -> dict[str, float]:
 def longest_first(cases: Sequence[Case], seconds: dict[str, float]) -> list[Case]:
     """Cases by rank, within a rank those that take longest first: the devices then end together.
 
-    A case that was never measured counts as the mean of its family, or of all.
+    A case that was never measured counts as it says itself (`usual_s`), else as the mean of its family, or of all.
     """
     by_family: dict[str, list[float]] = {}
     for case in cases:
@@ -53,7 +53,7 @@ def longest_first(cases: Sequence[Case], seconds: dict[str, float]) -> list[Case
     usual = geometric_mean(seconds.values()) or 0.0
 
     def expected(case: Case) -> float:
-        return seconds.get(case["name"], geometric_mean(by_family.get(case["family"], ())) or usual)
+        return max(seconds.get(case["name"], 0.0), case.get("usual_s", 0.0)) or geometric_mean(by_family.get(case["family"], ())) or usual
 
     return sorted(cases, key=lambda c: (int(c.get("rank", 0)), -expected(c)))
 
@@ -80,19 +80,23 @@ class Run:
 
     request    what every request to a measuring process says besides case and peer
     limits     requests whose answers belong to each device, made before its first case
+    timeout_s  what one peer may take on one case: one that takes longer is recorded so, and the next is asked
+    apart      whether every case has a measuring process of its own
+    Tilefuse is asked before other compilers: what they take longer than the budget must not cost its figure.
     Units: seconds.
     """
 
     def __init__(self, record: Record, places: Sequence[Place], peers: Sequence[str], request: Case, *, limits: Sequence[Case] = (),
-                 budget_s: float = 0.0, timeout_s: float = 300.0) -> None:
+                 budget_s: float = 0.0, timeout_s: float = 300.0, apart: bool = False) -> None:
         self.record = record
         self.places = places
-        self.peers = (*peers, OURS)
+        self.peers = (*(p for p in peers if p == "eager"), OURS, *(p for p in peers if p != "eager"))
         self.request = request
         self.limits = limits
         self.started = time.monotonic()
         self.budget_s = budget_s
         self.timeout_s = timeout_s
+        self.apart = apart
         self.guard = threading.Lock()
         self.ended = threading.Event()
         self.num_begun = 0
@@ -142,6 +146,8 @@ class Run:
                     del self.record.cases[case["name"]]
             if not all(self._measure_peer(place, bench, case, peer, number) for peer in self.peers):
                 return
+            if self.apart:
+                bench.stop()
 
     def _left_s(self) -> float:
         return self.budget_s - (time.monotonic() - self.started) if self.budget_s else float("inf")
@@ -156,8 +162,13 @@ class Run:
             self.is_spent = True
             return False
         began = time.monotonic()
-        measured = bench.ask({**self.request, "case": case["name"], "peer": peer}, min(self.timeout_s, max(left, LEAST_TIMEOUT_S)))
+        granted = min(self.timeout_s, max(left, LEAST_TIMEOUT_S))
+        measured = bench.ask({**self.request, "case": case["name"], "peer": peer}, granted)
         if self.ended.is_set():
+            return False
+        if measured["status"] == "timeout" and granted < self.timeout_s:
+            # Cut short by the end of the run: that says nothing of the peer, and a resumed run asks it again.
+            self.is_spent = True
             return False
         measured["took_s"] = round(time.monotonic() - began, 3)
         figure = f"{measured['us']:.1f} us" if "us" in measured else (measured.get("reason") or "").partition("\n")[0][:160]

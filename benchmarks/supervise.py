@@ -1,9 +1,11 @@
 """Runs measurements in a child process with time-outs: one that hangs or crashes costs its own case and nothing else."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -58,7 +60,9 @@ class Bench:
             process, self.process = self.process, None
         if process is None:
             return
-        process.kill()
+        # Compilers start processes of their own, which would go on compiling beside the next measurement.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def close(self) -> None:
@@ -83,7 +87,7 @@ class Bench:
         with self.log_path.open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.measure"], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=log, text=True)
+                stderr=log, text=True, start_new_session=True)
         self.answers = queue.Queue()
         assert process.stdout is not None
         threading.Thread(target=_read, args=(process.stdout, self.answers), daemon=True).start()

@@ -38,7 +38,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Workload:
-    """One row of the table: what it is, its sizes in words, and how to make it (`tiny` asks for a small version)."""
+    """One row of the table: what it is, its sizes in words, and how to make it (`tiny` asks for a small version).
+
+    usual_s  about how long torch.compile searches on an H200, in seconds: with several devices the longest go first. The figures of
+             the recurrent networks are guesses, because no search over them has ended yet
+    """
 
     name: str
     kind: str
@@ -46,11 +50,12 @@ class Workload:
     sizes: str
     make: Callable[[bool], Task]
     dtype: str = "f32"
+    usual_s: float = 10.0
 
 
 def listed() -> list[dict[str, Any]]:
     """All cases: name workload/mode/dtype."""
-    return [{"name": name_of(w), "family": w.kind, "dtype": w.dtype, "rank": 0} for w in WORKLOADS]
+    return [{"name": name_of(w), "family": w.kind, "dtype": w.dtype, "rank": 0, "usual_s": w.usual_s} for w in WORKLOADS]
 
 
 def name_of(workload: Workload) -> str:
@@ -203,21 +208,23 @@ def _var_encoder(tiny: bool) -> Task:
 
 WORKLOADS = (
     Workload("nmt", "application", "translation, greedy inference", "Transformer base (6 + 6 layers, width 512, 8 heads, 32000 words), "
-             "batch 8, 32 words read, 4 words written with kept keys and values", _nmt, "f16"),
+             "batch 8, 32 words read, 4 words written with kept keys and values", _nmt, "f16", 90),
     Workload("multi-interests", "application", "recommender, training step (Adam)", "100000 items of width 32, 64 clicks a user, "
-             "4 interests, batch 1024, softmax within the batch", _multi_interest),
+             "4 interests, batch 1024, softmax within the batch", _multi_interest, usual_s=170),
     Workload("speech", "application", "speech recogniser, training step (momentum)", "2 LSTM layers of width 512 over 440 inputs, "
-             "3000 states, 20 frames, batch 32", _speech),
+             "3000 states, 20 frames, batch 32", _speech, usual_s=400),
     Workload("dialog", "application", "dialog generator, training step (Adam)", "GRU encoder and decoder of width 256 with additive "
-             "attention, 8000 words, 12 + 12 words, batch 64", _dialog),
+             "attention, 8000 words, 12 + 12 words, batch 64", _dialog, usual_s=400),
     Workload("logistic", "micro-benchmark", "logistic regression (gradient descent)", "784 pixels, 10 classes, batch 100", _logistic),
     Workload("word2vec", "micro-benchmark", "skip-gram with sampled words (sparse gradient descent)", "50000 words of width 200, "
-             "64 samples, batch 128", _word2vec),
-    Workload("bi-rnn", "micro-benchmark", "bidirectional LSTM (gradient descent)", "28 steps of 28 inputs, width 128, batch 128", _bi_rnn),
+             "64 samples, batch 128", _word2vec, usual_s=45),
+    Workload("bi-rnn", "micro-benchmark", "bidirectional LSTM (gradient descent)", "28 steps of 28 inputs, width 128, batch 128", _bi_rnn,
+             usual_s=300),
     Workload("dyn-rnn", "micro-benchmark", "LSTM over sequences of different lengths (gradient descent)", "up to 20 steps, width 64, "
-             "batch 128", _dyn_rnn),
-    Workload("perceptron", "micro-benchmark", "multilayer perceptron (Adam)", "784-256-256-10, batch 100", _perceptron),
-    Workload("var-encoder", "micro-benchmark", "variational autoencoder (RMSProp)", "784-512-2-512-784, batch 64", _var_encoder),
+             "batch 128", _dyn_rnn, usual_s=300),
+    Workload("perceptron", "micro-benchmark", "multilayer perceptron (Adam)", "784-256-256-10, batch 100", _perceptron, usual_s=20),
+    Workload("var-encoder", "micro-benchmark", "variational autoencoder (RMSProp)", "784-512-2-512-784, batch 64", _var_encoder,
+             usual_s=30),
 )
 
 

@@ -34,6 +34,9 @@ class StandIn:
         StandIn.asked.append((request["case"], request["peer"], self.device))
         return StandIn.answer(request) if StandIn.answer else {"status": "ok", "us": 10.0, "bytes": 10**7, "compile_s": 1.0}
 
+    def stop(self) -> None:
+        StandIn.asked.append(("", "stop", self.device))
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -98,6 +101,24 @@ def test_a_spent_budget_starts_nothing_more(tmp_path: Path, capsys: pytest.Captu
     assert StandIn.asked == [] and "budget spent: 0 of 2 cases are complete" in capsys.readouterr().err
 
 
+def test_a_slow_compiler_costs_itself_only(tmp_path: Path) -> None:
+    """Tilefuse is asked before it, the next case after it by a new process, and the record says what the compiler did not do in time."""
+    record = Record(tmp_path / "r.json", {}, {})
+    StandIn.answer = lambda request: {"status": "timeout"} if request["peer"] == "inductor" else {"status": "ok", "us": 1.0}
+    Run(record, PLACES[:1], ["eager", "inductor"], {"what": "workload"}, apart=True).measure(cases("a", "b"))
+    each = [("eager", "0"), ("tilefuse", "0"), ("inductor", "0"), ("stop", "0")]
+    assert [a[1:] for a in StandIn.asked] == [*each, *each]
+    assert {n: e["peers"]["inductor"]["status"] for n, e in record.cases.items()} == {"a": "timeout", "b": "timeout"}
+
+
+def test_the_end_of_the_budget_is_no_time_out_of_the_peer(tmp_path: Path) -> None:
+    """What the end of the run cut short is not in the record: a resumed run measures it."""
+    record = Record(tmp_path / "r.json", {}, {})
+    StandIn.answer = lambda request: {"status": "timeout"} if request["peer"] == "tilefuse" else {"status": "ok", "us": 1.0}
+    Run(record, PLACES[:1], ["eager"], {"what": "workload"}, budget_s=100.0, timeout_s=300.0).measure(cases("a"))
+    assert set(record.cases["a"]["peers"]) == {"eager"}
+
+
 def test_an_interrupt_ends_every_device_and_keeps_what_was_measured(tmp_path: Path) -> None:
     """The case in hand is not recorded: it was not the case's fault."""
     record = Record(tmp_path / "r.json", {}, {})
@@ -125,6 +146,7 @@ def test_longest_cases_go_first_within_a_rank(tmp_path: Path) -> None:
     assert seconds == {"a": 4.0, "c": 9.0, "d": 50.0}
     assert [c["name"] for c in longest_first(listed, seconds)] == ["e", "c", "b", "a", "d"]
     assert [c["name"] for c in longest_first(listed, {})] == ["a", "b", "c", "e", "d"]
+    assert [c["name"] for c in longest_first([*cases("a", "b"), {"name": "z", "family": "f", "usual_s": 5.0}], seconds)] == ["z", "a", "b"]
 
 
 def test_a_queue_keeps_begun_cases_for_their_device() -> None:
