@@ -258,7 +258,9 @@ def _walk_in_batches(state: RowState, bodies: Sequence[Resolved], missing: list[
         for load in (True, False):
             with e.loop("inner", c.batch, unroll=w.unroll) as inner:
                 chunk = outer * c.batch + inner
-                vector = e.let("vector", vector_at(state, chunk), vector_extent(state) + c.batch * c.threads)
+                # Whole batches end where the row's last chunk does: a bound that always holds is no guard, and costs no registers.
+                beyond = c.batch * c.threads if c.chunks % c.batch else 0
+                vector = e.let("vector", vector_at(state, chunk), vector_extent(state) + beyond)
                 bounds = [Bound(vector, 0, state.vectors)]
                 if c.chunks % c.batch and max(c.split, c.cluster) > 1:
                     bounds.append(Bound(chunk, 0, c.chunks))

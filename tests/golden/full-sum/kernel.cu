@@ -39,21 +39,17 @@ k_s_at(
     #pragma unroll
     for (int inner = 0; inner < 4; ++inner) {
       const int vector = 8192 * block + 1024 * chunk + 256 * inner + thread;
-      if (vector < 4194304) {
-        tf_vector_load_stream<4>(x_v + 4 * inner, x + 4 * vector);
-      }
+      tf_vector_load_stream<4>(x_v + 4 * inner, x + 4 * vector);
     }
     #pragma unroll
     for (int inner_1 = 0; inner_1 < 4; ++inner_1) {
       const int vector_1 = 8192 * block + 1024 * chunk + 256 * inner_1 + thread;
-      if (vector_1 < 4194304) {
-        #pragma unroll
-        for (int v_3 = 0; v_3 < 4; ++v_3) {
-          s_1[v_3] = (s_1[v_3] + x_v[4 * inner_1 + v_3]);
-          bool take = bool((at_at[v_3] == 2147483647) | bool((!(x_v[4 * inner_1 + v_3] <= at_1[v_3])) & (!tf_isnan(at_1[v_3]))));
-          at_1[v_3] = (take ? x_v[4 * inner_1 + v_3] : at_1[v_3]);
-          at_at[v_3] = (take ? (int)(long long)(v_3 + 4 * vector_1) : at_at[v_3]);
-        }
+      #pragma unroll
+      for (int v_3 = 0; v_3 < 4; ++v_3) {
+        s_1[v_3] = (s_1[v_3] + x_v[4 * inner_1 + v_3]);
+        bool take = bool((at_at[v_3] == 2147483647) | bool((!(x_v[4 * inner_1 + v_3] <= at_1[v_3])) & (!tf_isnan(at_1[v_3]))));
+        at_1[v_3] = (take ? x_v[4 * inner_1 + v_3] : at_1[v_3]);
+        at_at[v_3] = (take ? (int)(long long)(v_3 + 4 * vector_1) : at_at[v_3]);
       }
     }
   }
