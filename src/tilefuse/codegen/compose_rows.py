@@ -60,7 +60,9 @@ def _compose_row(state: RowState) -> None:
     operands.ask()
     if choice.on_chip and not choice.stages:
         load_row(state)
-        operands.follow()
+        if choice.threads > 32:
+            # A warp's own row is in the first-level cache by the time its result is made.
+            operands.follow()
         if not choice.groups and writer.unroll and choice.threads * choice.rows <= 256:
             # Weights too are on their way before the first reduction waits; larger blocks lack the registers (measured: 4 % slower).
             state.held = [*state.held, *column_operands(state)]

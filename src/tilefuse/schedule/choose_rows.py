@@ -17,6 +17,10 @@ RESIDENT_THREADS = 1024
 # Kernels that read and write elements run like copies, better by many short blocks than by one long wave (measured on H200: z = a x + y and
 # z.u of 2^26 f32 0.253 ms by 16384 blocks, 0.256 by 4096, 0.264 by 512, 0.268 by 1056); from this many waves on.
 MANY_WAVES = 4
+# Vectors a thread of short rows that leave only results: shuffles and results are a row's, so that fewer lanes a row have less to do
+# (measured on H200: losses of 256 f16 classes 62 us by 8 lanes a row, 73 by 16, 107 by 32; 256 f32 62, 62 and 67); where there are rows
+# enough for so many threads a multiprocessor.
+RESULT_CHUNKS, FULL_THREADS = 4, 1024
 # Rows of a block where the vectors that all rows share are so many bytes: each block alone reads them anew (measured on H200: a matrix of
 # f64 times a vector of 128 KiB takes 1.12 of the time of its bytes, one of f32 times 64 KiB 0.97).
 ROWS_TOGETHER = 4
@@ -57,6 +61,8 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
     once = not multi
     if vectors <= 32 * min(max_chunks, 4 if once else max(wanted_chunks, 2)):
+        if once and not writes_rows(domain) and count * vectors >= RESULT_CHUNKS * FULL_THREADS * device.num_multiprocessors:
+            wanted_chunks = min(max_chunks, RESULT_CHUNKS)
         return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
     if once:
         return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
