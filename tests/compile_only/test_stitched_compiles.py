@@ -6,7 +6,16 @@ import io
 import pytest
 
 from tests.unit.codegen.stitched_cases import StitchedCase, tiles
-from tests.unit.codegen.stitched_graphs import attention, clamped_layers, lstm_cell, many_reductions, normed_chain, turned_product
+from tests.unit.codegen.stitched_graphs import (
+    attention,
+    clamped_layers,
+    lstm_cell,
+    lstm_step,
+    many_reductions,
+    normed_chain,
+    turned_product,
+)
+from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.ir.dtype import BF16, F16, F64
 from tilefuse.target.catalog import A100
@@ -26,6 +35,25 @@ CASES = {c.name: c for c in (
     StitchedCase("columns cut anywhere", turned_product(20, 16, 13, (True, False), F16), tiles(16, 8)),
 )}
 MATRIX_UNIT = {"layers", "attention of f16", "layers of bf16", "layers walked", "columns cut anywhere"}
+
+
+STEPS = {"f32": (lstm_step(32, 256, 256), None), "f16": (lstm_step(64, 256, 64, F16), tiles(16, 16, threads=64))}
+
+
+@pytest.mark.parametrize("arch", sorted(DEVICES))
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_a_step_that_begins_early_compiles_without_spills(name: str, arch: str) -> None:
+    """Its instructions wait for the kernel ahead where there are such, and let the next one come."""
+    core = pytest.importorskip("cuda.core")
+    (graph, choice), device = STEPS[name], DEVICES[arch]
+    kernel = compose(StitchedCase(name, graph, choice, device=device).program(), device, frozenset("xwu"))
+    source = print_cuda(kernel, device)
+    log = io.StringIO()
+    assert core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"])).compile("cubin", logs=log).code
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log.getvalue(), log.getvalue()[-600:]
+    text = source[source.index('extern "C" __global__'):]
+    assert text.count("tf_wait_for_earlier_kernel();") == (1 if device.starts_early else 0)
+    assert text.index("tf_async_copy") < text.find("tf_wait_for_earlier_kernel") or not device.starts_early
 
 
 @pytest.mark.parametrize("arch", sorted(DEVICES))

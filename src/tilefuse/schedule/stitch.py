@@ -35,8 +35,9 @@ from tilefuse.schedule.stitch_pattern import StitchPattern
 MAX_PIECES = 96
 # Elements of a row that a lane may keep for each value of a "rows" stage.
 MAX_ROW_ELEMENTS = 32
-# Sums that the threads of a block may keep of all products of a stage together: a quarter of a multiprocessor's registers.
-MAX_SUMS, MAX_THREAD_SUMS = 16384, 128
+# Sums that the threads of a block may keep of all products of a stage together, a quarter of a multiprocessor's registers; and a thread:
+# with multiply-adds 163 registers hold 128 of them, instructions of the matrix unit want many operands more.
+MAX_SUMS, MAX_THREAD_SUMS, MAX_MATRIX_SUMS = 16384, 128, 64
 # Right operands that few rows use are read where they lie in global memory, in bytes from which on.
 DIRECT_BYTES = 49152
 
@@ -291,7 +292,8 @@ class Stitcher(StitchPattern):
             return False
         products = (*last.products, *stage.products)
         assert last.tiling is not None
-        if last.tiling.sums * len(products) > min(MAX_SUMS // threads, MAX_THREAD_SUMS):
+        most = min(MAX_SUMS // threads, MAX_MATRIX_SUMS if last.tiling.unit == "mma" else MAX_THREAD_SUMS)
+        if last.tiling.sums * len(products) > most:
             return False
         joined = replace(last, pieces=(*last.pieces, p.key), products=products)
         plan.stages[place:] = [*plan.stages[place + 1:], joined]

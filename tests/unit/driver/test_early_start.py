@@ -5,7 +5,15 @@ import pytest
 import torch
 
 import tilefuse
+from tests.unit.plan.test_units import recurrence
+from tilefuse.base.options import Options
+from tilefuse.driver.lower import lower, unwritten_inputs
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.connect import plan_graph
 from tilefuse.runtime.cuda_api import LaunchAttribute, launch_config
+from tilefuse.runtime.spec import KernelStep
+from tilefuse.target.catalog import A100
+from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
 
 
@@ -26,6 +34,38 @@ def test_only_kernels_that_move_little_start_early(rows: int, early: bool) -> No
     """What a launch costs is the same for all; what waiting costs grows with the blocks."""
     (kernel,) = tilefuse.compile(scaled, [torch.zeros(rows, 1024)], target="h200").spec.kernels
     assert kernel.launch.early is early and ("tf_wait_for_earlier_kernel();" in kernel.source) is early
+
+
+def copies(source: str) -> tuple[int, int]:
+    """(those before the kernel waits for the one ahead, those after it)."""
+    before, _, after = source[source.index('extern "C"'):].partition("tf_wait_for_earlier_kernel();")
+    return before.count("tf_async_copy<16>("), after.count("tf_async_copy<16>(")
+
+
+def test_the_first_kernel_waits_first_and_later_ones_fetch_inputs() -> None:
+    """What is ahead of the program may still write its inputs; kernels of the program do not."""
+    plan = plan_graph(recurrence(4, 16, 8), {}, H200, Options(max_kernel_nodes=6))
+    spec = lower(plan, H200, Options())
+    first, *later = (spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep))
+    assert later and copies(first.source)[0] == 0 and "_early" not in first.name
+    assert all(min(copies(k.source)) >= 1 and k.name.endswith("_early") for k in later)
+    assert len({k.name for k in spec.kernels}) == len(spec.kernels)
+
+
+def test_a_device_without_early_starts_has_one_kernel_for_all_steps() -> None:
+    plan = plan_graph(recurrence(4, 16, 8), {}, A100, Options(max_kernel_nodes=6))
+    spec = lower(plan, A100, Options())
+    assert not any("_early" in k.name or "tf_wait_for_earlier_kernel();" in k.source for k in spec.kernels)
+
+
+def test_inputs_that_a_program_writes_are_not_settled() -> None:
+    graph = parse_graph(
+        "graph @g(%x: f32[4, 16, 16], %w: f32[16, 16], %v: f32[16, 16]) -> (f32[16, 16]) { %p: f32[16, 16] = map [i, j] { %x[1, i, j] } "
+        "%m: f32[16, 16] = library.matmul(%p, %w) %r: f32[16, 16] = map [i, j] { add(%m[i, j], %v[i, j]) } "
+        "%n: f32[16, 16] = map [i, j] { mul(%w[i, j], 0.5:f32) } update %w = %n return %r }")
+    plan = plan_graph(graph, {}, H200, Options())
+    assert unwritten_inputs(plan, {}) == {"x", "v"} | {v.value for v in plan.views if v.base == "x"}
+    assert unwritten_inputs(plan, {"m": "v"}) >= {"x"} and "v" not in unwritten_inputs(plan, {"m": "v"})
 
 
 @pytest.mark.parametrize(("launch", "attributes"), [
