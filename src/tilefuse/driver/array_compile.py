@@ -192,7 +192,7 @@ class Compiled:
         if not arrays:
             raise UserError(f"{self.__name__} gives no array, so there is nothing to compile", where=user_span(),
                             hint="return the arrays that it computes")
-        graph, leaves = graph_of(arrays, _graph_name(self.__name__))
+        graph, leaves = _in_argument_order(*graph_of(arrays, _graph_name(self.__name__)), own)
         pairs = self._pairs(form, out_form, own, arrays, args)
         return self._updated(graph, leaves, own, key if drawn else None, out_form, arrays, pairs)
 
@@ -278,6 +278,13 @@ class Compiled:
                 found.extend(range(at, at + len(leaves)))
             at += len(leaves)
         return tuple(found)
+
+
+def _in_argument_order(graph: Graph, leaves: tuple[ArrayNode, ...], own: Sequence[Source]) -> tuple[Graph, tuple[ArrayNode, ...]]:
+    """The graph with arguments as its first inputs, in their order; arrays from outside follow."""
+    place_of: dict[ArrayNode, int] = {leaf: n for n, leaf in enumerate(own)}
+    order = sorted(range(len(leaves)), key=lambda n: (place_of.get(leaves[n], len(own)), n))
+    return replace(graph, inputs=tuple(graph.inputs[n] for n in order)), tuple(leaves[n] for n in order)
 
 
 def enumerate_parts(form: Any, at: int = 0) -> Any:

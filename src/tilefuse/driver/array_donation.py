@@ -25,6 +25,9 @@ class Donated:
         raise UserError(f"this array's data was donated to {object.__getattribute__(self, '_to')} and is overwritten", where=user_span(),
                         hint="use the call's results, or leave the argument out of donate=")
 
+    def __getitem__(self, key: Any) -> Any:
+        return self.data
+
 
 def mark_donated(nodes: Iterable[ArrayNode], function: str, place: Place) -> None:
     """Takes their data from donated nodes; also what was built on them and not computed yet cannot be any more."""

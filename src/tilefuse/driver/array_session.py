@@ -113,6 +113,8 @@ class Session:
     def _results(self, nodes: list[ArrayNode], assigns: Mapping[int, ArrayNode], fed: Mapping[ArrayNode, Any]) -> list[Array]:
         targets = list(assigns.values())
         # The variables are asked for too, so that one which only is assigned is an input of the program.
+        if not nodes:
+            return []
         structure, leaves = structure_of([*nodes, *targets])
         device = common_device([*nodes, *targets])
         key = (structure, tuple(assigns), device)

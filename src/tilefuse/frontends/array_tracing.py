@@ -23,7 +23,7 @@ _OUTSIDE = "return the array and look at it after the call"
 # What Python statement asks for the value -> (how the message calls it, the remedies).
 _REMEDIES: dict[str, tuple[str, str]] = {
     "if": ("an if", _WHERE), "while": ("a while loop", _SCAN), "for": ("the number of turns of a loop", f"{_UNROLLED}; {_SCAN}"),
-    "assert": ("an assert", _OUTSIDE),
+    "assert": ("an assert", _OUTSIDE), "print": ("a print", _OUTSIDE),
     "choice": ("a choice (a if c else b, and, or, not)", f"{_WHERE}; logical_and, logical_or, logical_not"),
     "other": ("Python code", _OUTSIDE),
 }
@@ -83,7 +83,7 @@ def _statement(line: str, wanted: str) -> str:
     first = text.split(" ")[0].split("(")[0].rstrip(":")
     if first in ("if", "elif"):
         return "if"
-    if first in ("while", "assert"):
+    if first in ("while", "assert", "print"):
         return first
     if "range(" in text and wanted in ("int", "index"):
         return "for"
