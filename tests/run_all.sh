@@ -14,20 +14,12 @@ stage() {
     echo "== $name: $(($(date +%s) - start)) s"
 }
 
-existing() {
-    for path in "$@"; do
-        [ -e "$path" ] && printf '%s ' "$path"
-    done
-}
-
 export TILEFUSE_CACHE_DIR="${TILEFUSE_CACHE_DIR:-$PWD/.tilefuse/test-cache}"
 
 stage ruff "$bin/ruff" check --output-format concise src tests benchmarks examples
 stage mypy "$bin/mypy"
-# One pytest run, its folders in order of cost, so that its closing line counts every test.
-# shellcheck disable=SC2046
-stage pytest "$bin/python" -m pytest --durations=25 $(existing \
-    tests/house tests/unit tests/text tests/golden tests/laws tests/compile_only tests/mutation tests/end_to_end tests/gpu)
+# One list of tests for a process a core, its folders in order of cost; the closing line counts every test.
+stage tests env PYTHONPATH=src "$bin/python" -m tests
 
 if [ -n "$failed" ]; then
     echo "failed stages:$failed"

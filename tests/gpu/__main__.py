@@ -6,32 +6,17 @@ Tests spend their time in planning and in NVRTC, on one core each, so several pr
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.processes import Report, run
+
 MOST_WORKERS = 8
 SHOWN = 8
-
-
-@dataclass(frozen=True)
-class Report:
-    """One finished test. Units: seconds."""
-
-    test: str
-    outcome: str
-    seconds: float
-    reason: str
-    printed: str
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,29 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.time() + options.seconds if options.seconds else 0.0
     devices = visible_devices()
     workers = options.workers or max(1, min((os.cpu_count() or 2) // 2, MOST_WORKERS * max(1, len(devices))))
-    reports: list[Report] = []
-    missing: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, marks, count in (("together", "not alone", workers), ("alone", "alone", 1)):
-            shared = Path(folder) / name
-            shared.mkdir()
-            running = [start(shared, number, marks, until, devices, passed_on) for number in range(count)]
-            codes = [process.wait() for process in running]
-            found, collected = reports_of(shared)
-            reports += found
-            for number, code in enumerate(codes):
-                # 5: nothing to do; 1: a test failed, which its report says.
-                if code not in (0, 1, 5):
-                    log = (shared / f"worker-{number}.log").read_text(encoding="utf-8", errors="replace")
-                    missing.append(f"a process of the tests that run {name} ended with status {code}:\n{log[-1000:].strip()}")
-            not_run = collected - len({r.test for r in found})
-            if not_run > 0:
-                missing.append(f"{not_run} of {collected} tests that run {name} did not run")
-    text = summary(reports, missing, time.monotonic() - started, workers, len(devices), passed_on)
+    ended = run([("together", "not alone", workers), ("alone", "alone", 1)], devices, until, passed_on, ["tests/gpu"])
+    text = summary(ended.reports, ended.missing, time.monotonic() - started, workers, len(devices), passed_on)
     print(text, end="")
     if options.summary:
         options.summary.write_text(text, encoding="utf-8")
-    return 1 if missing or any(r.outcome == "failed" for r in reports) else 0
+    return 1 if ended.missing or any(r.outcome == "failed" for r in ended.reports) else 0
 
 
 def visible_devices() -> list[str]:
@@ -82,35 +50,6 @@ def visible_devices() -> list[str]:
     from benchmarks.devices import visible_gpus
 
     return visible_gpus(torch.cuda.device_count(), os.environ)
-
-
-def start(shared: Path, number: int, marks: str, until: float, devices: Sequence[str], passed_on: Sequence[str]) -> subprocess.Popen[bytes]:
-    """One pytest process, on one device."""
-    environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")) if p)
-    if devices:
-        environment["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
-    # Threads of many processes on few cores only wait for each other.
-    environment.setdefault("OMP_NUM_THREADS", "2")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.gpu.claims", "-p", "no:cacheprovider", "-q", "-m", marks,
-               "--claims", str(shared), "--worker", f"worker-{number}", "--until", str(until)]
-    folders = [] if any(Path(a.partition("::")[0]).exists() for a in passed_on) else ["tests/gpu"]
-    with (shared / f"worker-{number}.log").open("wb") as log:
-        return subprocess.Popen([*command, *folders, *passed_on], cwd=ROOT, env=environment, stdout=log, stderr=log)
-
-
-def reports_of(shared: Path) -> tuple[list[Report], int]:
-    """Every finished test of the processes, and how many tests there were."""
-    found: list[Report] = []
-    collected = 0
-    for path in sorted(shared.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row: dict[str, Any] = json.loads(line)
-            if "collected" in row:
-                collected = max(collected, row["collected"])
-            else:
-                found.append(Report(**row))
-    return found, collected
 
 
 def summary(reports: Sequence[Report], missing: Sequence[str], seconds: float, workers: int, num_devices: int,

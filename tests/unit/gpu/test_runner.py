@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.__main__ import main as all_tests
+from tests.claims import claimed, is_claimed, together
 from tests.gpu.__main__ import main
-from tests.gpu.claims import claimed, is_claimed
 
 TESTS = """
 import pytest
@@ -33,8 +35,31 @@ def test_alone(capsys):
 def test_a_test_is_claimed_once(tmp_path: Path) -> None:
     """Whoever comes second gets the next one."""
     assert [is_claimed(tmp_path, n) for n in (0, 0, 1)] == [True, False, True]
-    assert list(claimed(["a", "b", "c"], tmp_path, 0.0)) == ["c"]  # type: ignore[list-item]
-    assert list(claimed(["a", "b", "c", "d"], tmp_path, 1.0)) == []  # type: ignore[list-item]
+    tests = [named(name) for name in "abcd"]
+    assert list(claimed(tests[:3], tmp_path, 0.0)) == tests[2:3]
+    assert list(claimed(tests, tmp_path, 1.0)) == []
+
+
+def named(name: str, scope: str = "function") -> pytest.Item:
+    """A test as pytest collects it, with a fixture of this scope."""
+    fixtures = SimpleNamespace(name2fixturedefs={"made": (SimpleNamespace(scope=scope),)})
+    return SimpleNamespace(nodeid=name, _fixtureinfo=fixtures)  # type: ignore[return-value]
+
+
+def test_tests_that_share_what_their_module_makes_are_claimed_together(tmp_path: Path) -> None:
+    """Another process would make it again."""
+    tests = [named("a::1"), named("b::1", "module"), named("b::2", "module"), named("b::3"), named("c::1", "module")]
+    assert [[t.nodeid for t in found] for found in together(tests)] == [["a::1"], ["b::1", "b::2"], ["b::3"], ["c::1"]]
+
+
+@pytest.mark.slow
+def test_all_tests_by_two_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The closing line counts every test; a failure is shown whole, a skip with its reason."""
+    (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
+    assert all_tests(["--workers", "2", str(tmp_path / "test_some.py")]) == 1
+    text = capsys.readouterr().out
+    assert text.splitlines()[-1].startswith("6 passed, 1 failed, 1 skipped in ") and "2 processes" in text
+    assert 'assert 1 == 2, "one is not two"' in text and "FAILED" in text and "SKIPPED [1]" in text and "not here" in text
 
 
 @pytest.mark.slow

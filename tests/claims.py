@@ -1,13 +1,15 @@
-"""Several pytest processes share one list of tests: each takes the next test that nobody has, and reports it at once.
+"""Several pytest processes share one list of tests: each takes the next that nobody has, and reports every test at once.
 
-A pytest plugin; `python -m tests.gpu` starts the processes. A test is claimed by making a file, which only one process can do.
+A pytest plugin; `processes.py` starts the processes. A test is claimed by making a file, which only one process can do. Tests that share
+what a fixture of their module made are claimed together: it is made once.
 """
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,25 @@ def is_claimed(folder: Path, number: int) -> bool:
     return True
 
 
-def claimed(items: list[pytest.Item], folder: Path, until: float) -> Iterator[pytest.Item]:
+def together(items: Sequence[pytest.Item]) -> Iterator[list[pytest.Item]]:
+    """The tests in order; neighbours of one file that use a fixture of their module in one list."""
+    for _, found in itertools.groupby(items, _claimed_as):
+        yield list(found)
+
+
+def _claimed_as(item: pytest.Item) -> str:
+    fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    shared = any(f.scope == "module" for found in fixtures.values() for f in found)
+    return item.nodeid.partition("::")[0] if shared else item.nodeid
+
+
+def claimed(items: Sequence[pytest.Item], folder: Path, until: float) -> Iterator[pytest.Item]:
     """The tests that fall to this process."""
-    for number, item in enumerate(items):
+    for number, found in enumerate(together(items)):
         if until and time.time() > until:
             return
         if is_claimed(folder, number):
-            yield item
+            yield from found
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,104 @@
+"""Tests by several pytest processes at a time, which share one list (`claims.py`): what they reported, and what did not run."""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+# pytest's status of a run: some tests failed, which their reports say; no tests were there.
+SOME_FAILED, NO_TESTS = 1, 5
+TOLD_EVERY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """One finished test. Units: seconds."""
+
+    test: str
+    outcome: str
+    seconds: float
+    reason: str
+    printed: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Every finished test, pytest's texts about those that failed, and what went wrong besides."""
+
+    reports: list[Report]
+    failures: list[str]
+    missing: list[str]
+
+
+def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: float, passed_on: Sequence[str],
+        folders: Sequence[str], progress: bool = False) -> Ended:
+    """What came of all tests. A phase is a name, a mark expression, and how many processes run it.
+
+    devices: CUDA's names of GPUs, one a process in turn; until: time after which no test is begun, in seconds of the epoch (0: never).
+    passed_on: arguments for pytest; `folders` are tested where those name nothing. progress: print a line now and then.
+    """
+    ended = Ended([], [], [])
+    with tempfile.TemporaryDirectory() as folder:
+        for name, marks, count in phases:
+            shared = Path(folder) / name
+            shared.mkdir()
+            running = [start(shared, number, marks, until, devices, passed_on, folders) for number in range(count)]
+            began = told = time.monotonic()
+            while any(process.poll() is None for process in running):
+                time.sleep(0.2)
+                if progress and time.monotonic() - told > TOLD_EVERY_S:
+                    told = time.monotonic()
+                    found, collected = reports_of(shared)
+                    failed = sum(r.outcome == "failed" for r in found)
+                    print(f"{told - began:5.0f} s: {len(found)} of {collected} tests, {failed} failed", flush=True)
+            found, collected = reports_of(shared)
+            ended.reports.extend(found)
+            for number, process in enumerate(running):
+                log = (shared / f"worker-{number}.log").read_text(encoding="utf-8", errors="replace")
+                if process.returncode == SOME_FAILED:
+                    ended.failures.append(log[max(log.find("= FAILURES ="), 0):])
+                elif process.returncode not in (0, NO_TESTS):
+                    ended.missing.append(f"a process of the tests that run {name} ended with status {process.returncode}:\n"
+                                         f"{log[-1000:].strip()}")
+            not_run = collected - len({r.test for r in found})
+            if not_run > 0:
+                ended.missing.append(f"{not_run} of {collected} tests that run {name} did not run")
+    return ended
+
+
+def start(shared: Path, number: int, marks: str, until: float, devices: Sequence[str], passed_on: Sequence[str],
+          folders: Sequence[str]) -> subprocess.Popen[bytes]:
+    """One pytest process, on one device."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")) if p)
+    if devices:
+        environment["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
+    # Threads of many processes on few cores only wait for each other.
+    environment.setdefault("OMP_NUM_THREADS", "2")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.claims", "-p", "no:cacheprovider", "-q", "-m", marks,
+               "--claims", str(shared), "--worker", f"worker-{number}", "--until", str(until)]
+    chosen = [] if any(Path(a.partition("::")[0]).exists() for a in passed_on) else folders
+    with (shared / f"worker-{number}.log").open("wb") as log:
+        return subprocess.Popen([*command, *chosen, *passed_on], cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+
+def reports_of(shared: Path) -> tuple[list[Report], int]:
+    """Every finished test of the processes, and how many tests there were."""
+    found: list[Report] = []
+    collected = 0
+    for path in sorted(shared.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row: dict[str, Any] = json.loads(line)
+            if "collected" in row:
+                collected = max(collected, row["collected"])
+            else:
+                found.append(Report(**row))
+    return found, collected
