@@ -181,6 +181,8 @@ from tilefuse.frontends.array_statistics import (
 )
 from tilefuse.ir.dtype import BF16 as bfloat16
 from tilefuse.ir.dtype import BOOL as bool
+from tilefuse.ir.dtype import F8E4M3 as float8_e4m3fn
+from tilefuse.ir.dtype import F8E5M2 as float8_e5m2
 from tilefuse.ir.dtype import F16 as float16
 from tilefuse.ir.dtype import F32 as float32
 from tilefuse.ir.dtype import F64 as float64
@@ -201,17 +203,17 @@ __all__ = [
     "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes",
     "broadcast_to", "can_cast", "ceil", "clip", "compile", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero",
-    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty",
-    "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip",
-    "float16", "float32", "float64", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like", "grad", "greater",
-    "greater_equal", "hypot", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isin", "isinf",
-    "isnan", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty", "empty_like",
+    "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip", "float16",
+    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like",
+    "grad", "greater", "greater_equal", "hypot", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isin",
+    "isinf", "isnan", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum",
-    "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal",
-    "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder", "positive", "pow", "prod", "put", "random",
-    "real", "reciprocal", "register_operator", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt",
-    "scan", "searchsorted", "Session", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt",
-    "square", "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
-    "topk", "trace_nan", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "var",
-    "Variable", "variable", "vecdot", "where", "zeros", "zeros_like",
+    "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal", "ones",
+    "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder", "positive", "pow", "prod", "put", "random", "real",
+    "reciprocal", "register_operator", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt", "scan",
+    "searchsorted", "Session", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk",
+    "trace_nan", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "var", "Variable",
+    "variable", "vecdot", "where", "zeros", "zeros_like",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
@@ -22,6 +21,7 @@ from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, user_span
 from tilefuse.frontends.array_types import NAME_OF, as_number, integer_range
 from tilefuse.ir.dtype import BOOL, DTYPES, F32, F64, I64, DType
 from tilefuse.ir.graph import Type
+from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.runtime import cuda_api
 from tilefuse.runtime.arguments import as_tensor
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
@@ -154,12 +154,12 @@ class Evaluation:
 
     @staticmethod
     def host_array(node: ArrayNode) -> np.ndarray[Any, Any]:
-        """As numpy; bfloat16 by the type of ml_dtypes."""
-        tensor = node.buffer.detach().cpu()
-        if node.type.dtype.name == "bf16":
-            found: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-            return found
-        return np.asarray(tensor.numpy())
+        """As numpy; bfloat16 and the 8-bit floats by the types of ml_dtypes."""
+        tensor, dtype = node.buffer.detach().cpu(), node.type.dtype
+        if dtype.name not in ("bf16", "f8e4m3", "f8e5m2"):
+            return np.asarray(tensor.numpy())
+        bits = tensor.contiguous().view(torch.int16 if dtype.bits == 16 else torch.int8)
+        return np.asarray(bits.numpy()).view(NUMPY_DTYPES[dtype.name])
 
 
 def tensor_of(data: Any, dtype: DType | None = None) -> Any:

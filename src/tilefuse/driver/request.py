@@ -1,6 +1,7 @@
 """What an entry point adds around a compile: the trace of the options, and the request in the notes of an error."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,10 +10,16 @@ from tilefuse.base.errors import CompilerError
 from tilefuse.base.options import Options
 from tilefuse.target.device import DeviceSpec
 
+# Expressions of a kernel are resolved from results to operands, about five frames a node: Python's own limit of 1000 is a chain of 200.
+# Other threads may be compiling, so the limit is raised and never lowered.
+RECURSION_LIMIT = 8000
+
 
 @contextmanager
 def traced(options: Options) -> Iterator[trace.Trace]:
     """A trace for one compile under `options`; inside another compile's trace, that one."""
+    if sys.getrecursionlimit() < RECURSION_LIMIT:
+        sys.setrecursionlimit(RECURSION_LIMIT)
     outer = trace.enclosing()
     if outer is not None:
         yield outer

@@ -424,4 +424,4 @@ def _seen(source: ArrayNode, made: Array, plan: Plan) -> Array:
 
 def _printable(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """numpy prints its own types only in its own manner."""
-    return data if data.dtype.kind in "biuf" and data.dtype.itemsize != 0 and data.dtype.name != "bfloat16" else data.astype(np.float32)
+    return data if data.dtype.kind in "biuf" and data.dtype.isbuiltin == 1 else data.astype(np.float32)

@@ -84,8 +84,8 @@ class NamespaceFacts:
         return installed().devices()
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """The types of the standard that arrays may have, by name. (float16 and bfloat16 exist besides.)"""
-        standard = {n: d for n, d in PUBLIC_NAMES.items() if n not in ("float16", "bfloat16")}
+        """The types of the standard that arrays may have, by name. (Narrow floats exist besides.)"""
+        standard = {n: d for n, d in PUBLIC_NAMES.items() if not d.is_float or d.bits >= 32}
         return standard if kind is None else {n: d for n, d in standard.items() if is_kind(d, kind)}
 
 

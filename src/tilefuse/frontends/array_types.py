@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tilefuse.base.errors import TypeMismatchError, nearest
-from tilefuse.ir.dtype import BF16, BOOL, DTYPES, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from tilefuse.ir.dtype import BF16, BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Const, const
 
 Number = bool | int | float
@@ -24,7 +24,7 @@ Number = bool | int | float
 # Names that the standard (and numpy) use, by which arrays print their type.
 PUBLIC_NAMES: dict[str, DType] = {
     "bool": BOOL, "int8": I8, "int16": I16, "int32": I32, "int64": I64, "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64,
-    "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64,
+    "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64, "float8_e4m3fn": F8E4M3, "float8_e5m2": F8E5M2,
 }
 NAME_OF: dict[DType, str] = {dtype: name for name, dtype in PUBLIC_NAMES.items()}
 DEFAULT_FLOAT, DEFAULT_INT = F32, I64
@@ -35,9 +35,9 @@ KINDS: dict[str, tuple[DType, ...]] = {
     "signed integer": (I8, I16, I32, I64),
     "unsigned integer": (U8, U16, U32, U64),
     "integral": (I8, I16, I32, I64, U8, U16, U32, U64),
-    "real floating": (F16, BF16, F32, F64),
+    "real floating": (F8E4M3, F8E5M2, F16, BF16, F32, F64),
     "complex floating": (),
-    "numeric": (I8, I16, I32, I64, U8, U16, U32, U64, F16, BF16, F32, F64),
+    "numeric": (I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64),
 }
 
 

@@ -28,7 +28,7 @@ def test_many_functions_in_one_program() -> None:
     check_values(cases)
 
 
-@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64", "int8", "uint16", "uint64", "bool"))
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64", "int8", "uint16", "uint64", "bool", "float8_e4m3fn", "float8_e5m2"))
 def test_types_on_the_host(dtype: str) -> None:
     """Every type goes in, through a kernel and out again."""
     data = np.array([[0, 1, 5], [7, 2, 1]])
@@ -163,6 +163,15 @@ def test_random_numbers() -> None:
     assert set(whole.tolist()) == {-2, -1, 0, 1, 2} and abs(ta.random.bernoulli(0.25, (4000,), seed=2).numpy().mean() - 0.25) < 0.03
     kept = ta.dropout(ta.ones((4000,)), 0.25, seed=9).numpy()
     assert set(np.unique(kept)) == {0, np.float32(4 / 3)} and abs((kept > 0).mean() - 0.75) < 0.03
+
+
+def test_long_chains() -> None:
+    """A graph that was unrolled a thousand times is no deeper than the compiler goes."""
+    x = ta.asarray(drawn(3))
+    y = x
+    for _ in range(300):
+        y = y * 0.5 + x
+    np.testing.assert_allclose(y.numpy(), 2 * x.numpy(), rtol=1e-5)
 
 
 def test_devices() -> None:
