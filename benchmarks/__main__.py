@@ -1,4 +1,7 @@
-"""Command line of the benchmarks: `python -m benchmarks patterns|models|stitched|workloads|blas|search|tables|compiler|planner|show`."""
+"""Command line of the benchmarks: `python -m benchmarks SUITE`.
+
+Suites: patterns, models, stitched, workloads, arrays, blas, search, tables, compiler, planner, show.
+"""
 from __future__ import annotations
 
 import argparse
@@ -23,6 +26,7 @@ SUITES = {
     "stitched": ("stitched", "eager,inductor", INDUCTOR_MODE),
     "blas": ("blas", "eager,inductor,jax", INDUCTOR_MODE),
     "workloads": ("workload", "eager,inductor", INDUCTOR_MODE),
+    "arrays": ("array", "eager,inductor,unfused", "default"),
 }
 
 # Suites whose cases have a process of their own, and how long one peer may take then: what a compiler needs for a whole training step,
@@ -36,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "tables", "show", "readme"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder")
-    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns: all; else no jax); tilefuse always runs, \"\": alone")
+    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns and blas), unfused (arrays); "
+                       "tilefuse always runs, \"\": alone")
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
                        "side, all peers of a case on the same one; default: the first GPU")
     found.add_argument("--only", default="", help="regular expression that a case's name must match")
@@ -119,6 +124,10 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
             from benchmarks import workloads
 
             listed = workloads.listed()
+        case "arrays":
+            from benchmarks import arrays
+
+            listed = arrays.listed()
         case _:
             from benchmarks import models
 
@@ -165,7 +174,7 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
 def limits_of(options: argparse.Namespace, on_gpu: bool) -> list[dict[str, Any]]:
     """Requests for what a device can do: copy bandwidth, and for stitched patterns the rate of a large product. Others need none."""
     asked: list[dict[str, Any]] = []
-    if options.suite in ("patterns", "stitched", "blas"):
+    if options.suite in ("patterns", "stitched", "blas", "arrays"):
         sizes = [64, 256, LIMIT_MIB] if on_gpu else [8 if options.tiny else options.size_mib]
         asked.append({"what": "bandwidth", "key": "copy_curve_bytes_per_s", "sizes_mib": sizes})
     if options.suite == "stitched":

@@ -131,6 +131,10 @@ class Server:
                 from benchmarks.workload import measure_workload
 
                 return measure_workload(request["case"], request["peer"], device, inductor_mode=mode, tiny=request["tiny"])
+            case "array":
+                from benchmarks import arrays
+
+                return arrays.measure_array_case(request["case"], request["peer"], device, inductor_mode=mode, tiny=request["tiny"])
             case "model":
                 from benchmarks import models
 

@@ -12,7 +12,8 @@ import torch
 from benchmarks.case import Case, Tensors, as_tuple
 from benchmarks.timing import Timing, time_calls, time_queue
 
-PEERS = ("eager", "inductor", "jax", "tilefuse")
+# "unfused" is tilefuse with a kernel for every node.
+PEERS = ("eager", "inductor", "jax", "unfused", "tilefuse")
 INDUCTOR_MODE = "max-autotune-no-cudagraphs"
 # Calls in one captured graph, at least about: what a replay costs besides is shared by them. With a random generator it first fills
 # in two numbers, 14 us a replay on an H200.

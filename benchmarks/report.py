@@ -64,13 +64,15 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"case": name, "family": entry.get("family", ""), "limit": limit_us(record, entry), OURS: ours}
         for peer in peers:
             row[peer] = time_us(entry, peer)
-        rivals = [row[p] for p in peers if row[p]]
+        rivals = [row[p] for p in peers if row[p] and p != "unfused"]
         row["of limit"] = row["limit"] / ours if ours and row["limit"] else None
         row["vs inductor"] = row["inductor"] / ours if ours and row.get("inductor") else None
         row["vs eager"] = row["eager"] / ours if ours and row.get("eager") else None
+        row["vs unfused"] = row["unfused"] / ours if ours and row.get("unfused") else None
         row["vs best"] = min(rivals) / ours if ours and rivals else None
         row["asked"] = entry.get("min_of_limit")
         row["asked speed"] = entry.get("min_speedup")
+        row["asked fusion"] = entry.get("min_fusion")
         row["judged"] = row["vs " + entry.get("against", "inductor")]
         row["compile"] = compile_share(entry) if "max_compile_share" in entry else None
         row["asked compile"] = entry.get("max_compile_share")
@@ -82,7 +84,7 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
 def table(record: Record, peers: list[str]) -> str:
     """The record as aligned text, with geometric means by family and over all."""
     listed = rows(record, peers)
-    ratios = [k for k in ("of limit", "vs eager", "vs inductor", "vs best", "compile") if any(r.get(k) for r in listed)]
+    ratios = [k for k in ("of limit", "vs eager", "vs inductor", "vs unfused", "vs best", "compile") if any(r.get(k) for r in listed)]
     if not any(r["limit"] for r in listed):
         ratios = [k for k in ratios if k != "of limit"]
     columns = [*(["limit"] if any(r["limit"] for r in listed) else []), *peers, OURS, *ratios]
@@ -105,7 +107,7 @@ def table(record: Record, peers: list[str]) -> str:
 
 def _short(row: dict[str, Any]) -> bool:
     """Whether a measured figure misses what its case asks."""
-    floors = (("of limit", "asked"), ("judged", "asked speed"))
+    floors = (("of limit", "asked"), ("judged", "asked speed"), ("vs unfused", "asked fusion"))
     slow = any(row[figure] and row[asked] and row[figure] < row[asked] for figure, asked in floors)
     return slow or bool(row["compile"] and row["asked compile"] and row["compile"] > row["asked compile"])
 

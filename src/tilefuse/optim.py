@@ -12,6 +12,7 @@ from typing import Any, Union
 
 import tilefuse.array as ta
 from tilefuse.base.errors import UserError
+from tilefuse.nn.initialise import filled
 
 __all__ = ["SGD", "Adam", "AdamW"]
 
@@ -44,7 +45,7 @@ class SGD:
         if callable(self.rate):
             state["step"] = _first_step(parameters)
         if self.momentum:
-            state["speed"] = {name: ta.zeros_like(p) for name, p in parameters.items()}
+            state["speed"] = {name: _zeros(p) for name, p in parameters.items()}
         return state
 
     def update(self, parameters: Arrays, gradients: Arrays, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -82,8 +83,8 @@ class Adam:
 
     def init(self, parameters: Arrays) -> dict[str, Any]:
         """The state before the first step."""
-        return {"step": _first_step(parameters), "mean": {name: ta.zeros_like(p) for name, p in parameters.items()},
-                "square": {name: ta.zeros_like(p) for name, p in parameters.items()}}
+        return {"step": _first_step(parameters), "mean": {name: _zeros(p) for name, p in parameters.items()},
+                "square": {name: _zeros(p) for name, p in parameters.items()}}
 
     def update(self, parameters: Arrays, gradients: Arrays, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """New parameters and state."""
@@ -135,7 +136,12 @@ def _first_step(parameters: Arrays) -> Any:
     first = next(iter(parameters.values()), None)
     if first is None:
         raise UserError("there is nothing to train", hint="parameters() of the model is empty")
-    return ta.zeros((), dtype=ta.float32, device=first.device)
+    return ta.asarray(0.0, dtype=ta.float32, device=first.device)
+
+
+def _zeros(like: Any) -> Any:
+    """Zeros as data: a state of hundreds of slots needs no program to make it."""
+    return filled(like.shape, 0.0, like.dtype, like.device)
 
 
 def _rate_and_step(rate: Rate, state: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

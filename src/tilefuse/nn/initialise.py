@@ -29,6 +29,11 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     return shape[1] * window, shape[0] * window
 
 
+def filled(shape: Sequence[int], value: float, dtype: Any = None, device: Any = None) -> Any:
+    """An array of one number, as data: nothing is compiled to make it."""
+    return ta.asarray(np.full(tuple(shape), value, np.float32), dtype=ta.float32 if dtype is None else dtype, device=device)
+
+
 def uniform(shape: Sequence[int], low: float, high: float, seed: Seed = None, dtype: Any = None) -> Any:
     """Numbers spread evenly over [low, high)."""
     return _array(generator(seed).uniform(low, high, tuple(shape)), dtype)

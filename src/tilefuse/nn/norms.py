@@ -8,6 +8,7 @@ from typing import Any
 import tilefuse.array as ta
 from tilefuse.base.errors import ShapeError, UserError
 from tilefuse.frontends import array_neural as neural
+from tilefuse.nn.initialise import filled
 from tilefuse.nn.module import Module, Parameter, Statistic
 
 
@@ -26,10 +27,10 @@ class BatchNorm(Module):
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True, *, dtype: Any = None) -> None:
         super().__init__()
         self.eps, self.momentum = eps, momentum
-        self.weight = Parameter(ta.ones((channels,), dtype=dtype or ta.float32)) if affine else None
-        self.bias = Parameter(ta.zeros((channels,), dtype=dtype or ta.float32)) if affine else None
-        self.running_mean = Statistic(ta.zeros((channels,), dtype=dtype or ta.float32))
-        self.running_var = Statistic(ta.ones((channels,), dtype=dtype or ta.float32))
+        self.weight = Parameter(filled((channels,), 1.0, dtype)) if affine else None
+        self.bias = Parameter(filled((channels,), 0.0, dtype)) if affine else None
+        self.running_mean = Statistic(filled((channels,), 0.0, dtype))
+        self.running_var = Statistic(filled((channels,), 1.0, dtype))
 
     def forward(self, x: Any) -> Any:
         if x.ndim < 2 or x.shape[1] != self.running_mean.shape[0]:
@@ -63,8 +64,8 @@ class LayerNorm(Module):
         super().__init__()
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.eps = eps
-        self.weight = Parameter(ta.ones(self.shape, dtype=dtype or ta.float32)) if affine else None
-        self.bias = Parameter(ta.zeros(self.shape, dtype=dtype or ta.float32)) if affine else None
+        self.weight = Parameter(filled(self.shape, 1.0, dtype)) if affine else None
+        self.bias = Parameter(filled(self.shape, 0.0, dtype)) if affine else None
 
     def forward(self, x: Any) -> Any:
         if tuple(x.shape[x.ndim - len(self.shape):]) != self.shape:
@@ -83,8 +84,8 @@ class GroupNorm(Module):
         if channels % groups:
             raise UserError(f"{groups} groups do not divide {channels} channels")
         self.groups, self.eps = groups, eps
-        self.weight = Parameter(ta.ones((channels,), dtype=dtype or ta.float32)) if affine else None
-        self.bias = Parameter(ta.zeros((channels,), dtype=dtype or ta.float32)) if affine else None
+        self.weight = Parameter(filled((channels,), 1.0, dtype)) if affine else None
+        self.bias = Parameter(filled((channels,), 0.0, dtype)) if affine else None
 
     def forward(self, x: Any) -> Any:
         return neural.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)

@@ -26,7 +26,8 @@ def data(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 def perceptron(dropout: float = 0.0) -> nn.Module:
     """Two linear layers with a batch norm between them (which would leave a bias before it nothing but rounding errors to follow)."""
     draws = nn.initialise.generator(5)
-    return nn.Sequential(nn.Linear(6, 8, bias=False, seed=draws), nn.BatchNorm(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3, seed=draws))
+    return nn.Sequential(nn.Linear(6, 8, bias=False, seed=draws), nn.BatchNorm(8), nn.ReLU(), nn.Dropout(dropout),
+                         nn.Linear(8, 3, seed=draws))
 
 
 OPTIMISERS: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
