@@ -7,6 +7,9 @@ Every kernel has a range of depths at which it can stand: not before what it rea
 depth in common, and none of which leads to another, are packed there; the ranges of all others are narrowed accordingly, so that no
 cycle can come about through what was packed before. Kernels are packed where launches dominate (few bytes), and where kernels do the
 same to many tensors (an optimiser's step).
+
+`packing.py` proposes unions of a finished plan's kernels, equal in depth, to the integer program, which decides under a ceiling on memory
+and may undo fusions for them. Greedy planning has no program to ask: it decides here, also between kernels of unlike depth.
 """
 from __future__ import annotations
 

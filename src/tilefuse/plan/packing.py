@@ -6,7 +6,9 @@
 
 Kernels of a plan at equal depth (counted from the inputs) or equal height (counted from the results) never depend on each other, and
 merging kernels of equal depth only never closes a cycle. There is no limit on how many are packed: the scheduler says what one launch
-holds, and what it refuses is halved. Source: FusionStitching 4.2 and 5.1, "kernel packing", figure 5 (a).
+holds, and what it refuses is halved. Here unions are proposed, and the integer program decides; what greedy planning packs by itself
+(`pack_kernels.py`) is its start, and what stands where no program is solved.
+Source: FusionStitching 4.2 and 5.1, "kernel packing", figure 5 (a).
 """
 from __future__ import annotations
 
