@@ -177,9 +177,17 @@ def tensor_of(data: Any, dtype: DType | None = None) -> Any:
         return _of_list(data, dtype)
     if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
         data = np.ascontiguousarray(data)
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        data = np.asarray(memoryview(data))
+    if not hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
+        data = _of_buffer(data)
     return as_tensor(np.asarray(data) if isinstance(data, np.generic) else data, "asarray").detach()
+
+
+def _of_buffer(data: Any) -> Any:
+    """An array over anything with Python's buffer protocol; what has none comes back as it is."""
+    try:
+        return np.asarray(memoryview(data))
+    except TypeError:
+        return data
 
 
 def _fitting(kind: DType, number: Any, dtype: DType) -> DType:
@@ -234,10 +242,13 @@ def _known_dtype(tensor: Any) -> str:
 
 
 def _lies_somewhere(data: Any) -> bool:
-    """Whether data has memory of its own that an array may share: numpy arrays and tensors, not numbers and lists."""
-    if isinstance(data, (np.ndarray, bytes, bytearray, memoryview)):
+    """Whether data has memory of its own that an array may share where it is: numbers and lists have none; numpy arrays and other
+    buffers are at home where arrays are made on the host."""
+    if as_number(data) is not None or isinstance(data, (list, tuple, range)):
+        return False
+    if isinstance(data, np.ndarray) or not hasattr(data, "__dlpack_device__"):
         return Evaluation.default_device() == "host"
-    return not (as_number(data) is not None or isinstance(data, (list, tuple, range)))
+    return True
 
 
 def _device_of(tensor: Any) -> str:

@@ -120,13 +120,13 @@ def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[A
         if buffer is None and top.__class__ is Applied:
             # Names of plain loops: this walk is what a known structure costs.
             height = len(stack)
-            for operand in top.operands:  # type: ignore[union-attr]
+            for operand in top.operands:
                 if operand not in at:
                     stack.append(operand)
             if len(stack) > height:
                 continue
-            parts.append(top.number)  # type: ignore[union-attr]
-            for operand in top.operands:  # type: ignore[union-attr]
+            parts.append(top.number)
+            for operand in top.operands:
                 parts.append(at[operand])
         else:
             leaves.append(top)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DType:
     """One data type. Units: `bits` in bits. `kind` is "float", "int", "uint" or "bool"."""
 
@@ -35,6 +35,9 @@ class DType:
         return self.name in ("f32", "f64", "i32", "i64", "u32", "u64", "bool")
 
     def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
         return self.name
 
 

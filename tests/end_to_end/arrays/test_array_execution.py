@@ -1,6 +1,7 @@
 """Arrays computed by compiled kernels on the host executor: values, buffers that are kept, programs that are found again."""
 from __future__ import annotations
 
+import array
 import time
 from typing import Any
 
@@ -101,6 +102,7 @@ def test_memory_is_shared() -> None:
     made = x + 1
     assert np.shares_memory(np.from_dlpack(made), made.numpy()) and np.asarray(made).dtype == np.float32
     assert x.__dlpack_device__()[0] == 1
+    assert ta.asarray(array.array("d", [1, 2])).numpy().tolist() == [1, 2] and ta.asarray(bytearray(b"ab")).dtype == ta.uint8
     with pytest.raises(UserError, match="without a copy"):
         ta.asarray([1, 2], copy=False)
     with pytest.raises(UserError, match="without a copy"):
