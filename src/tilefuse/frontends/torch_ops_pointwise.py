@@ -412,7 +412,7 @@ def convert_element_type(b: TorchBuilder, x: Value, dtype: torch.dtype) -> str:
 
 
 @lowers("aten._to_copy.default", "aten.to.dtype")
-def to_copy(b: TorchBuilder, x: Value, dtype: torch.dtype | None = None, **ignored: Any) -> str:
+def to_copy(b: TorchBuilder, x: Value, dtype: torch.dtype | None = None, *rest: Any, **ignored: Any) -> str:
     return b.cast(x, b.result_dtype)
 
 
