@@ -135,3 +135,15 @@ def test_the_attempt_sees_the_lines_of_the_program() -> None:
     """An operator that cannot be expressed is told with its place."""
     node = next(n for n in trace(lambda x: F.gelu(x), (torch.randn(4),)).graph.nodes if n.op == "call_function")
     assert __file__ in node.meta["stack_trace"] and "F.gelu" in node.meta["stack_trace"]
+
+
+def test_conversions_with_positional_arguments_are_no_calls_of_torch() -> None:
+    """A norm's backward in half precision, taken apart by torch, converts with more arguments than the type."""
+    g, x = torch.randn(2, 6, 8).half()
+    mean, rstd = torch.zeros(6, 1), torch.ones(6, 1)
+    w, b = torch.ones(2, 8).half()
+
+    def backward(*given: Tensor) -> Any:
+        return torch.ops.aten.native_layer_norm_backward(given[0], given[1], [8], *given[2:], [True, True, True])
+
+    assert all(n.category != "library" for n in recorded(backward, g, x, mean, rstd, w, b).graph.nodes)
