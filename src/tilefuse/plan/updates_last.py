@@ -7,7 +7,7 @@ that no kernel is made that must write before another one reads; `updates_last` 
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
@@ -37,10 +37,10 @@ def behind_readers(graph: Graph) -> Graph:
     done: dict[str, None] = {}
     while len(done) < len(graph.nodes):
         if not ready:
-            # Only updates that wait for readers can hold all others up: the first of them waits no longer.
-            held = next(n.name for n in graph.nodes if n.name not in done and not needs[n.name])
+            held = _held_by_itself(next(n.name for n in graph.nodes if n.name not in done), needs, waits)
             waits[held] = set()
-            heappush(ready, position[held])
+            if not needs[held]:
+                heappush(ready, position[held])
         name = graph.nodes[heappop(ready)].name
         if name in done:
             continue
@@ -51,6 +51,16 @@ def behind_readers(graph: Graph) -> Graph:
             if not needs[follower] and not waits.get(follower) and follower not in done:
                 heappush(ready, position[follower])
     return replace(graph, nodes=tuple(graph.node_by_name[name] for name in done))
+
+
+def _held_by_itself(name: str, needs: Mapping[str, Set[str]], waits: Mapping[str, Set[str]]) -> str:
+    """An update on a circle of nodes each of which waits for the next, reached from `name`."""
+    path: dict[str, None] = {}
+    while name not in path:
+        path[name] = None
+        name = min(needs[name] or waits[name])
+    circle = list(path)[list(path).index(name):]
+    return next(n for n in circle if not needs[n] and waits.get(n))
 
 
 def orders(graph: Graph, users: Mapping[str, Mapping[str, None]]) -> Iterator[tuple[str, str]]:

@@ -6,9 +6,12 @@ from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.connect import steps_before
+from tilefuse.plan.layout import channels_last_strides
 from tilefuse.plan.pattern import Pattern
-from tilefuse.plan.updates_last import updates_last
-from tilefuse.runtime.spec import CopyStep
+from tilefuse.plan.updated_layouts import layouts_of_updated
+from tilefuse.plan.updates_last import behind_readers, updates_last
+from tilefuse.runtime.spec import CopyStep, KernelStep
+from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
 # n overwrites p; r reads p, s reads n, t reads r and p.
@@ -82,3 +85,69 @@ def test_steps_count_products_and_reductions_on_the_longest_way() -> None:
       return %b, %s
     }""")
     assert steps_before(graph) == {"a": 0, "p": 1, "q": 2, "b": 2, "s": 3}
+
+
+def nodes_behind_readers(text: str) -> list[str]:
+    """The nodes of a graph after updates were put behind readers."""
+    return [n.name for n in behind_readers(parse_graph(text)).nodes]
+
+
+def test_nodes_of_updates_move_behind_the_readers_before_planning() -> None:
+    graph = behind_readers(GRAPH)
+    assert [n.name for n in graph.nodes] == ["r", "t", "n", "s"]
+    assert behind_readers(graph) is graph
+
+
+def test_updates_that_wait_for_each_other_are_not_left_out() -> None:
+    text = """graph @g(%a: f32[8], %b: f32[8], %c: f32[8]) -> () {
+      %z: f32[8] = map [i] { add(%c[i], 1.0:f32) }
+      %x: f32[8] = map [i] { exp(%b[-1*i + 7]) }
+      %y: f32[8] = map [i] { mul(%a[-1*i + 7], %c[-1*i + 7]) }
+      update %c = %z
+      update %a = %x
+      update %b = %y
+      return
+    }"""
+    found = nodes_behind_readers(text)
+    assert sorted(found) == ["x", "y", "z"] and found.index("z") > found.index("y")
+
+
+def test_no_kernel_writes_an_update_that_a_later_one_still_reads() -> None:
+    """A layer's weight is updated from its gradient while the gradient of its input needs the old weight: no copy, whatever is fused."""
+    graph = parse_graph("""graph @g(%w: f32[512, 512], %x: f32[512, 512]) -> (f32[512, 512]) {
+      %g: f32[512, 512] = map [i, j] { exp(%x[i, j]) }
+      %n: f32[512, 512] = map [i, j] { sub(%w[i, j], %g[i, j]) }
+      %h: f32[512, 512] = library.matmul (%g, %w) {precision = "default", transpose_a = false, transpose_b = false}
+      update %w = %n
+      return %h
+    }""")
+    for device in (H200, host_device()):
+        spec = generate(graph, constants={}, device=device, options=Options()).spec
+        assert not any(isinstance(s, CopyStep) for s in spec.steps)
+
+
+TRAINED = """graph @g(%x: f32[4, 8, 6, 6], %w: f32[8, 8, 3, 3], %m: f32[8, 8, 3, 3], %b: f32[8]) -> () {
+  %y: f32[4, 8, 6, 6] = library.convolution (%x, %w) {dilation = (1, 1), groups = 1, has_bias = false, output_padding = (0, 0), padding = ((1, 1), (1, 1)), stride = (1, 1), transposed = false}
+  %d: f32[8, 8, 3, 3] = library.convolution_backward (%y, %x, %w) {dilation = (1, 1), groups = 1, mask = (false, true, false), output_padding = (0, 0), padding = ((1, 1), (1, 1)), result = 1, stride = (1, 1), transposed = false}
+  %n: f32[8, 8, 3, 3] = map [i, j, k, l] { add(mul(%m[i, j, k, l], 0.9:f32), %d[i, j, k, l]) }
+  %v: f32[8, 8, 3, 3] = map [i, j, k, l] { sub(%w[i, j, k, l], %n[i, j, k, l]) }
+  %c: f32[8] = map [i] { mul(%b[i], 0.5:f32) }
+  update %w = %v
+  update %m = %n
+  update %b = %c
+  return
+}"""  # noqa: E501
+
+
+def test_weights_of_convolutions_and_their_slots_should_lie_channels_last() -> None:
+    found = layouts_of_updated(parse_graph(TRAINED), H200, Options())
+    assert found == {"w": channels_last_strides((8, 8, 3, 3)), "m": channels_last_strides((8, 8, 3, 3))}
+    assert layouts_of_updated(parse_graph(TRAINED), host_device(), Options()) == {}
+
+
+def test_weights_that_lie_so_are_neither_packed_nor_copied() -> None:
+    graph = parse_graph(TRAINED)
+    layouts = layouts_of_updated(graph, H200, Options())
+    spec = generate(graph, constants={}, device=H200, options=Options(), input_layouts=layouts).spec
+    assert sum(isinstance(s, KernelStep) for s in spec.steps) == 1
+    assert not any(isinstance(s, CopyStep) for s in spec.steps)
