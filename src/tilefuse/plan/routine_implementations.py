@@ -66,7 +66,8 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
         environment = Environment(decision.instances, decision.iterations, facts.shared_bytes, decision.direction)
         found.append(Candidate(decision, facts, predict(facts, device, times, environment)))
     # Of equal ones those with more loads under way, up to what all measured best ones had.
-    found.sort(key=lambda c: (c.prediction.us, -min(c.facts.flight_bytes, 160), c.facts.registers, c.facts.shared_bytes))
+    found.sort(key=lambda c: (c.prediction.us, c.decision.instances, -min(c.facts.flight_bytes, 160), c.facts.registers,
+                              c.facts.shared_bytes))
     kept: list[Candidate] = []
     by_walk: dict[object, list[Candidate]] = {}
     for c in found:

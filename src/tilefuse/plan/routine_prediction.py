@@ -29,8 +29,12 @@ OWN_SHARES = 2.1
 # Arrival of the last block and what it does beside its loads; one of its loads, many under way; each block's wait for its own arrival,
 # a thousand of them (z = a x + y and z.u of 2^26 f32 on one H200: 242 us without arrivals, 251 with 16384). Units: microseconds.
 LAST_BLOCK_US, LAST_LOAD_US, ARRIVALS_US = 2.0, 0.008, 0.55
-# A kernel before or behind, that the next one of a graph follows closely. Units: microseconds.
-EXTRA_KERNEL_US = 0.7
+# A kernel before or behind, that the next one of a graph follows closely; what one that combines partial values takes beyond one that
+# clears words (z = a x + y and z.u of 2^18 to 2^26 words on one H200: 0.4 to 2.5). Units: microseconds.
+EXTRA_KERNEL_US, COMBINING_KERNEL_US = 0.7, 0.5
+# Where all blocks run at once, one's loads, sums and exchange are not hidden behind another's: for each KiB that a block has under way.
+# Source: products of 1024 x 1024 words by blocks of 16 to 64 KiB, on one H200. Units: microseconds.
+ONE_WAVE_US = 0.02
 # Atomic additions to distinct words, all multiprocessors together. Units: updates a microsecond.
 ATOMICS_PER_US = 400000.0
 # What of a vector's bytes counts that every block reads again: the caches serve it.
@@ -147,6 +151,8 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
     # The curve has the ramp of a copy with loads enough under way; fewer of them bound the rate.
     transfer_us = walked * max(interpolated_us(int(needed), device.transfer_curve, device.global_bytes_per_s),
                                needed / device.global_bytes_per_s * 1e6 / loads)
+    if each <= resident:
+        transfer_us += ONE_WAVE_US * facts.flight_bytes * facts.threads / 1024
     # Blocks of a multiprocessor take turns: their bytes as fast as it can load alone, or the latency that the others' bytes do not cover.
     # The fullest multiprocessor has more blocks than the mean, but all share one memory: it is not done later than that.
     turns = each * groups / together
@@ -155,7 +161,7 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
     serial_us = turns * max(together * bytes_us, LATENCY_US + FLUSH_US * (facts.flushes + facts.passed) + bytes_us)
     finish_us = facts.extra_kernels * (device.graph_launch_us + EXTRA_KERNEL_US) + facts.atomics / ATOMICS_PER_US
     if facts.partial_bytes and facts.extra_kernels:
-        finish_us += facts.partial_bytes / 2 / device.global_bytes_per_s * 1e6
+        finish_us += COMBINING_KERNEL_US + facts.partial_bytes / 2 / device.global_bytes_per_s * 1e6
     elif facts.partial_bytes:
         finish_us += last_block_us(facts.blocks) + LAST_LOAD_US * facts.finish_loads
     return Prediction(device.graph_launch_us, transfer_us, computing_us, serial_us, finish_us)

@@ -12,7 +12,7 @@ from tilefuse.target.device import DeviceSpec
 
 # Rows that a persistent grid walks over: its first rows arrive before anything can be computed, its blocks end at different times.
 # Units: microseconds. Source: A'(A x) for 1024 x 1024 to 8192 x 8192 words on one H200, measured over the sum of its kernels' costs.
-PERSISTENT_US = 1.5
+PERSISTENT_US = 1.0
 
 
 def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:

@@ -21,9 +21,10 @@ MANY_WAVES = 4
 # (measured on H200: losses of 256 f16 classes 62 us by 8 lanes a row, 73 by 16, 107 by 32; 256 f32 62, 62 and 67); where there are rows
 # enough for so many threads a multiprocessor.
 RESULT_CHUNKS, FULL_THREADS = 4, 1024
-# Rows of a block where the vectors that all rows share are so many bytes: each block alone reads them anew (measured on H200: a matrix of
-# f64 times a vector of 128 KiB takes 1.12 of the time of its bytes, one of f32 times 64 KiB 0.97).
-ROWS_TOGETHER = 4
+# Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
+# multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
+# 483 where four rows share a block of 256).
+LONG_ROW_THREADS = 512
 SHARED_VECTOR_BYTES = 128 * 1024
 
 
@@ -149,10 +150,8 @@ def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
         if split > 1 and domain.num_kept * most >= MANY_WAVES * wanted_blocks:
             split = most
     shared_bytes = domain.num_reduced * sum(t.dtype.itemsize for t in column_touches(domain))
-    if split == 1 and threads == 256 and shared_bytes >= SHARED_VECTOR_BYTES and domain.num_kept >= ROWS_TOGETHER * wanted_blocks:
-        # Rows of one block read the vectors that all rows share at about the same time: once from the L2 cache for all of them.
-        rows = ROWS_TOGETHER
-        threads //= rows
+    if split == 1 and threads == 256 and shared_bytes >= SHARED_VECTOR_BYTES and domain.num_kept >= wanted_blocks:
+        threads = LONG_ROW_THREADS
     chunks = -(-vectors // (threads * split))
     # A row of one batch is on its way before anything else, and all of it is there when its maximum is asked for.
     on_chip = split == 1 and chunks <= batch and not writes_rows(domain) and any(i.node.detail == EXPSUM.name for i in domain.instances)

@@ -50,16 +50,14 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
 
 
 # What of the repeated reads of a vector that all rows share passes the first-level cache, which blocks of a multiprocessor fill for each
-# other: half for vectors up to NEAR_BYTES, more for longer ones (measured on H200: a matrix times a vector of 64 KiB takes 0.97 to 1.0 of
-# the time of its bytes, one of 128 KiB 1.12).
-NEAR_BYTES, NEAR_SHARE, FAR_SHARE = 64 * 1024, 0.5, 0.7
+# other (measured on H200: a matrix times a vector of 64 KiB takes 0.91 of what a copy of its bytes takes, one of 128 KiB as much).
+AGAIN_SHARE = 0.5
 
 
 def _read_again(access: Access, domain: Domain, tiles: int) -> int:
     """Bytes of an access of a row kernel that come from L2."""
     size = access.elements * access.itemsize
-    again = _times(access, domain.kept, tiles, domain) - size
-    return size + int(again * (NEAR_SHARE if size <= NEAR_BYTES else FAR_SHARE))
+    return size + int((_times(access, domain.kept, tiles, domain) - size) * AGAIN_SHARE)
 
 
 def _times(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) -> int:

@@ -10,7 +10,7 @@ from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.cost import AnalyticCost, gain_us, resident_blocks, transfer_us
 from tilefuse.plan.pattern import Cost
-from tilefuse.schedule.levels import NEAR_SHARE, level_traffic
+from tilefuse.schedule.levels import AGAIN_SHARE, level_traffic
 from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.schedule.template import Rows
 from tilefuse.schedule.tile import TileProgram
@@ -103,7 +103,7 @@ def test_weights_that_every_tile_of_rows_reads_count_in_l2() -> None:
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     ideal = made.bytes_read + made.bytes_written
     tiles = -(-4096 // made.choice.rows)
-    assert level_traffic(made).l2_bytes == ideal + int(4096 * (tiles - 1) * NEAR_SHARE)
+    assert level_traffic(made).l2_bytes == ideal + int(4096 * (tiles - 1) * AGAIN_SHARE)
 
 
 def test_the_limit_is_below_the_cost() -> None:
