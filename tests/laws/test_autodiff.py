@@ -5,6 +5,7 @@ Random graphs use smooth functions and sums, so that almost every point has a de
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -13,13 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.differences import agree_with_differences, by_differences
+from tests.laws.random_graphs import random_graph, random_inputs
+from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError
+from tilefuse.base.source import Span
 from tilefuse.ir.affine import axis
-from tilefuse.ir.dtype import F64, I64
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.dtype import BF16, F32, F64, I64
+from tilefuse.ir.graph import Graph, Input, Type
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.ops import SCALAR_OPS
-from tilefuse.ir.scalar import Bound, Guard, Index, Lookup, Read, call, const
+from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Guard, Index, Lookup, Read, call, const
 from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.verify import check
 from tilefuse.passes.autodiff import gradient_graph
 
 DOMAINS = {"acosh": (1.2, 3.0), "asin": (-0.9, 0.9), "acos": (-0.9, 0.9), "atanh": (-0.9, 0.9), "erfinv": (-0.9, 0.9),
@@ -312,3 +317,69 @@ def test_internal_values_have_gradients_too() -> None:
     inner, outer = interpret(made, {x: data})
     np.testing.assert_allclose(outer, inner * (1 - np.tanh(data) ** 2), rtol=1e-12)
     np.testing.assert_allclose(outer, by_differences(graph, 0, x, {x: data}), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [*range(30), 124, 166, 198, 535, 537])
+def test_gradients_of_all_kinds_of_nodes_verify(seed: int) -> None:
+    """Whatever a graph holds (gathers in sums, guarded reads, storage types), its gradient graph keeps the rules, and its values their
+    types; and so does the gradient of that."""
+    graph = random_graph(Random(seed), num_nodes=5, exact=False)
+    given_inputs = [i.name for i in graph.inputs if i.type.dtype.is_float]
+    for order in range(2):
+        of = [r for r in dict.fromkeys(graph.results) if graph.type_of(r).dtype.is_float]
+        seeds = {r: f"seed{order}_{n}" for n, r in enumerate(of)}
+        seeded = replace(graph, inputs=(*graph.inputs, *(Input(seeds[r], graph.type_of(r)) for r in of)))
+        graph = gradient_graph(seeded, of, given_inputs, seeds)
+        check(graph, "gradient_graph")
+        assert [graph.type_of(r) for r in graph.results] == [graph.type_of(x) for x in given_inputs]
+        with np.errstate(all="ignore"):
+            interpret(graph, random_inputs(graph, 3))
+
+
+def test_contributions_to_a_narrow_value_are_rounded_once() -> None:
+    """1 + 2^-9 + 2^-9 as a sum of three gradients in bf16: rounded term by term it would stay 1."""
+    b = TensorBuilder("narrow")
+    x = b.input("x", BF16, (1,))
+    parts = [b.expression(lambda v, f=f: call("mul", v, const(f, F32)), x, dtype=F32) for f in (1.0, 2.0**-8, 2.0**-8)]
+    total = b.elementwise("add", b.elementwise("add", parts[0], parts[1]), parts[2])
+    graph = b.finish([b.reduce(total, "sum")])
+    made = gradient_graph(graph, graph.results[0], [x])
+    found = interpret(made, {x: np.zeros(1, dtype=NUMPY_DTYPES["bf16"])})[0]
+    assert float(found[0]) == 1.0 + 2.0**-7
+
+
+def test_wrong_names_and_seeds() -> None:
+    b = TensorBuilder("wrong")
+    x, n = b.input("x", F64, (3,)), b.input("n", I64, (3,))
+    y = b.elementwise("mul", x, x)
+    graph = b.finish([y, b.reduce(y, "sum")])
+    with pytest.raises(NameLookupError, match="no value %z"):
+        gradient_graph(graph, graph.results[1], ["z"])
+    with pytest.raises(TypeMismatchError, match="only floats have a gradient"):
+        gradient_graph(graph, graph.results[1], [n])
+    with pytest.raises(ShapeError, match="needs a seed"):
+        gradient_graph(graph, y, [x])
+    with pytest.raises(ShapeError, match="does not fit"):
+        gradient_graph(graph, y, [x], {y: graph.results[1]})
+    with pytest.raises(TypeMismatchError, match="not a float"):
+        gradient_graph(graph, y, [x], {y: n})
+
+
+def test_an_operator_without_a_rule_is_named() -> None:
+    b = TensorBuilder("foreign")
+    x = b.input("x", F64, (3,))
+    b.span = Span("model.py", 7, 1)
+    y = b.library("y", "aten.fft_fft.default", Type(F64, (3,)), (x,), {"args": (), "kwargs": ()})
+    graph = b.finish([b.reduce(y, "sum")])
+    with pytest.raises(UserError, match=r"no gradient is defined for the operator aten.fft_fft.default \(%y\)(\n.*)*model.py:7"):
+        gradient_graph(graph, graph.results[0], [x])
+    made = gradient_graph(graph, graph.results[0], [y])  # the way does not lead through it
+    assert made.results
+
+
+def test_forward_nodes_keep_their_names_and_come_first() -> None:
+    graph, inputs = smooth_graph(Random(3))
+    made = gradient_graph(graph, graph.results[0], inputs, with_values=True)
+    assert made.nodes[: len(graph.nodes)] == graph.nodes
+    assert made.results[0] == graph.results[0]
+    assert made == gradient_graph(graph, graph.results[0], inputs, with_values=True)

@@ -8,8 +8,8 @@ from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import Affine, axis, bounds, linearise, number, row_major_strides, simplify
 from tilefuse.ir.dtype import DTYPES, I32, I64
 from tilefuse.ir.graph import Node, Type
-from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, Lookup, Read, call, cast, const, substitute_axes
-from tilefuse.passes.autodiff_scalar import BodyAdjoint, simplified_call
+from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, Lookup, Read, call, cast, const, substitute_axes, walk
+from tilefuse.passes.autodiff_scalar import BodyAdjoint, ReadAdjoint, guarded, rounded_back, simplified_call
 from tilefuse.passes.autodiff_sums import Gradients
 
 
@@ -38,14 +38,18 @@ def _contribute(found: Gradients, node: Node, gradient: Expr, value: Expr | None
         if isinstance(item.read, Read):
             found.add_read(item.read, extents, item.adjoint)
         else:
-            _add_lookup(found, item.read, extents, item.adjoint)
+            _add_lookup(found, item, item.read, extents)
 
 
-def _add_lookup(found: Gradients, read: Lookup, extents: dict[str, int], e: Expr) -> None:
-    """A lookup clamps its subscripts, so its gradient is added at the clamped place."""
-    target = tuple(_clamped(found, s, extent) for s, extent in zip(read.subscripts, found.type_of(read.value).shape, strict=True))
+def _add_lookup(found: Gradients, item: ReadAdjoint, read: Lookup, extents: dict[str, int]) -> None:
+    """A lookup clamps its subscripts, so its gradient is added at the clamped place; outside of its guards nowhere, since what its
+    subscripts read may lie outside there."""
+    shape = found.type_of(read.value).shape
+    target = tuple(_clamped(found, s, extent) for s, extent in zip(read.subscripts, shape, strict=True))
+    if any(isinstance(x, Read) for s in read.subscripts for x in walk(s)):
+        target = tuple(guarded(t, item.guards, const(-1, found.dtype_of(t))) for t in target)
     have, work = found.read_dtype(read.value), found.work(read.value)
-    found.add_scatter(read.value, extents, target, e if have == work else cast(e, work))
+    found.add_scatter(read.value, extents, target, rounded_back(item.adjoint, have, work, found.read_dtype))
 
 
 def _clamped(found: Gradients, subscript: Expr, extent: int) -> Expr:

@@ -13,7 +13,7 @@ from typing import Union
 
 from tilefuse.base.errors import InternalError, UserError
 from tilefuse.base.source import Span
-from tilefuse.ir.dtype import BOOL, DTYPES, DType
+from tilefuse.ir.dtype import BOOL, DTYPES, DType, compute_dtype
 from tilefuse.ir.ops import SCALAR_OPS, dtype_of
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Expr, Guard, Lookup, Read, call, children, const, walk
 from tilefuse.ir.tensor_elementwise import converted
@@ -109,21 +109,30 @@ def is_zero(e: Expr) -> bool:
 
 
 def rounded_back(e: Expr, have: DType, want: DType, read_dtype: ReadDType) -> Expr:
-    """`e` as `want`; a widening of a narrow value that is rounded to its own type again is the value."""
+    """`e` as `want`. What was converted to `have` last is converted from its own type instead: an adjoint is not rounded to a narrow
+    type on its way into a sum, and a narrow value that was widened is itself again."""
     if isinstance(e, Const):
         return const(e.value, want)
     match e:
-        case Call(fn, (inner,)) if fn in DTYPES and dtype_of(inner, read_dtype) == want and want.bits < have.bits:
-            return inner
+        case Call(fn, (inner,)) if fn == have.name:
+            own = dtype_of(inner, read_dtype)
+            return converted(inner, own, want) if own.is_float else converted(e, have, want)
     return converted(e, have, want)
+
+
+Guards = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAdjoint:
-    """One read (or lookup) of a body, and what it adds to the gradient of the element it reads, over the body's axes."""
+    """One read (or lookup) of a body, and what it adds to the gradient of the element it reads, over the body's axes.
+
+    guards: of a lookup the bounds around it, outermost first, and whether it stands where they hold. The adjoint has them already.
+    """
 
     read: Read | Lookup
     adjoint: Expr
+    guards: Guards = ()
 
 
 class BodyAdjoint:
@@ -136,7 +145,7 @@ class BodyAdjoint:
         self.active = active
         self.read_dtype = read_dtype
         self.where = where
-        self.found: dict[Read | Lookup, Expr] = {}
+        self.found: dict[tuple[Read | Lookup, Guards], Expr] = {}
         self._path: list[tuple[tuple[Bound, ...], bool]] = []
 
     def run(self, body: Expr, gradient: Expr, value: Expr | None) -> list[ReadAdjoint]:
@@ -145,7 +154,7 @@ class BodyAdjoint:
         Raises: UserError where the derivative of a function on the way is not known.
         """
         self._back(body, gradient, value)
-        return [ReadAdjoint(read, e) for read, e in self.found.items()]
+        return [ReadAdjoint(read, e, guards) for (read, guards), e in self.found.items()]
 
     def _matters(self, e: Expr) -> bool:
         return any(isinstance(x, (Read, Lookup)) and x.value in self.active for x in walk(e))
@@ -194,11 +203,19 @@ class BodyAdjoint:
             self._back(argument, adjoint, None)
 
     def _add(self, read: Read | Lookup, g: Expr) -> None:
-        zero = const(0, self.read_dtype(read.value))
-        for bounds, holds in reversed(self._path):
-            g = Guard(bounds, g, zero) if holds else Guard(bounds, zero, g)
-        have = self.found.get(read)
-        self.found[read] = g if have is None else summed(have, g, zero.dtype)
+        dtype = self.read_dtype(read.value)
+        path = tuple(self._path)
+        key = (read, path if isinstance(read, Lookup) else ())
+        g = guarded(g, path, const(0, dtype))
+        have = self.found.get(key)
+        self.found[key] = g if have is None else summed(have, g, dtype, self.read_dtype)
+
+
+def guarded(e: Expr, guards: Guards, otherwise: Expr) -> Expr:
+    """`e` where the guards say that it stands, `otherwise` elsewhere."""
+    for bounds, holds in reversed(guards):
+        e = Guard(bounds, e, otherwise) if holds else Guard(bounds, otherwise, e)
+    return e
 
 
 def told_by_result(e: Call, value: Expr) -> Call:
@@ -219,13 +236,13 @@ def _scaled_up(e: Expr, x: Expr) -> bool:
     return False
 
 
-def summed(a: Expr, b: Expr, dtype: DType) -> Expr:
+def summed(a: Expr, b: Expr, dtype: DType, read_dtype: ReadDType) -> Expr:
     """The sum of two adjoints of a stored dtype; those of storage types add up in f32."""
     if dtype.is_arithmetic:
         return call("mul", const(2, dtype), a) if a == b else simplified_call("add", a, b)
-    wide = DTYPES["f32"]
-    parts = [e.args[0] if isinstance(e, Call) and e.fn == dtype.name else converted(e, dtype, wide) for e in (a, b)]
-    return converted(summed(parts[0], parts[1], wide), wide, dtype)
+    wide = compute_dtype(dtype)
+    first, second = (rounded_back(e, dtype, wide, read_dtype) for e in (a, b))
+    return converted(summed(first, second, wide, read_dtype), wide, dtype)
 
 
 def instantiated(rule: Rule, leaves: Mapping[str, Expr], dtype: DType) -> Expr:

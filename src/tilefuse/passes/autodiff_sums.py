@@ -154,6 +154,10 @@ class Gradients:
         kept = [(a, s) for a, s in zip(axes, shape, strict=True) if a in used and s > 1]
         if len(kept) == sum(s > 1 for s in shape):
             kept = list(zip(axes, shape, strict=True))
+        if _has_lookup(body):  # a reduction has none: what it sums is a gather's result
+            inner = [*((a, s) for a, s in kept if s > 1), *free]
+            terms = b.map("terms", self.work(name), [s for _, s in inner], [a for a, _ in inner], body)
+            body = Read(terms, tuple(axis(a) for a, _ in inner))
         made = Node(b.fresh("sum"), Type(self.work(name), tuple(s for _, s in kept)), "reduce.sum", tuple(a for a, _ in kept), tuple(free),
                     body=body, span=b.span)
         b.add(made)
