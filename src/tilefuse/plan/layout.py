@@ -15,7 +15,7 @@ from dataclasses import replace
 from tilefuse.base.options import Options
 from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.build import axis_names
-from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.graph import Graph, Node, Type, library_call_key
 from tilefuse.ir.scalar import Read, cast, walk
 from tilefuse.plan.views import as_view, strides_of
 from tilefuse.schedule.tile import Layouts
@@ -66,6 +66,8 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
         conv(%x, %w)           ->   %w_packed = map { %w }   conv(%x, %w_packed)             (%w_packed: channels last)
         %d = conv_backward()   ->   %d_packed = conv_backward()   %d = map { %d_packed }     (%d: a result, row-major)
 
+    So are images that are arguments and that several calls read, as a convolution and its gradient do: each would turn them itself.
+
     Constants are packed when the program is built instead, and computed weights are stored packed by the kernel that makes them.
     Gradients that torch wants row-major are unpacked by a kernel: torch's own strided copy takes several times as long.
     free: results whose layout is ours to choose; wanted: strides of results. A convolution that gives a fixed one is left as it is.
@@ -74,6 +76,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
         return graph
     inputs = {i.name for i in graph.inputs if not i.constant and i.name not in given}
     fixed = graph.escaping - free
+    images = inputs & _images_of_several(graph, device)
     packed: dict[str, str] = {}
     nodes: list[Node] = []
     taken = set(graph.type_by_name)
@@ -83,12 +86,11 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
         if place is None or not packing_pays(graph.type_of(node.operands[place]), device) or forward and node.name in fixed:
             nodes.append(node)
             continue
-        weight = node.operands[place]
-        if weight in inputs:
-            if weight not in packed:
-                packed[weight] = _fresh(f"{weight}_packed", taken)
-                nodes.append(_copy(packed[weight], weight, graph.type_of(weight)))
-            node = replace(node, operands=(*node.operands[:place], packed[weight], *node.operands[place + 1:]))
+        for value in node.operands[place - 1:place + 1]:
+            if value in (inputs if value == node.operands[place] else images) and value not in packed:
+                packed[value] = _fresh(f"{value}_packed", taken)
+                nodes.append(_copy(packed[value], value, graph.type_of(value)))
+        node = replace(node, operands=tuple(packed.get(v, v) for v in node.operands))
         unpacked = not is_channels_last((wanted or {}).get(node.name), node.type.shape) and _changes(node.type.shape)
         if not forward and node.name in fixed and unpacked:
             name = _fresh(f"{node.name}_packed", taken)
@@ -96,6 +98,16 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
         else:
             nodes.append(node)
     return replace(graph, nodes=tuple(nodes)) if len(nodes) > len(graph.nodes) else graph
+
+
+def _images_of_several(graph: Graph, device: DeviceSpec) -> set[str]:
+    """Images that more than one call reads beside a weight that lies channels last."""
+    readers: dict[str, set[object]] = {}
+    for node in graph.nodes:
+        place = WEIGHT_OPERAND.get(node.kind)
+        if place is not None and packing_pays(graph.type_of(node.operands[place]), device):
+            readers.setdefault(node.operands[place - 1], set()).add(library_call_key(node))
+    return {v for v, calls in readers.items() if len(calls) > 1 and _changes(graph.type_of(v).shape)}
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -139,6 +151,7 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     fixed = _fixed(graph, given, wanted, layouts, free) - (free - {v for _, v in graph.updates} - set(given))
     if allows_channels_last(device, options):
         _pack_weights(graph, fixed, layouts)
+    images = _images(graph, layouts) if allows_channels_last(device, options) else set()
     for node in graph.nodes:
         if node.name in fixed:
             continue
@@ -146,6 +159,8 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
             strides = _of_library(graph, node, ChainMap(_operand_views(graph, node, layouts), layouts), library_layout)
         else:
             strides = _followed(graph, node, layouts)
+        if strides is None and node.name in images:
+            strides = channels_last_strides(node.type.shape)
         if strides is None and node.name in free:
             strides = wanted.get(node.name)
         if strides is not None and strides != row_major_strides(node.type.shape):
@@ -184,6 +199,19 @@ def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, .
         if node.type.dtype.name in TENSOR_CORE_DTYPES and free and weight not in layouts and _changes(shape):
             layouts[weight] = channels_last_strides(shape)
             fixed.add(weight)
+
+
+def _images(graph: Graph, layouts: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """What kernels compute for convolutions whose weight lies channels last, and for nobody else: these would turn it otherwise."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        place = WEIGHT_OPERAND.get(node.kind)
+        if place is None or not is_channels_last(layouts.get(node.operands[place]), graph.type_of(node.operands[place]).shape):
+            continue
+        maker = graph.node_by_name.get(node.operands[place - 1])
+        if maker is not None and maker.category == "map" and not isinstance(maker.body, Read) and _changes(maker.type.shape):
+            found.add(maker.name)
+    return {v for v in found if all(graph.node_by_name[u].kind in WEIGHT_OPERAND for u in graph.users_by_name[v])}
 
 
 def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]],

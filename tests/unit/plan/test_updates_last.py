@@ -10,7 +10,7 @@ from tilefuse.plan.layout import channels_last_strides
 from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.updated_layouts import layouts_of_updated
 from tilefuse.plan.updates_last import behind_readers, updates_last
-from tilefuse.runtime.spec import CopyStep, KernelStep
+from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -149,5 +149,13 @@ def test_weights_that_lie_so_are_neither_packed_nor_copied() -> None:
     graph = parse_graph(TRAINED)
     layouts = layouts_of_updated(graph, H200, Options())
     spec = generate(graph, constants={}, device=H200, options=Options(), input_layouts=layouts).spec
-    assert sum(isinstance(s, KernelStep) for s in spec.steps) == 1
+    assert sum(isinstance(s, KernelStep) for s in spec.steps) == 2  # the image is turned, and everything is updated
     assert not any(isinstance(s, CopyStep) for s in spec.steps)
+
+
+def test_an_image_that_a_convolution_and_its_gradient_read_is_turned_once() -> None:
+    graph = parse_graph(TRAINED)
+    layouts = layouts_of_updated(graph, H200, Options())
+    spec = generate(graph, constants={}, device=H200, options=Options(), input_layouts=layouts).spec
+    calls = [s for s in spec.steps if isinstance(s, LibraryStep)]
+    assert [c.operands[0 if c.operator == "convolution" else 1] for c in calls] == ["x_packed"] * 2
