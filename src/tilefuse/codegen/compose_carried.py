@@ -5,7 +5,7 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Load, Reg, Store, VectorStore
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, LetNextStart, Load, Reg, Store, VectorStore
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
@@ -36,6 +36,8 @@ def write_carried(state: RowState, carried: dict[int, Reg]) -> None:
     if not carried:
         return
     e, domain = w.emitter, w.domain
+    # What adds up the groups' sums is launched while they are written.
+    e.emit(LetNextStart())
     offset_of = {key: offset for _, key, offset in domain.outputs}
     name_of = {key: name for name, key, _ in domain.outputs}
     scratch = w.shared("carried_rows", next(iter(carried.values())).dtype, c.rows * domain.num_reduced) if c.rows > 1 else ""

@@ -30,6 +30,7 @@ from tilefuse.codegen.kernel import (
     KExpr,
     LastBlock,
     Let,
+    LetNextStart,
     Load,
     MatrixProduct,
     Pointer,
@@ -169,6 +170,8 @@ class _CudaPrinter:
                     self.body(inner)
             case Group():
                 self._group(s)
+            case LetNextStart():
+                out.line("tf_let_next_kernel_start();")
             case AwaitEarlier():
                 if self.kernel.launch.early:
                     out.line("tf_wait_for_earlier_kernel();")

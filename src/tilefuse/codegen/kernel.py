@@ -449,6 +449,12 @@ class AwaitEarlier:
 
 
 @dataclass(frozen=True, slots=True)
+class LetNextStart:
+    """The kernel behind in the stream, if it starts early, may come to stand ready in the places that blocks leave: it waits for this one's
+    end itself. Stands where little work is left, in a kernel that has waited for those ahead of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoutineText:
     """C text of routines, macros replaced; it stands in a namespace of this name before the kernel. Equal text on device and host."""
 
@@ -458,7 +464,7 @@ class RoutineText:
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
-             Prefetch, AwaitEarlier, Group]
+             Prefetch, AwaitEarlier, LetNextStart, Group]
 
 
 @dataclass(frozen=True, slots=True)

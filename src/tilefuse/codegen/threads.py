@@ -32,6 +32,7 @@ from tilefuse.codegen.kernel import (
     KExpr,
     LastBlock,
     Let,
+    LetNextStart,
     Load,
     MatrixProduct,
     Pointer,
@@ -145,7 +146,7 @@ class ThreadPrinter:
                 out.line(self.vector(s))
             case AsyncCopy():
                 out.line(self.async_copy(s))
-            case Prefetch() | AwaitEarlier():
+            case Prefetch() | AwaitEarlier() | LetNextStart():
                 pass  # the host has no such request worth making, and runs one kernel after the other
             case AsyncGroup() | AsyncWait():
                 self.async_order(s)

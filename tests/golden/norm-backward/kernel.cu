@@ -142,6 +142,7 @@ k_dx_dw(
       }
     }
   }
+  tf_let_next_kernel_start();
   // %dw: registers -> shared memory -> global memory
   #pragma unroll
   for (int chunk_3 = 0; chunk_3 < 2; ++chunk_3) {

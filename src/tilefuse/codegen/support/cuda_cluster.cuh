@@ -10,6 +10,13 @@ TF_INLINE void tf_wait_for_earlier_kernel() {
 #endif
 }
 
+//@ tf_let_next_kernel_start
+TF_INLINE void tf_let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 //@ tf_cluster_rank
 TF_INLINE unsigned int tf_cluster_rank() {
   unsigned int rank;
