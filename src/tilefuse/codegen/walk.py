@@ -23,6 +23,7 @@ from tilefuse.codegen.kernel import (
     IfValue,
     Kernel,
     LastBlock,
+    Let,
     Load,
     MatrixProduct,
     Reg,
@@ -33,6 +34,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.codegen.writer import identifier
 from tilefuse.ir.affine import Affine
 
 
@@ -98,6 +100,17 @@ def register_names(x: object) -> frozenset[str]:
         if isinstance(part, MatrixProduct) and part.left_registers:
             found.add(part.left)
     return frozenset(found)
+
+
+def value_identifiers(kernel: Kernel) -> tuple[str, ...]:
+    """Identifiers of buffers, registers and index names in the kernel's text, sorted: the names that mean nothing to a compiler."""
+    found = {b.name for b in kernel.addressed.values()} | {b.name for b in kernel.parameters}
+    found |= register_names(kernel.body) | index_names(kernel.body)
+    for s in statements(kernel.body):
+        match s:
+            case For(var=name) | Let(name=name):
+                found.add(name)
+    return tuple(sorted(identifier(name) for name in found - {"thread", "block", "rank"}))
 
 
 def written_buffers(kernel: Kernel) -> frozenset[str]:

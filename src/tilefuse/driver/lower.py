@@ -12,6 +12,7 @@ from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.early import before_waiting, untimely
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Kernel
+from tilefuse.codegen.walk import value_identifiers
 from tilefuse.driver.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
 from tilefuse.driver.in_place_scatter import scatter_updates
 from tilefuse.ir.graph import Type
@@ -144,7 +145,7 @@ class _Lowering:
         self.codes.append(KernelCode(
             kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, parameters, planned.pattern.nodes,
             program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options),
-            one_structure=bool(kernel.groups)))
+            one_structure=bool(kernel.groups), names=value_identifiers(kernel)))
         self.origins.append(tuple(b.origin for b in kernel.parameters))
         trace.current().line("source", source)
         trace.current().dump(f"kernels/{kernel.name}{'.cpp' if on_host else '.cu'}", source)

@@ -68,7 +68,7 @@ def kernel_name(program: TileProgram, taken: set[str]) -> str:
     The hash makes the name of a kernel depend on what it computes and not on where it stands in its plan, so that the cache finds
     it again when the model around it changes.
     """
-    stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", n.name) for n in program.graph.nodes)
+    stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", re.sub(r"[^0-9A-Za-z_]+", "_", n.name)) for n in program.graph.nodes)
     stem = "_".join(list(stems)[-3:])[-MAX_STEM_LENGTH:].strip("_")
     told = repr((program.graph, sorted(program.layouts.items()), program.template, program.parameters, program.launch))
     digest = hashlib.sha256(told.encode()).hexdigest()

@@ -34,16 +34,18 @@ class CacheWarning(UserWarning):
 class CacheKey:
     """What decides a compiled kernel. `label` names it for people and is not part of the key.
 
+    identity: what of the source decides (see `kernel_identity`); "" for all of it.
     fields: (name, value) pairs besides the source, in order of importance: target, arch, compiler, version, flags.
     """
 
     label: str
     source: str
     fields: tuple[tuple[str, str], ...]
+    identity: str = ""
 
     @property
     def source_sha(self) -> str:
-        return hashlib.sha256(self.source.encode()).hexdigest()
+        return hashlib.sha256((self.identity or self.source).encode()).hexdigest()
 
     @property
     def digest(self) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from tilefuse.base.errors import ToolchainError
 from tilefuse.runtime.cache import CacheEntry, CacheKey
 from tilefuse.runtime.failed_source import keep_failed_source
+from tilefuse.runtime.kernel_identity import entry_field, kernel_identity
 from tilefuse.runtime.spec import KernelCode
 
 # -ffp-contract=off: a product and a sum round separately, as in the interpreter that defines the operators; the source
@@ -80,8 +81,8 @@ def host_identity() -> str:
 def host_key(kernel: KernelCode, command: tuple[str, ...]) -> CacheKey:
     """The cache key of a host kernel: its source, the processor, and the compiler's name, version and flags."""
     return CacheKey(kernel.name, kernel.source, (
-        ("target", "host"), ("entry", kernel.entry), ("arch", host_identity()), ("compiler", shlex.join(command)),
-        ("version", compiler_version(command)), ("flags", " ".join((*FLAGS, *kernel.flags)))))
+        ("target", "host"), ("entry", entry_field(kernel)), ("arch", host_identity()), ("compiler", shlex.join(command)),
+        ("version", compiler_version(command)), ("flags", " ".join((*FLAGS, *kernel.flags)))), kernel_identity(kernel))
 
 
 def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> list[CacheEntry]:
@@ -105,7 +106,8 @@ def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> lis
                          hint=f"command: {shlex.join(arguments)}", notes=[log[-4000:]])
 
 
-_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
+# Headers, and the macro that decides what one of them reads.
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include\b|undef _GLIBCXX_).*$", re.MULTILINE)
 
 
 def _unit(kernels: Sequence[KernelCode]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from tilefuse.base.errors import ToolchainError
 from tilefuse.runtime.cache import CacheEntry, CacheKey
 from tilefuse.runtime.failed_source import keep_failed_source
+from tilefuse.runtime.kernel_identity import entry_field, kernel_identity
 from tilefuse.runtime.spec import KernelCode
 
 FLAGS = ("--std=c++17", "-default-device", "--ptxas-options=-v")
@@ -47,8 +48,9 @@ def nvrtc_version() -> str:
 
 def cuda_key(kernel: KernelCode) -> CacheKey:
     """The cache key of a CUDA kernel: its source, architecture, and NVRTC's version and flags."""
-    return CacheKey(kernel.name, kernel.source, (("target", "cuda"), ("entry", kernel.entry), ("arch", kernel.arch), ("compiler", "nvrtc"),
-                                                 ("version", nvrtc_version()), ("flags", " ".join((*FLAGS, *kernel.flags)))))
+    return CacheKey(kernel.name, kernel.source, (("target", "cuda"), ("entry", entry_field(kernel)), ("arch", kernel.arch),
+                                                 ("compiler", "nvrtc"), ("version", nvrtc_version()),
+                                                 ("flags", " ".join((*FLAGS, *kernel.flags)))), kernel_identity(kernel))
 
 
 def compile_cuda(kernel: KernelCode) -> CacheEntry:

@@ -30,7 +30,8 @@ class KernelCode:
     """One kernel's source and launch. `nodes` are the graph nodes it computes; `limit_us` the time its bytes need.
 
     target: "cuda" or "host"; arch: e.g. "sm_90a". `entry` is the symbol's name. `flags` are compiler flags besides the usual
-    ones (part of the kernel's cache key). `one_structure`: on a GPU the pointers are the fields of a single argument.
+    ones (part of the kernel's cache key). `one_structure`: on a GPU the pointers are the fields of a single argument. `names` are the
+    identifiers in the source that stand for values: two sources that differ in them alone are one kernel.
     """
 
     name: str
@@ -46,6 +47,7 @@ class KernelCode:
     limit_us: float = 0.0
     flags: tuple[str, ...] = ()
     one_structure: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

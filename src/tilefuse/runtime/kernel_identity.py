@@ -1,0 +1,42 @@
+"""What a kernel's machine code depends on: its source up to the names of its own values, which only people read.
+
+    // nodes: %scores            float scores = tf_exp(x[i]);      ->      float @0 = tf_exp(@1[@2]);
+    // nodes: %y_7               float y_7 = tf_exp(input_3[j]);   ->      the same
+
+So a subgraph that occurs in another model, under other names, is not compiled again. Only the kernel function is renamed; support text,
+types and whatever the printer did not name as a value stay as they are, and a name less only costs a miss.
+"""
+from __future__ import annotations
+
+import re
+
+from tilefuse.runtime.spec import KernelCode
+
+_COMMENT = re.compile(r"//[^\n]*")
+# Members (`threadIdx.x`, `p->at`) are no values, whatever they are called.
+_WORD = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
+KERNEL_BEGINS = 'extern "C"'
+
+
+def kernel_identity(kernel: KernelCode) -> str:
+    """Equal for kernels that are equal up to the names of values and comments; the source where its names are not known.
+
+    Cost: linear in the source.
+    """
+    if not kernel.names:
+        return kernel.source
+    support, begin, function = kernel.source.partition(KERNEL_BEGINS)
+    own = {*kernel.names, kernel.entry}
+    numbers: dict[str, str] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        word = found.group()
+        # "@" is in no identifier, so a number meets no other name.
+        return numbers.setdefault(word, f"@{len(numbers)}") if word in own else word
+
+    return _COMMENT.sub("", support) + begin + _WORD.sub(numbered, _COMMENT.sub("", function))
+
+
+def entry_field(kernel: KernelCode) -> str:
+    """The symbol as a field of the key: none where names do not count, because an entry of the cache knows its own."""
+    return "" if kernel.names else kernel.entry
