@@ -9,13 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any
 
 import numpy as np
+import torch
 
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
-from tilefuse.driver.array_donation import mark_donated, own_buffer
+from tilefuse.driver.array_donation import mark_donated, take_donated
 from tilefuse.driver.array_evaluate import Evaluation, compute
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph, present_device
@@ -60,9 +62,10 @@ class _Entry:
     sources: tuple[int | ArrayNode | None, ...]
     donated: tuple[int, ...]
     consumed: tuple[int, ...]
-    strides: tuple[tuple[int, ...] | None, ...]
+    strides: tuple[tuple[int, ...], ...]
     device: str
     run: Any = None
+    fixed: tuple[Any, ...] = ()
 
 
 class Compiled:
@@ -136,8 +139,8 @@ class Compiled:
 
     def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> Any:
         buffers = [n.buffer for n in nodes]
-        for number, strides in zip(entry.donated, entry.strides):
-            buffers[number] = own_buffer(nodes[number], strides, buffers)
+        if entry.donated:
+            take_donated(entry.donated, entry.strides, buffers)
         given: list[Any] = []
         for source in entry.sources:
             if type(source) is int:
@@ -153,12 +156,13 @@ class Compiled:
         if entry.consumed:
             mark_donated([nodes[n] for n in entry.consumed], self.__name__, user_place())
         made: list[Array] = []
-        taken: set[int] = set()
+        taken = {id(b) for b in given}
         for (number, argument), of in zip(traced.outputs, traced.types):
             tensor = buffers[argument] if argument >= 0 else results[number]
-            if id(tensor) in taken or argument < 0 and any(tensor is b for b in given):
-                tensor = tensor.detach()  # arrays do not share a tensor object, so that donating one is seen by the other
-            taken.add(id(tensor))
+            if argument < 0:
+                if id(tensor) in taken:
+                    tensor = tensor.detach()  # arrays do not share a tensor object, so that donating one is seen by the other
+                taken.add(id(tensor))
             made.append(Array(Source(of, entry.device, tensor)))
         return unflatten(traced.form, iter(made))
 
@@ -168,9 +172,17 @@ class Compiled:
             return results
         if entry.run is None:
             inputs = entry.program.spec.inputs
-            fixed = [name for name, s in zip(inputs, entry.sources) if type(s) is int and s in entry.donated or isinstance(s, Source)]
-            entry.run = entry.program.capture(*given, zero_copy=fixed, copy_results=True)
-        results = entry.run(*given)
+            unmoved = [name for name, s in zip(inputs, entry.sources) if type(s) is int and s in entry.donated or isinstance(s, Source)]
+            entry.run = entry.program.capture(*given, zero_copy=unmoved, copy_results=True)
+        fixed = tuple([given[i] for i in entry.run.zero_copy])
+        # The same tensors in the same places: a training step that gets back what it gave.
+        same = len(fixed) == len(entry.fixed) and all(map(is_, fixed, entry.fixed))
+        if same and all(given[i].device == entry.program.device for i in entry.run.copied):
+            with torch.cuda.device(entry.program.device):
+                results = entry.run.again(given)
+        else:
+            results = entry.run(*given)
+        entry.fixed = fixed
         return results
 
     # Tracing and compiling
@@ -254,7 +266,7 @@ class Compiled:
         wanted = layouts_of_updated(graph, present_device(device)[0], self._options)
         layouts: dict[str, tuple[int, ...]] = dict(wanted)
         consumed = self._consumed(traced, args)
-        strides: list[tuple[int, ...] | None] = []
+        strides: list[tuple[int, ...]] = []
         donated = [n for n in consumed if any(argument == n for _, argument in traced.outputs)]
         name_of = {s: i.name for s, i in zip(sources, graph.inputs, strict=True) if isinstance(s, int)}
         for n in donated:

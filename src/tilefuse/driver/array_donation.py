@@ -36,16 +36,28 @@ def mark_donated(nodes: Iterable[ArrayNode], function: str, place: Place) -> Non
         node.buffer = gone
 
 
-def own_buffer(node: ArrayNode, strides: tuple[int, ...] | None, others: Sequence[Any]) -> Any:
-    """The buffer of a donated node, which nothing else uses: itself, or a copy where memory is shared or lies with other strides.
+def take_donated(donated: Sequence[int], strides: Sequence[tuple[int, ...]], buffers: list[Any]) -> None:
+    """Puts into `buffers`, at the numbers of donated arguments, memory that nothing else uses and that lies with these strides: the
+    argument's own, or a copy.
 
-    others: the buffers of the other arguments of the call.
+    Raises: UserError for an argument that was donated before.
     """
-    buffer = node.buffer
-    if type(buffer) is Donated:
-        return buffer.data  # raises
-    if strides is not None and tuple(buffer.stride()) != strides:
-        return torch.empty_strided(tuple(buffer.shape), strides, dtype=buffer.dtype, device=buffer.device).copy_(buffer)
-    # One for the tensor, one for the storage object of this very question.
-    shared = torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) > 2 or sum(o is buffer for o in others) > 1
-    return buffer.clone() if shared else buffer
+    repeated = _repeated(buffers)
+    for number, wanted in zip(donated, strides):
+        buffer = buffers[number]
+        if type(buffer) is Donated:
+            buffer = buffer.data  # raises
+        if buffer.stride() != wanted:
+            buffers[number] = torch.empty_strided(tuple(buffer.shape), wanted, dtype=buffer.dtype, device=buffer.device).copy_(buffer)
+        # One for the tensor, one for the storage object of this very question.
+        elif _use_count(buffer.untyped_storage()._cdata) > 2 or id(buffer) in repeated:
+            buffers[number] = buffer.clone()
+
+
+_use_count = torch._C._storage_Use_Count
+
+
+def _repeated(buffers: Sequence[Any]) -> set[int]:
+    """The tensor objects that stand more than once among the arguments."""
+    ids = [id(b) for b in buffers]
+    return set() if len(set(ids)) == len(ids) else {i for i in ids if ids.count(i) > 1}

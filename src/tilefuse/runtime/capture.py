@@ -90,6 +90,31 @@ class CapturedProgram:
                     given[i].copy_(recording.inputs[i])
             return [self._result(tensor, place, given) for tensor, place in zip(recording.results, recording.places)]
 
+    @property
+    def zero_copy(self) -> tuple[int, ...]:
+        """Numbers of the inputs that are read where they are."""
+        return self._in_place
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """Numbers of the inputs that each call copies."""
+        return self._copied
+
+    def again(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """A call with the zero-copy arguments of the call before, which are not looked at again.
+
+        Requires: the others are tensors of the compiled types and shapes on the program's device, which is torch's current one.
+        """
+        with self._guard, torch.no_grad():
+            recording = next(reversed(self._recordings.values()))
+            self._follow()
+            for i in self._copied:
+                recording.inputs[i].copy_(tensors[i])
+            recording.graph.replay()
+            for i in self._updated:
+                tensors[i].copy_(recording.inputs[i])
+            return [self._result(tensor, place, tensors) for tensor, place in zip(recording.results, recording.places)]
+
     def _follow(self) -> None:
         """Lets the current stream wait for the previous call's, where it is another one: both use the same buffers."""
         stream = torch.cuda.current_stream()
