@@ -4,8 +4,8 @@ The walk is one pass over the nodes: placeholders become inputs, operators of `T
 library node that calls torch, in-graph copies into inputs become updates. Sizes are those torch derived for this compile;
 symbolic ones are specialised, so that torch recompiles for other shapes.
 
-The IR has no complex numbers: a complex tensor is its pairs of reals (torch's `view_as_real`), operators on it are library nodes
-that put the pairs together again, and its neighbours fuse as ever.
+The IR has no complex numbers: a complex tensor is its pairs of reals (torch's `view_as_real`). Operators of `COMPLEX_OPS` work on
+the pairs, any other one is a library node that puts them together again.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tilefuse.frontends import (
 )
 from tilefuse.frontends.imported import Imported, Output
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH, TORCH_OPS, TorchBuilder, Value, dtype_from_torch
+from tilefuse.frontends.torch_ops_complex import COMPLEX_OPS, Pairs
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import DType
@@ -54,9 +55,6 @@ THEMES = (
 )
 
 PARTS_BY_COMPLEX = {torch.complex128: torch.float64, torch.complex64: torch.float32, torch.complex32: torch.float16}
-
-# Operators that only change what torch calls pairs of reals.
-_AS_COMPLEX, _AS_PAIRS = "aten.view_as_complex.default", "aten.view_as_real.default"
 
 # Constants of at most this many elements are written into the graph; larger ones are bound when the program is made.
 INLINE_ELEMENTS = 16
@@ -180,9 +178,9 @@ class _Walk:
             found = getattr(found, part)
         self.value_of[node] = self._marked(found, self._constant(node.name, found.detach())) if isinstance(found, torch.Tensor) else found
 
-    def _marked(self, tensor: torch.Tensor, value: Value) -> Value:
+    def _marked(self, tensor: torch.Tensor | None, value: Value) -> Value:
         """The value, remembered as pairs of reals if the tensor is complex."""
-        if tensor.is_complex():
+        if tensor is not None and tensor.is_complex():
             self.complexes.add(value)
         return value
 
@@ -247,26 +245,26 @@ class _Walk:
         b.hint = ""
 
     def _lowered(self, name: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        if any(t is not None and t.is_complex() for a in (node, *node.all_input_nodes) for t in _tensors(a.meta.get("val"))):
-            if name == _AS_PAIRS:
-                return Value(self._copied(args[0]))
-            if name == _AS_COMPLEX:
-                made = Value(self._copied(args[0]))
-                self.complexes.add(made)
-                return made
-            return self._library(name, "complex numbers", node, args, kwargs)
-        lowering = TORCH_OPS.get(name)
+        b = self.builder
+        fakes = _tensors(node.meta.get("val"))
+        sources = [t for a in node.all_input_nodes for t in _tensors(a.meta.get("val"))]
+        in_pairs = any(t is not None and t.is_complex() for t in (*fakes, *sources))
+        lowering = COMPLEX_OPS.get(name) if in_pairs else TORCH_OPS.get(name)
         if lowering is None:
-            return self._library(name, "no lowering", node, args, kwargs)
+            return self._library(name, "complex numbers" if in_pairs else "no lowering", node, args, kwargs)
+        subject = Pairs(b, self.complexes) if in_pairs else b
         try:
-            inspect.signature(lowering).bind(self.builder, *args, **kwargs)
+            inspect.signature(lowering).bind(subject, *args, **kwargs)
         except TypeError as mismatch:
             return self._library(name, f"arguments: {mismatch}", node, args, kwargs)
         try:
-            made = lowering(self.builder, *args, **kwargs)
+            made = lowering(subject, *args, **kwargs)
         except UnsupportedError as declined:
             return self._library(name, declined.message, node, args, kwargs)
-        result = tuple(None if v is None else Value(v) for v in made) if isinstance(made, (tuple, list)) else Value(made)
+        if isinstance(made, (tuple, list)):
+            result: Any = tuple(None if v is None else self._marked(fake, Value(v)) for v, fake in zip(made, fakes))
+        else:
+            result = self._marked(fakes[0], Value(made))
         self._check(name, node, result)
         return result
 

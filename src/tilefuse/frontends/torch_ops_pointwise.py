@@ -97,6 +97,8 @@ def _enter_comparison(name: str) -> None:
 
 for _name in _UNARY:
     _enter_unary(_name)
+# The imaginary part of a conjugate is a lazily negated view.
+lowers("aten._neg_view.default")(TORCH_OPS["aten.neg.default"])
 for _name in _ROUNDING:
     _enter_rounding(_name)
 for _name in _BINARY:

@@ -61,7 +61,11 @@ def trace(model: Callable[..., Any], arguments: Sequence[Any]) -> Traced:
 
 def argument_names(model: Callable[..., Any], arguments: Sequence[Any]) -> list[str]:
     """A name for every leaf of the arguments: the parameter's, and the way to the leaf."""
-    signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
+    try:
+        signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
+    except ValueError:
+        # Functions written in C tell no signature; they take what they are given, by position.
+        return _leaf_names({"arguments": tuple(arguments)})
     if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in signature.parameters.values()):
         raise UnsupportedError("a model with required keyword arguments")
     if not isinstance(model, torch.nn.Module):

@@ -38,6 +38,50 @@ def rotated(q: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(pairs * by).flatten(-2) * 2
 
 
+def halves(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.complex(x, y)
+
+
+# Each operator that becomes a map, a reduction or a view, over operands of every kind it takes.
+LOWERED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "mul by real, number, complex number": (lambda a, x: (a * x, a * 2, a * (1 + 2j), x * 1j), (numbers(3, 4), torch.randn(3, 4))),
+    "add and sub": (lambda a, x: (a + x, a - a.mT, torch.add(a, x, alpha=2j), torch.sub(x, a, alpha=3), 1 - a, -a),
+                    (numbers(4, 4), torch.randn(4))),
+    "div by real": (lambda a, x: (a / x, a / 3), (numbers(3, 4), torch.rand(3, 4) + 1)),
+    "magnitude and angle": (lambda a: (a.abs(), a.angle(), a.real, a.imag, a.conj() * a), (numbers(5, 7),)),
+    "joining": (lambda x, y: (halves(x, y), torch.polar(x.abs(), y), halves(x, y).to(torch.complex128)), (torch.randn(5), torch.randn(5))),
+    "choice": (lambda a, x: torch.where(x > 0, a, a.conj()), (numbers(5), torch.randn(5))),
+    "sums": (lambda a: (a.sum(), a.sum(-1), a.sum((0, -2), keepdim=True)), (numbers(3, 4, 5),)),
+    "views": (lambda a: (a.permute(-1, 0, 1) + 1, a.transpose(-1, -2) + 1, a.unsqueeze(-1) + 1, a.reshape(-1) + 1, a[:, 1] + 1,
+                         a[..., 1:3] + 1, a.flip(-1) + 1, a.expand(2, 3, 4, 5) + 1, torch.cat([a, a], -1) + 1, a.unbind(-1)[0] + 1,
+                         a.split(2, -1)[1] + 1, a.squeeze(-1) + 1), (numbers(3, 4, 5),)),
+    "two of a matrix": (lambda a: a.t() * 2, (numbers(3, 4),)),
+    "to real": (lambda a: a.real.to(torch.float64) + 1, (numbers(4),)),
+    "promoted": (lambda a, b: a * b, (numbers(4), torch.randn(4, dtype=torch.complex128))),
+    "without elements": (lambda a: (a.sum(0), a * 2, a.abs()), (numbers(0, 4),)),
+    "without dimensions": (lambda a: (a.sum(), a * 2, a.abs(), a.mT if a.dim() > 1 else a + 1), (numbers(1)[0],)),
+    "infinities": (lambda a, x: (a * a, a * x, a - 1, a.abs(), a.angle()),
+                   (torch.complex(torch.tensor([torch.inf, 0.0, 1.0]), torch.tensor([torch.nan, -torch.inf, -0.0])),
+                    torch.tensor([0.0, torch.inf, -0.0]))),
+}
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_operators_over_pairs_share_kernels(name: str) -> None:
+    fn, inputs = LOWERED[name]
+    torch.testing.assert_close(torch.compile(fn, backend=strict)(*inputs), fn(*inputs), rtol=1e-5, atol=1e-6, equal_nan=True)
+    for part in compiled_parts():
+        left = dict(part.imported.fallbacks)
+        assert not left, left
+
+
+def test_rotary_positions_are_one_kernel() -> None:
+    q, by = torch.randn(2, 5, 8), torch.polar(torch.ones(5, 4), torch.randn(5, 4))
+    torch.testing.assert_close(torch.compile(rotated, backend=strict)(q, by), rotated(q, by))
+    (part,) = compiled_parts()
+    assert len(part.program.spec.kernels) == 1 and not part.imported.fallbacks
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "spectrogram": (lambda x, w: torch.log1p(torch.stft(x * 2, 16, 8, window=w, return_complex=True).abs() ** 2).softmax(1),
                     (torch.randn(2, 64), torch.hann_window(16))),
