@@ -1,15 +1,28 @@
 """Floor 3: rewritings of the graph, each with a declared contract, put in order by a pipeline text."""
-from tilefuse.passes import cleanup, decompose, empty, fold, products, select_one, simplify_index, simplify_scalar, summed_products, views
+from tilefuse.passes import (
+    cleanup,
+    decompose,
+    empty,
+    fold,
+    products,
+    select_one,
+    simplify_index,
+    simplify_scalar,
+    sliced_products,
+    summed_products,
+    views,
+)
 from tilefuse.passes.manager import PASSES, Pass, PassContext, PassRecord, Pipeline, Property, register_pass
 
 # Composites first, so that everything after sees reductions and maps; views before constants and equal nodes, because folded
-# views make more nodes equal; sums of products are joined once their terms are seen through views; the second round of views and
+# views make more nodes equal; products are joined once their operands are seen through views; the second round of views and
 # scalar rules sees what folding and joining brought together.
 DEFAULT_PIPELINE = (
-    "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,fold-constants,merge-summed-products,inline-views,"
-    "simplify-index,simplify-scalar,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"
+    "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,fold-constants,merge-summed-products,"
+    "merge-sliced-products,inline-views,simplify-index,simplify-scalar,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"
 )
 
-PASS_MODULES = (cleanup, decompose, empty, fold, products, select_one, simplify_index, simplify_scalar, summed_products, views)
+PASS_MODULES = (cleanup, decompose, empty, fold, products, select_one, simplify_index, simplify_scalar, sliced_products, summed_products,
+                views)
 
 __all__ = ["DEFAULT_PIPELINE", "PASSES", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]

@@ -112,7 +112,7 @@ class RowSums:
 
 def sums_of(graph: Graph, counts: Mapping[str, int]) -> dict[str, Sum]:
     """The trees of additions of whole tensors, by the name of the last addition; a tree within a larger one is not listed."""
-    addends = {n.name: found for n in graph.nodes if (found := _addends(n))}
+    addends = {n.name: found for n in graph.nodes if (found := terms_of(n))}
     inside = {v for pair in addends.values() for v in pair if v in addends and counts.get(v) == 1 and v not in graph.escaping}
     sums: dict[str, Sum] = {}
     for root in addends:
@@ -133,7 +133,7 @@ def sums_of(graph: Graph, counts: Mapping[str, int]) -> dict[str, Sum]:
     return sums
 
 
-def _addends(node: Node) -> tuple[str, ...]:
+def terms_of(node: Node) -> tuple[str, ...]:
     """The two values that a node adds element by element; empty for any other node."""
     if node.category != "map" or not isinstance(node.body, Call) or node.body.fn != "add":
         return ()
