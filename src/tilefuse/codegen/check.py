@@ -50,7 +50,7 @@ from tilefuse.ir.ops import C_TYPES
 class CheckedPrinter(HostPrinter):
     """Replaces the hooks by checked accesses; `site` is the number of the statement being printed, named in findings."""
 
-    includes = ("algorithm", "cmath", "cstdio", "cstdlib", "cstring", "map", "utility", "vector")
+    includes = ("cstdlib", "cmath", "cstdio", "cstring", "map", "utility", "vector")
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)

@@ -49,4 +49,8 @@ def _printed(kernel: Kernel, check: bool) -> tuple[str, tuple[str, ...], str]:
 
 
 def _include_lines(names: Sequence[str]) -> str:
-    return "".join(f"#include <{name}>\n" for name in names)
+    # The first header sets the macro. Without it <cmath> leaves out the special functions of C++17, which no kernel calls, and which
+    # take most of the time of a small compile (0.17 of 0.24 s with g++ 12).
+    assert names[0] == "cstdlib"
+    first, *others = (f"#include <{name}>\n" for name in names)
+    return "".join([first, "#undef _GLIBCXX_USE_STD_SPEC_FUNCS\n", *others])

@@ -67,7 +67,7 @@ class Spread:
 class ThreadPrinter:
     """State of one kernel's printing for the host. The hooks at the end say how memory and registers are touched."""
 
-    includes: tuple[str, ...] = ("cmath", "cstdlib", "cstring")
+    includes: tuple[str, ...] = ("cstdlib", "cmath", "cstring")
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
