@@ -133,13 +133,15 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
     loads = flight_ratio(facts, device, min(facts.blocks, resident * device.num_multiprocessors))
     needed = computing_us = 0.0
     for m in facts.moved:
-        ratio = 1.0
-        if times is not None and decision is not None:
-            ratio = nearest(times.transfers.get((m.function, m.implementation, m.routine), ()), decision) or 1.0
+        ratio, share = 1.0, CACHED_SHARE if m.resident else READ_SHARE if m.routine.startswith("load") else 1.0
+        measured = None
+        if times is not None and decision is not None and not m.resident:
+            measured = nearest(times.transfers.get((m.function, m.implementation, m.routine), ()), decision)
+        if measured is not None:
+            ratio, share = measured, 1.0  # a load by itself was timed: what reads count less is in its ratio
         elif not m.resident:
             row = min(m.row_bytes, LONG_ROW_BYTES)
             ratio = row / (row + ROW_BYTES) * (1.0 if m.wide else WORD_BY_WORD)
-        share = CACHED_SHARE if m.resident else READ_SHARE if m.routine.startswith("load") else 1.0
         needed += m.num_bytes * share / ratio
     if times is not None and decision is not None:
         for function, implementation in dict.fromkeys((m.function, m.implementation) for m in facts.moved):
