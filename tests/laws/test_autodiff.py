@@ -383,3 +383,27 @@ def test_forward_nodes_keep_their_names_and_come_first() -> None:
     assert made.nodes[: len(graph.nodes)] == graph.nodes
     assert made.results[0] == graph.results[0]
     assert made == gradient_graph(graph, graph.results[0], inputs, with_values=True)
+
+
+def normalised_relu(slope: float = 0.0) -> tuple[Graph, list[str]]:
+    """relu((x - mean) * scale + shift) of a convolution's result, in the form that networks have."""
+    b = TensorBuilder("normalised")
+    x, weight = b.input("x", F64, (2, 1, 6)), b.input("weight", F64, (2, 1, 3))
+    scale, shift = b.input("scale", F64, (1, 2, 1)), b.input("shift", F64, (1, 2, 1))
+    h = b.convolution(x, weight, padding=((1, 1),))
+    mean = b.mean(h, (0, 2), True)
+    y = b.expression(lambda v, m, s, t: call("add", call("mul", call("sub", v, m), s), t), h, mean, scale, shift, dtype=F64, name="normal")
+    low = (lambda v: call("mul", const(slope, F64), v)) if slope else (lambda v: const(0, F64))
+    r = b.expression(lambda v: call("select", call("le", v, const(0, F64)), low(v), v), y, dtype=F64, name="relu")
+    out = b.convolution(r, b.reshape(weight, (1, 2, 3)))
+    return b.finish([weighted(b, b.elementwise("sin", out))]), [x, weight, scale, shift]
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+def test_a_mask_of_a_normalised_value_is_computed_again(slope: float) -> None:
+    """Nothing of the backward pass but the weight's gradient reads relu's result, and the masked gradient is no value of its own."""
+    graph, inputs = normalised_relu(slope)
+    made = agree_with_differences(graph, inputs, {x: drawn(graph.type_of(x).shape, n) for n, x in enumerate(inputs)})
+    readers = [n for n in made.nodes[len(graph.nodes) :] if "relu" in n.reads()]
+    assert readers and all(n.category == "library" for n in readers)
+    assert not any(n.name == "d_normal" for n in made.nodes)

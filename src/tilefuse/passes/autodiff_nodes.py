@@ -34,7 +34,7 @@ def _contribute(found: Gradients, node: Node, gradient: Expr, value: Expr | None
     """Adds to everything that the body reads, given the gradient of the body over the node's domain."""
     assert node.body is not None
     extents = node.extents
-    for item in BodyAdjoint(found.active, found.read_dtype, node.span).run(node.body, gradient, value):
+    for item in BodyAdjoint(found.active, found.read_dtype, node.span, found.again).run(node.body, gradient, value):
         if isinstance(item.read, Read):
             found.add_read(item.read, extents, item.adjoint)
         else:

@@ -85,6 +85,9 @@ def _times(a: Expr, b: Expr) -> Expr:
             return simplified_call("mul", _folded("mul", (a, c)), rest)
         case Const(), Call("neg", (rest,)):
             return simplified_call("mul", _folded("neg", (a,)), rest)
+        case Const(), Call("select", (condition, first, second)) if is_zero(first) or is_zero(second):
+            parts = (e if is_zero(e) else simplified_call("mul", a, e) for e in (first, second))
+            return call("select", condition, *parts)
     return _folded("mul", (a, b))
 
 
@@ -120,6 +123,7 @@ def rounded_back(e: Expr, have: DType, want: DType, read_dtype: ReadDType) -> Ex
     return converted(e, have, want)
 
 
+Again = Callable[[Read], Union[Expr, None]]
 Guards = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 
@@ -138,13 +142,15 @@ class ReadAdjoint:
 class BodyAdjoint:
     """Reverse mode through one body.
 
-    active: values whose gradient is wanted. `where` names the node's place in the user's program for errors.
+    active: values whose gradient is wanted. `where` names the node's place in the user's program for errors. `again` gives a read as an
+    expression of values that the backward pass reads anyway, None where there is none.
     """
 
-    def __init__(self, active: Collection[str], read_dtype: ReadDType, where: Span | None = None) -> None:
+    def __init__(self, active: Collection[str], read_dtype: ReadDType, where: Span | None = None, again: Again = lambda read: None) -> None:
         self.active = active
         self.read_dtype = read_dtype
         self.where = where
+        self.again = again
         self.found: dict[tuple[Read | Lookup, Guards], Expr] = {}
         self._path: list[tuple[tuple[Bound, ...], bool]] = []
 
@@ -181,7 +187,7 @@ class BodyAdjoint:
     def _call(self, e: Call, g: Expr, value: Expr | None) -> None:
         op = SCALAR_OPS[e.fn]
         if value is not None and e.fn == "select":
-            e = told_by_result(e, value)
+            e = told_by_result(e, value, self.again)
         leaves = {f"x{n}": a for n, a in enumerate(e.args)} | {"g": g, "y": e if value is None else value}
         for n, argument in enumerate(e.args):
             text = op.adjoint[n] if op.adjoint else UNKNOWN  # a custom operator may come without
@@ -218,13 +224,17 @@ def guarded(e: Expr, guards: Guards, otherwise: Expr) -> Expr:
     return e
 
 
-def told_by_result(e: Call, value: Expr) -> Call:
-    """select(x <= 0, c * x or 0, x) with the condition asked of the result, where that is the same: then x need not be kept for it."""
+def told_by_result(e: Call, value: Expr, again: Again) -> Call:
+    """select(x <= 0, c * x or 0, x) with the condition asked of the result, where that is the same: then x need not be kept for it.
+
+    Nor need the result be read where x can be had again from what the backward pass reads anyway.
+    """
     match e.args:
         case (Call("le" | "gt" as fn, (x, Const() as limit)), low, high) if _is(limit, 0):
             low, high = (low, high) if fn == "le" else (high, low)
             if high == x and (_is(low, 0) or _scaled_up(low, x)):
-                return Call("select", (Call(fn, (value, limit)), *e.args[1:]))
+                asked = again(x) if isinstance(x, Read) else None
+                return Call("select", (Call(fn, (value if asked is None else asked, limit)), *e.args[1:]))
     return e
 
 
@@ -239,6 +249,11 @@ def _scaled_up(e: Expr, x: Expr) -> bool:
 def summed(a: Expr, b: Expr, dtype: DType, read_dtype: ReadDType) -> Expr:
     """The sum of two adjoints of a stored dtype; those of storage types add up in f32."""
     if dtype.is_arithmetic:
+        match a, b:
+            case Call("select", (c, p, q)), Call("select", (other, r, s)) if c == other and is_zero(q) and is_zero(r):
+                return call("select", c, p, s)
+            case Call("select", (c, p, q)), Call("select", (other, r, s)) if c == other and is_zero(p) and is_zero(s):
+                return call("select", c, r, q)
         return call("mul", const(2, dtype), a) if a == b else simplified_call("add", a, b)
     wide = compute_dtype(dtype)
     first, second = (rounded_back(e, dtype, wide, read_dtype) for e in (a, b))

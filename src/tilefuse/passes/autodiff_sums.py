@@ -25,11 +25,13 @@ from tilefuse.passes.simplify_index import simplify_indices
 MAX_TERM_PARTS = 80
 # The gather form may look at this many points for each point of the reader's domain; beyond that the reader adds atomically.
 MAX_WASTE = 16
+# A value counts as small beside another with this many times its elements: reading it costs nothing.
+SMALL = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """A value's gradient as an expression over `axes`: a constant, or one read whose subscripts are axes."""
+    """A value's gradient as an expression over `axes`: a constant, a read whose subscripts are axes, or what costs its users no more."""
 
     axes: tuple[str, ...]
     body: Expr
@@ -46,6 +48,8 @@ class Gradients:
             self.build.add(node)
         self.terms: dict[str, list[Expr]] = {}
         self.found: dict[str, Gradient] = {}
+        self._sources: dict[str, str | None] = {}
+        self._kinds: dict[str, str] = {}
 
     # What is known of values
 
@@ -176,11 +180,69 @@ class Gradients:
         b.prefix = ""
         body = rounded_back(total, work, dtype, self.read_dtype)
         axes = self.axes_of(name)
-        if not _is_plain(body, self.here(name)):
+        if not _is_plain(body, self.here(name)) and not self._costs_nothing(name, body):
             body = Read(b.map(f"d_{name}", dtype, self.type_of(name).shape, axes, body), self.here(name))
         b.prefix = prefix
         self.found[name] = Gradient(axes, body)
         return self.found[name]
+
+    # What need not be kept
+
+    def again(self, read: Read) -> Expr | None:
+        """An element of a normalised or scaled value as the expression that made it, where its gradient reads the operand anyway."""
+        source = self._scaled_source(read.value)
+        if source is None:
+            return None
+        node = self.graph.node_by_name[read.value]
+        assert node.body is not None
+        return substitute_axes(node.body, dict(zip(node.axes, read.index, strict=True)))
+
+    def _scaled_source(self, name: str) -> str | None:
+        """x of a map like (x - mean) * scale + shift, where x is in memory and scale is small and differentiated: so is x read for it."""
+        if name not in self._sources:
+            self._sources[name] = self._find_source(name)
+        return self._sources[name]
+
+    def _find_source(self, name: str) -> str | None:
+        node = self.graph.node_by_name.get(name)
+        if node is None or node.kind != "map" or node.body is None:
+            return None
+        large = self._large_reads(node.body, node.type.num_elements)
+        if len(large) != 1 or not self._in_memory(large[0].value) or large[0].index != self.here(name):
+            return None
+        source = large[0].value
+
+        def scales(e: Expr) -> bool:
+            return any(isinstance(x, Read) and x.value != source and x.value in self.active for x in walk(e))
+
+        products = [x.args for x in walk(node.body) if isinstance(x, Call) and x.fn in ("mul", "div")]
+        needed = any(large[0] in walk(a) and scales(b) or large[0] in walk(b) and scales(a) for a, b in products)
+        return source if needed else None
+
+    def _large_reads(self, e: Expr, elements: int) -> list[Read]:
+        found = (x for x in walk(e) if isinstance(x, Read) and self.type_of(x.value).num_elements * SMALL > elements)
+        return list(dict.fromkeys(found))
+
+    def _in_memory(self, name: str) -> bool:
+        """Whether the value exists whatever is fused: an input or a library call's result."""
+        node = self.graph.node_by_name.get(name)
+        if node is None and name in self.graph.type_by_name:
+            return True
+        return (node.kind if node is not None else self._kind_made(name)).startswith("library")
+
+    def _kind_made(self, name: str) -> str:
+        """The kind of a node of the backward pass."""
+        for node in self.build.nodes[len(self._kinds) + len(self.graph.nodes):]:
+            self._kinds[node.name] = node.kind
+        return self._kinds[name]
+
+    def _costs_nothing(self, name: str, body: Expr) -> bool:
+        """Whether the gradient's users read no more if each computes it: it is masked by what they read anyway, and nothing else."""
+        source = self._scaled_source(name)
+        if source is None or _has_lookup(body) or not (isinstance(body, Call) and body.fn == "select"):
+            return False
+        large = [r for r in self._large_reads(body, self.type_of(name).num_elements) if r.value != source]
+        return len(large) == 1 and large[0].index == self.here(name) and self._in_memory(large[0].value)
 
     def _total(self, name: str, terms: Sequence[Expr], work: DType) -> Expr:
         """The sum of all contributions. Whole tensors are added pair by pair in nodes of their own where they are many: a later pass
