@@ -15,7 +15,7 @@ from tilefuse.plan.routine_combinations import TEMPLATE, FusionImplementation, c
 from tilefuse.plan.routine_fusions import find_fusions
 from tilefuse.plan.routine_implementations import calling_orders, implementations, list_candidates
 from tilefuse.plan.routine_prediction import Environment, RoutineTimes, predict
-from tilefuse.schedule.routine_elements import ATOMICS
+from tilefuse.schedule.routine_elements import ATOMICS, LAST_BLOCK
 from tilefuse.target.device import H200
 
 # Fusions of more than one call, of the paper's sequences. Products of BTO's scripts that need a global barrier in between are none.
@@ -65,6 +65,16 @@ def test_implementations_come_in_predicted_order() -> None:
     ways = list(implementations(graph, fusion, H200, most=5))
     assert len(ways) == 5
     assert [w.predicted_us for w in ways] == sorted(w.predicted_us for w in ways)
+
+
+def test_updates_with_a_sum_run_in_short_blocks() -> None:
+    """z = w - a v with z.u over 2^26 words: blocks of one group of loads are predicted first, and no last block waits for all of them."""
+    graph = script_graph("vector w, v, u; input w, v, u; z = saxpy(-0.75, v, w); r = sdot(z, u); return z, r;",
+                         dict.fromkeys("wvu", (1 << 26,)))
+    fusion = next(f for f in find_fusions(graph).found if len(f.calls) == 2)
+    best = list_candidates(graph, fusion, H200).kept[0]
+    assert best.decision.iterations == best.decision.unroll and best.facts.blocks > 8000
+    assert best.decision.finish != LAST_BLOCK
 
 
 def test_calling_orders_respect_data() -> None:
