@@ -58,12 +58,14 @@ def _sized(b: TensorBuilder, x: str, shape: Sequence[int]) -> str:
 
 
 def number_of(node: Node, name: str, default: float) -> float:
+    """An attribute that is a number, `default` where the node lacks it."""
     found = node.attribute(name, default)
     assert isinstance(found, (int, float))
     return found
 
 
 def wide_dtype(b: TensorBuilder, x: str) -> DType:
+    """The dtype in which arithmetic on `x` is done."""
     return compute_dtype(b.dtype_of(x))
 
 
