@@ -172,7 +172,7 @@ class Compiled:
             return results
         if entry.run is None:
             inputs = entry.program.spec.inputs
-            unmoved = [name for name, s in zip(inputs, entry.sources) if type(s) is int and s in entry.donated or isinstance(s, Source)]
+            unmoved = [name for name, s in zip(inputs, entry.sources) if type(s) is int and s in entry.donated or not (s is None or type(s) is int)]
             entry.run = entry.program.capture(*given, zero_copy=unmoved, copy_results=True)
         fixed = tuple([given[i] for i in entry.run.zero_copy])
         # The same tensors in the same places: a training step that gets back what it gave.
