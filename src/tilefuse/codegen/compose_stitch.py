@@ -200,6 +200,7 @@ class StitchWriter(Statements):
             return
         self.stages(begin(self, [s for s in self.plan.stages if self.plan.is_once(s)], self.groups))
         turns = -(-tiles // self.groups)
+        self.walks = True
         with self.loop("turn", turns) as turn:
             tile = self.let("tile", turn * self.groups + axis("block"), turns * self.groups)
             with self.when([Bound(tile, 0, tiles)]):
@@ -275,7 +276,7 @@ class StitchWriter(Statements):
         if any(inside((region[-1],), (axis("x"),), (self.graph.type_of(pieces[0].value).shape[-1],), dict(self.plan.grid))):
             return 1
         width = max(16 // widest, 1)
-        busy = 0 if pieces[0].kind == "copy" else self.threads // 2
+        busy = 0 if pieces[0].kind == "copy" and not self.walks else self.threads // 2
         while width > 1 and (extent % width or num_elements(region) // width < busy):
             width //= 2
         return width
@@ -523,6 +524,7 @@ class StitchWriter(Statements):
 
     active: tuple[Bound, ...] = ()
     ahead: Ahead | None = None  # products that come before the wait for the kernel ahead
+    walks = False  # whether what is written is repeated for each of a block's tiles
     copying = False  # whether asynchronous copies were started since the last barrier
     lane: Affine = number(0)
     before_lane: Callable[[Affine], None] | None = None  # makes the sums of a product known at one lane

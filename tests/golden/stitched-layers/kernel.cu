@@ -56,7 +56,14 @@ k_clamp_2(
         const int item_3 = 256 * step_3 + thread;
         const int x_4 = (item_3 & 7);
         const int i0_3 = (item_3 >> 3);
-        tf_async_copy<16>(x_tile + 72 * i0_3 + 8 * x_4, x + 64 * i0_3 + 4096 * tile + 8 * x_4);
+        alignas(16) tf_f16 x_out[8];
+        alignas(16) tf_f16 x_v[8];
+        tf_vector_load<8>(x_v, x + 64 * i0_3 + 4096 * tile + 8 * x_4);
+        #pragma unroll
+        for (int v_4 = 0; v_4 < 8; ++v_4) {
+          x_out[v_4] = x_v[v_4];
+        }
+        tf_vector_store<8>(x_tile + 72 * i0_3 + 8 * x_4, x_out);
       }
       tf_async_group();
       tf_async_wait<0>();
@@ -81,11 +88,11 @@ k_clamp_2(
           alignas(16) tf_f16 b0_v[2];
           tf_vector_load<2>(b0_v, b0 + 8 * b + 32 * tile_column + 2 * (lane_of_warp & 3));
           #pragma unroll
-          for (int v_5 = 0; v_5 < 2; ++v_5) {
-            tf_f16 matmul = tf_f16(matmul_sum[4 * b + 2 * half_1 + v_5]);
-            tf_f16 add = tf_f16((tf_float(matmul) + tf_float(b0_v[v_5])));
+          for (int v_7 = 0; v_7 < 2; ++v_7) {
+            tf_f16 matmul = tf_f16(matmul_sum[4 * b + 2 * half_1 + v_7]);
+            tf_f16 add = tf_f16((tf_float(matmul) + tf_float(b0_v[v_7])));
             tf_f16 clamp = tf_f16(tf_minimum(tf_maximum(tf_float(add), 0.0f), 3.0f));
-            clamp_out[v_5] = clamp;
+            clamp_out[v_7] = clamp;
           }
           tf_vector_store<2>(clamp_tile + 8 * b + 576 * half_1 + 2 * lane_of_warp + 32 * tile_column + 1152 * tile_row + 64 * (lane_of_warp >> 2), clamp_out);
         }
@@ -111,11 +118,11 @@ k_clamp_2(
           alignas(16) tf_f16 b1_v[2];
           tf_vector_load<2>(b1_v, b1 + 8 * b_1 + 32 * tile_column_1 + 2 * (lane_of_warp_1 & 3));
           #pragma unroll
-          for (int v_8 = 0; v_8 < 2; ++v_8) {
-            tf_f16 matmul_1 = tf_f16(matmul_1_sum[4 * b_1 + 2 * half_2 + v_8]);
-            tf_f16 add_1 = tf_f16((tf_float(matmul_1) + tf_float(b1_v[v_8])));
+          for (int v_10 = 0; v_10 < 2; ++v_10) {
+            tf_f16 matmul_1 = tf_f16(matmul_1_sum[4 * b_1 + 2 * half_2 + v_10]);
+            tf_f16 add_1 = tf_f16((tf_float(matmul_1) + tf_float(b1_v[v_10])));
             tf_f16 clamp_1 = tf_f16(tf_minimum(tf_maximum(tf_float(add_1), 0.0f), 3.0f));
-            clamp_1_out[v_8] = clamp_1;
+            clamp_1_out[v_10] = clamp_1;
           }
           tf_vector_store<2>(clamp_1_tile + 8 * b_1 + 576 * half_2 + 2 * lane_of_warp_1 + 32 * tile_column_1 + 1152 * tile_row_1 + 64 * (lane_of_warp_1 >> 2), clamp_1_out);
         }
@@ -141,11 +148,11 @@ k_clamp_2(
           alignas(16) tf_f16 b2_v[2];
           tf_vector_load<2>(b2_v, b2 + 8 * b_2 + 32 * tile_column_2 + 2 * (lane_of_warp_2 & 3));
           #pragma unroll
-          for (int v_11 = 0; v_11 < 2; ++v_11) {
-            tf_f16 matmul_2 = tf_f16(matmul_2_sum[4 * b_2 + 2 * half_3 + v_11]);
-            tf_f16 add_2 = tf_f16((tf_float(matmul_2) + tf_float(b2_v[v_11])));
+          for (int v_13 = 0; v_13 < 2; ++v_13) {
+            tf_f16 matmul_2 = tf_f16(matmul_2_sum[4 * b_2 + 2 * half_3 + v_13]);
+            tf_f16 add_2 = tf_f16((tf_float(matmul_2) + tf_float(b2_v[v_13])));
             tf_f16 clamp_2_1 = tf_f16(tf_minimum(tf_maximum(tf_float(add_2), 0.0f), 3.0f));
-            clamp_2_out[v_11] = clamp_2_1;
+            clamp_2_out[v_13] = clamp_2_1;
           }
           tf_vector_store<2>(clamp_2 + 8 * b_2 + 512 * half_3 + 2 * lane_of_warp_2 + 4096 * tile + 32 * tile_column_2 + 1024 * tile_row_2 + 56 * (lane_of_warp_2 >> 2), clamp_2_out);
         }

@@ -29,7 +29,14 @@ k_softmax(
         const int item_1 = 128 * step_1 + thread;
         const int x_2 = (item_1 & 15);
         const int i0_1 = (item_1 >> 4);
-        tf_async_copy<16>(x_tile + 72 * i0_1 + 4 * x_2, x + 64 * i0_1 + 4096 * tile + 4 * x_2);
+        alignas(16) float x_out[4];
+        alignas(16) float x_v[4];
+        tf_vector_load<4>(x_v, x + 64 * i0_1 + 4096 * tile + 4 * x_2);
+        #pragma unroll
+        for (int v_2 = 0; v_2 < 4; ++v_2) {
+          x_out[v_2] = x_v[v_2];
+        }
+        tf_vector_store<4>(x_tile + 72 * i0_1 + 4 * x_2, x_out);
       }
       tf_async_group();
       tf_async_wait<0>();
@@ -51,8 +58,8 @@ k_softmax(
         for (int half_1 = 0; half_1 < 2; ++half_1) {
           alignas(16) float matmul_out[2];
           #pragma unroll
-          for (int v_3 = 0; v_3 < 2; ++v_3) {
-            matmul_out[v_3] = matmul_sum[4 * b + 2 * half_1 + v_3];
+          for (int v_5 = 0; v_5 < 2; ++v_5) {
+            matmul_out[v_5] = matmul_sum[4 * b + 2 * half_1 + v_5];
           }
           matmul[4 * b + 2 * half_1] = matmul_out[0];
           matmul[4 * b + 2 * half_1 + 1] = matmul_out[1];
@@ -99,9 +106,9 @@ k_softmax(
         for (int half_8 = 0; half_8 < 2; ++half_8) {
           alignas(16) float softmax_exp_out[2];
           #pragma unroll
-          for (int v_6 = 0; v_6 < 2; ++v_6) {
-            float softmax_exp_1 = expf((matmul[4 * b_2 + 2 * half_8 + v_6] - softmax_max_all[half_8]));
-            softmax_exp_out[v_6] = softmax_exp_1;
+          for (int v_8 = 0; v_8 < 2; ++v_8) {
+            float softmax_exp_1 = expf((matmul[4 * b_2 + 2 * half_8 + v_8] - softmax_max_all[half_8]));
+            softmax_exp_out[v_8] = softmax_exp_1;
           }
           softmax_exp[4 * b_2 + 2 * half_8] = softmax_exp_out[0];
           softmax_exp[4 * b_2 + 2 * half_8 + 1] = softmax_exp_out[1];
@@ -157,9 +164,9 @@ k_softmax(
         for (int half_17 = 0; half_17 < 2; ++half_17) {
           alignas(16) float softmax_out[2];
           #pragma unroll
-          for (int v_9 = 0; v_9 < 2; ++v_9) {
-            float softmax_2 = (softmax_exp[4 * b_4 + 2 * half_17 + v_9] * softmax_inverse[half_17]);
-            softmax_out[v_9] = softmax_2;
+          for (int v_11 = 0; v_11 < 2; ++v_11) {
+            float softmax_2 = (softmax_exp[4 * b_4 + 2 * half_17 + v_11] * softmax_inverse[half_17]);
+            softmax_out[v_11] = softmax_2;
           }
           tf_vector_store<2>(softmax + 8 * b_4 + 1024 * half_17 + 2 * lane_of_warp + 8192 * tile + 2048 * warp_1 + 120 * (lane_of_warp >> 2), softmax_out);
           softmax_1[4 * b_4 + 2 * half_17] = softmax_out[0];
