@@ -12,7 +12,7 @@ from typing import Any, Protocol, Union
 import numpy as np
 
 from tilefuse.base.errors import InternalError, ShapeError, TypeMismatchError, UserError
-from tilefuse.frontends.array_lowering import ELEMENTWISE, constant_argument, lower_elementwise, operand_dtype
+from tilefuse.frontends.array_lowering import ELEMENTWISE, lower_elementwise, operand_dtype
 from tilefuse.frontends.array_nodes import (
     MOST_RECORDINGS,
     Applied,
@@ -26,7 +26,7 @@ from tilefuse.frontends.array_nodes import (
     user_span,
 )
 from tilefuse.frontends.array_subscript import Plan, lower_subscript, subscript_plan
-from tilefuse.frontends.array_types import NAME_OF, Number, as_number, promote
+from tilefuse.frontends.array_types import NAME_OF, Number, as_number, number_constant, promote
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.tensor import TensorBuilder
 
@@ -337,12 +337,9 @@ def elementwise(name: str, *given: Any) -> Array:
     numbers = [g if isinstance(g, Array) else checked_number(name, g) for g in given]
     if not arrays:
         raise TypeMismatchError(f"{name} needs an array", where=user_span(), hint="asarray makes one of numbers")
-    try:
-        common = operand_dtype(row, [a.dtype for a in arrays], [n for n in numbers if not isinstance(n, Array)])
-        where = iter(range(len(arrays)))
-        arguments = tuple([next(where) if isinstance(n, Array) else constant_argument(n, common) for n in numbers])
-    except TypeMismatchError as error:
-        raise TypeMismatchError(error.message, where=user_span(), hint=error.hint) from None
+    common = operand_dtype(row, [a.dtype for a in arrays], [n for n in numbers if not isinstance(n, Array)])
+    where = iter(range(len(arrays)))
+    arguments = tuple([next(where) if isinstance(n, Array) else number_constant(n, common) for n in numbers])
     found = recording(lower_elementwise, nodes, (name, common, arguments))
     if key is not None:
         if len(_known) > MOST_RECORDINGS:

@@ -10,6 +10,9 @@ import numpy as np
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, checked_number, installed
+from tilefuse.frontends.array_elementwise import astype
+from tilefuse.frontends.array_lowering import lower_full
+from tilefuse.frontends.array_manipulation import broadcast_to, permute_dims, reshape
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, DEFAULT_INT, Number, as_dtype, as_number, number_constant
 from tilefuse.ir.affine import axis
@@ -41,8 +44,6 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Array):
-        from tilefuse.frontends.array_elementwise import astype
-
         made = obj if wanted is None else astype(obj, wanted)
         return made if device is None else made.to_device(device)
     return Array(installed().source(obj, wanted, None if device is None else installed().device_named(device), copy))
@@ -63,25 +64,10 @@ def full(shape: Shape, fill_value: Number | Array, *, dtype: Any = None, device:
     """Every element is `fill_value`; its type where none is given is the default one of the number."""
     extents = checked_shape(shape)
     if isinstance(fill_value, Array):
-        from tilefuse.frontends.array_elementwise import astype
-        from tilefuse.frontends.array_manipulation import broadcast_to
-
         return broadcast_to(astype(fill_value, fill_value.dtype if dtype is None else dtype), extents)
     number = checked_number("full", fill_value)
     wanted = as_dtype(type(number) if dtype is None else dtype)
-    return apply(lower_full, (), (extents, _constant(number, wanted)), _device(device))
-
-
-def _constant(number: Number, dtype: DType) -> Const:
-    try:
-        return number_constant(number, dtype)
-    except TypeMismatchError as error:
-        raise TypeMismatchError(error.message, where=user_span()) from None
-
-
-def lower_full(b: TensorBuilder, shape: tuple[int, ...], constant: Const) -> str:
-    """A map of a constant."""
-    return b.full(shape, constant.value, constant.dtype)
+    return apply(lower_full, (), (extents, number_constant(number, wanted)), _device(device))
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
@@ -198,8 +184,6 @@ def lower_triangle(b: TensorBuilder, x: str, which: str, k: int) -> str:
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     """Coordinate arrays of the grid over vectors. indexing: "xy" (the first two dimensions exchanged) or "ij"."""
-    from tilefuse.frontends.array_manipulation import broadcast_to, permute_dims, reshape
-
     if indexing not in ("xy", "ij"):
         raise ShapeError(f"indexing is 'xy' or 'ij', not {indexing!r}", where=user_span())
     rank = len(arrays)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilefuse.base.errors import TypeMismatchError
 from tilefuse.frontends.array import Array, installed
-from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import (
     DEFAULT_FLOAT,
     DEFAULT_INT,
@@ -55,10 +53,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The type in which arrays, data types and Python numbers meet."""
     numbers = [n for n in (as_number(a) for a in arrays_and_dtypes) if n is not None]
-    try:
-        found = promote_all(_dtype_of(a) for a in arrays_and_dtypes if as_number(a) is None)
-    except TypeMismatchError as error:
-        raise TypeMismatchError(error.message, where=user_span(), hint=error.hint) from None
+    found = promote_all(_dtype_of(a) for a in arrays_and_dtypes if as_number(a) is None)
     for number in numbers:
         found = met_by_number(found, number)
     return found

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.errors import TypeMismatchError
-from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, Number, met_by_number, number_constant, promote_all
+from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, Number, met_by_number, promote_all
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, F32, I32, DType, compute_dtype
 from tilefuse.ir.scalar import Const, Expr, call, const
@@ -123,7 +124,7 @@ def operand_dtype(row: Elementwise, dtypes: Sequence[DType], numbers: Sequence[N
     takes = row.takes
     if takes == "float" and not common.is_float:
         if common.kind == "bool":
-            raise TypeMismatchError(f"{row.name} takes numbers, not bool", hint="convert with astype")
+            raise TypeMismatchError(f"{row.name} takes numbers, not bool", where=user_span(), hint="convert with astype")
         return DEFAULT_FLOAT
     fine = {
         "numeric": common.kind != "bool", "logical": common.kind == "bool", "bitwise": not common.is_float,
@@ -132,7 +133,7 @@ def operand_dtype(row: Elementwise, dtypes: Sequence[DType], numbers: Sequence[N
     if not fine:
         wanted = {"numeric": "numbers", "logical": "bool", "bitwise": "integers or bool", "shift": "integers", "test": "numbers"}[takes]
         hint = "compare with 0 first" if takes == "logical" else "convert with astype"
-        raise TypeMismatchError(f"{row.name} takes {wanted}, not {NAME_OF.get(common, common)}", hint=hint)
+        raise TypeMismatchError(f"{row.name} takes {wanted}, not {NAME_OF.get(common, common)}", where=user_span(), hint=hint)
     return common
 
 
@@ -171,6 +172,6 @@ def _work_dtype(row: Elementwise, common: DType) -> DType:
     return F32 if row.takes in ("float", "test") and not work.is_float else work
 
 
-def constant_argument(number: Number, common: DType) -> Const:
-    """A Python number as an operand of the common type."""
-    return number_constant(number, common)
+def lower_full(b: TensorBuilder, shape: tuple[int, ...], constant: Const) -> str:
+    """A map of a constant."""
+    return b.full(shape, constant.value, constant.dtype)

@@ -7,10 +7,11 @@ from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all, checked_number
+from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_subscript import Plan, subscript_plan
+from tilefuse.frontends.array_subscript import Plan, lower_subscript, subscript_plan
 from tilefuse.frontends.array_types import Number, number_constant, promote_all
-from tilefuse.ir.dtype import I64, DType
+from tilefuse.ir.dtype import I64
 from tilefuse.ir.scalar import Const
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.tensor_elementwise import broadcast_shapes as shapes_together
@@ -19,7 +20,8 @@ from tilefuse.ir.tensor_elementwise import normal_axis
 Axes = int | Sequence[int]
 
 
-def _axes(axis: Any) -> tuple[int, ...]:
+def axes_tuple(axis: Any) -> tuple[int, ...]:
+    """One axis or several as a tuple."""
     return (int(axis),) if isinstance(axis, int) else tuple(int(a) for a in axis)
 
 
@@ -36,7 +38,7 @@ def lower_layout(b: TensorBuilder, x: str, method: str, *settings: Any) -> str:
 
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     """Dimension d of the result is dimension axes[d]."""
-    return apply(lower_layout, (x,), ("permute", _axes(axes)))
+    return apply(lower_layout, (x,), ("permute", axes_tuple(axes)))
 
 
 def matrix_transpose(x: Array, /) -> Array:
@@ -46,7 +48,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
     """Dimensions moved to other places; the others keep their order."""
-    return apply(lower_moveaxis, (x,), (_axes(source), _axes(destination)))
+    return apply(lower_moveaxis, (x,), (axes_tuple(source), axes_tuple(destination)))
 
 
 def lower_moveaxis(b: TensorBuilder, x: str, source: tuple[int, ...], destination: tuple[int, ...]) -> str:
@@ -62,12 +64,12 @@ def lower_moveaxis(b: TensorBuilder, x: str, source: tuple[int, ...], destinatio
 
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
     """New dimensions of extent 1 at these positions of the result."""
-    return apply(lower_layout, (x,), ("expand_dims", _axes(axis)))
+    return apply(lower_layout, (x,), ("expand_dims", axes_tuple(axis)))
 
 
 def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
     """Without these dimensions of extent 1 (all such where None). Raises: ShapeError where one has another extent."""
-    return apply(lower_squeeze, (x,), (None if axis is None else _axes(axis),))
+    return apply(lower_squeeze, (x,), (None if axis is None else axes_tuple(axis),))
 
 
 def lower_squeeze(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> str:
@@ -81,15 +83,15 @@ def lower_squeeze(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> str
 
 def flip(x: Array, /, *, axis: Axes | None = None) -> Array:
     """In reverse order along these dimensions (all where None)."""
-    return apply(lower_layout, (x,), ("flip", tuple(range(x.ndim)) if axis is None else _axes(axis)))
+    return apply(lower_layout, (x,), ("flip", tuple(range(x.ndim)) if axis is None else axes_tuple(axis)))
 
 
 def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axes | None = None) -> Array:
     """Moved by `shift` along dimensions; what leaves at one end comes back at the other. Without axis: over all elements in order."""
     if axis is None:
         return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
-    axes = _axes(axis)
-    shifts = _axes(shift) * len(axes) if isinstance(shift, int) else _axes(shift)
+    axes = axes_tuple(axis)
+    shifts = axes_tuple(shift) * len(axes) if isinstance(shift, int) else axes_tuple(shift)
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} dimensions", where=user_span())
     return apply(lower_layout, (x,), ("roll", shifts, axes))
@@ -118,7 +120,8 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     """One after another along a dimension (flattened first where axis is None), in the type that all meet in."""
     if axis is None:
         return concat([reshape(a, (-1,)) for a in arrays], axis=0)
-    return apply(lower_concat, _several(arrays, "concat"), (int(axis), _common(arrays)))
+    several = _several(arrays, "concat")
+    return apply(lower_concat, several, (int(axis), promote_all(a.dtype for a in several)))
 
 
 def lower_concat(b: TensorBuilder, *given: Any) -> str:
@@ -134,7 +137,8 @@ def lower_concat(b: TensorBuilder, *given: Any) -> str:
 
 def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     """Side by side along a new dimension."""
-    return apply(lower_stack, _several(arrays, "stack"), (int(axis), _common(arrays)))
+    several = _several(arrays, "stack")
+    return apply(lower_stack, several, (int(axis), promote_all(a.dtype for a in several)))
 
 
 def lower_stack(b: TensorBuilder, *given: Any) -> str:
@@ -154,13 +158,6 @@ def _several(arrays: Sequence[Array], name: str) -> tuple[Array, ...]:
     if not listed or not all(isinstance(a, Array) for a in listed):
         raise TypeMismatchError(f"{name} takes one or more arrays in a list", where=user_span())
     return listed
-
-
-def _common(arrays: Sequence[Array]) -> DType:
-    try:
-        return promote_all(a.dtype for a in arrays)
-    except TypeMismatchError as error:
-        raise TypeMismatchError(error.message, where=user_span(), hint=error.hint) from None
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
@@ -286,9 +283,7 @@ def put(x: Array, key: Any, value: Array | Number, /, *, accumulate: bool = Fals
     """
     plan, indices = subscript_plan(x.shape, key, Array)
     if not isinstance(value, Array):
-        from tilefuse.frontends.array_creation import full
-
-        value = full((), checked_number("put", value), dtype=x.dtype, device=x.device)
+        value = apply(lower_full, (), ((), number_constant(checked_number("put", value), x.dtype)), x.device)
     return apply(lower_put, (x, value, *indices), (plan, bool(accumulate)))
 
 
@@ -310,8 +305,6 @@ def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
 
 
 def _put_slices(b: TensorBuilder, x: str, value: str, items: Sequence[Any], plan: Plan, accumulate: bool) -> str:
-    from tilefuse.frontends.array_subscript import lower_subscript
-
     shape = b.shape_of(x)
     old = lower_subscript(b, x, plan)
     fresh = b.broadcast_to(value, b.shape_of(old))

@@ -6,9 +6,8 @@ from typing import Any
 
 from tilefuse.base.errors import TypeMismatchError
 from tilefuse.frontends.array import Array, apply, checked_number
-from tilefuse.frontends.array_lowering import constant_argument
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, met_by_number, promote_all
+from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, met_by_number, number_constant, promote_all
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.custom import CustomFunction
 from tilefuse.ir.dtype import DTYPES, DType, compute_dtype
@@ -45,7 +44,7 @@ def applied(name: str, given: tuple[Any, ...]) -> Array:
             common = met_by_number(common, number)
     common = _accepted(name, common)
     place = iter(range(len(arrays)))
-    arguments = tuple([next(place) if isinstance(n, Array) else constant_argument(n, common) for n in numbers])
+    arguments = tuple([next(place) if isinstance(n, Array) else number_constant(n, common) for n in numbers])
     return apply(lower_custom, arrays, (name, common, arguments))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilefuse.base.errors import ShapeError
 from tilefuse.frontends.array import Array, apply, lower_product, product
-from tilefuse.frontends.array_manipulation import _axes
+from tilefuse.frontends.array_manipulation import axes_tuple
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import promote
 from tilefuse.ir.tensor import TensorBuilder
@@ -41,7 +41,7 @@ def lower_vecdot(b: TensorBuilder, x1: str, x2: str, axis: int) -> str:
 
 def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
     """Sums of products over pairs of dimensions: the last n of x1 with the first n of x2, or those listed."""
-    chosen = int(axes) if isinstance(axes, int) else (_axes(axes[0]), _axes(axes[1]))
+    chosen = int(axes) if isinstance(axes, int) else (axes_tuple(axes[0]), axes_tuple(axes[1]))
     return apply(lower_tensordot, (x1, x2), (chosen,))
 
 

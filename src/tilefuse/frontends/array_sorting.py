@@ -6,7 +6,7 @@ from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all, checked_number
 from tilefuse.frontends.array_creation import full
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import Number, met_by_number, promote_all
+from tilefuse.frontends.array_types import Number, met_by_number, promote
 from tilefuse.ir.dtype import BOOL, I32, I64, U64, DType
 from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import call, cast, const
@@ -76,7 +76,7 @@ def searchsorted(x1: Array, x2: Array | Number, /, *, side: str = "left", sorter
         x2 = _scalar(x2, x1)
     if sorter is not None:
         x1 = x1[sorter]
-    return apply(lower_searchsorted, (x1, x2), (side, _meeting(x1, x2)))
+    return apply(lower_searchsorted, (x1, x2), (side, promote(x1.dtype, x2.dtype)))
 
 
 def lower_searchsorted(b: TensorBuilder, x1: str, x2: str, side: str, common: DType) -> str:
@@ -103,7 +103,7 @@ def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> 
     if not arrays:
         raise TypeMismatchError("isin needs an array", where=user_span(), hint="asarray makes one of numbers")
     given = [x if isinstance(x, Array) else _scalar(x, arrays[0]) for x in (x1, x2)]
-    return apply(lower_isin, given, (bool(invert), _meeting(*given)))
+    return apply(lower_isin, given, (bool(invert), promote(given[0].dtype, given[1].dtype)))
 
 
 def lower_isin(b: TensorBuilder, x1: str, x2: str, invert: bool, common: DType) -> str:
@@ -118,10 +118,3 @@ def _scalar(given: Number, like: Array) -> Array:
     """A number as an array without dimensions, in the type in which it meets the other operand."""
     number = checked_number("searching", given)
     return full((), number, dtype=met_by_number(like.dtype, number), device=like.device)
-
-
-def _meeting(*arrays: Array) -> DType:
-    try:
-        return promote_all(a.dtype for a in arrays)
-    except TypeMismatchError as error:
-        raise TypeMismatchError(error.message, where=user_span(), hint=error.hint) from None

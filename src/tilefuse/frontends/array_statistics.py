@@ -7,6 +7,9 @@ from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply
+from tilefuse.frontends.array_creation import zeros
+from tilefuse.frontends.array_elementwise import astype
+from tilefuse.frontends.array_manipulation import concat
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, DEFAULT_INT, NAME_OF, as_dtype
 from tilefuse.ir.dtype import BOOL, I64, U64, DType
@@ -96,15 +99,13 @@ def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
 
 def _position(monoid: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     if not x.ndim:
-        from tilefuse.frontends.array_creation import zeros
-
         return zeros((), dtype=I64, device=x.device)
     return _extreme(monoid, x, axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Array:
     """Arithmetic mean; integers as the default float. float16 and bfloat16 accumulate in float32."""
-    return _moment("mean", x if dtype is None else _as(x, as_dtype(dtype)), axis, keepdims, None)
+    return _moment("mean", x if dtype is None else astype(x, as_dtype(dtype)), axis, keepdims, None)
 
 
 def var(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
@@ -117,16 +118,10 @@ def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bo
     return _moment("standard_deviation", x, axis, keepdims, float(correction))
 
 
-def _as(x: Array, dtype: DType) -> Array:
-    from tilefuse.frontends.array_elementwise import astype
-
-    return astype(x, dtype)
-
-
 def _moment(name: str, x: Array, axis: Axis, keepdims: bool, correction: float | None) -> Array:
     if x.dtype.kind == "bool":
         raise TypeMismatchError(f"{name} takes numbers, not bool", where=user_span(), hint="convert with astype")
-    wide = x if x.dtype.is_float else _as(x, DEFAULT_FLOAT)
+    wide = x if x.dtype.is_float else astype(x, DEFAULT_FLOAT)
     return apply(lower_moment, (wide,), (name, _axes(axis), bool(keepdims), correction))
 
 
@@ -187,8 +182,6 @@ def lower_running(b: TensorBuilder, x: str, monoid: str, axis: int, dtype: DType
 
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Differences of neighbours along a dimension, n times."""
-    from tilefuse.frontends.array_manipulation import concat
-
     parts = [p for p in (prepend, x, append) if p is not None]
     out = concat(parts, axis=axis) if len(parts) > 1 else x
     if not -x.ndim <= axis < x.ndim:

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tilefuse.base.errors import TypeMismatchError, nearest
+from tilefuse.frontends.array_nodes import user_span
 from tilefuse.ir.dtype import BF16, BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Const, const
 
@@ -59,7 +60,8 @@ def as_dtype(given: Any) -> DType:
         except TypeError:
             found = None
     if found is None:
-        raise TypeMismatchError(f"there is no data type {given!r}", hint=nearest(text, PUBLIC_NAMES) or f"known: {', '.join(PUBLIC_NAMES)}")
+        raise TypeMismatchError(f"there is no data type {given!r}", where=user_span(),
+                                hint=nearest(text, PUBLIC_NAMES) or f"known: {', '.join(PUBLIC_NAMES)}")
     return found
 
 
@@ -85,7 +87,8 @@ def promote(first: DType, second: DType) -> DType:
         return signed
     wider = {8: I16, 16: I32, 32: I64}.get(unsigned.bits)
     if wider is None:
-        raise TypeMismatchError(f"no integer type holds both {NAME_OF[signed]} and uint64", hint="convert one of them with astype")
+        raise TypeMismatchError(f"no integer type holds both {NAME_OF[signed]} and uint64", where=user_span(),
+                                hint="convert one of them with astype")
     return wider
 
 
@@ -93,7 +96,7 @@ def promote_all(dtypes: Iterable[DType]) -> DType:
     """As `promote`, of one or more types."""
     listed = list(dtypes)
     if not listed:
-        raise TypeMismatchError("result_type needs at least one array or data type")
+        raise TypeMismatchError("result_type needs at least one array or data type", where=user_span())
     found = listed[0]
     for dtype in listed[1:]:
         found = promote(found, dtype)
@@ -128,7 +131,7 @@ def number_constant(number: Number, dtype: DType) -> Const:
     if dtype.is_integer and not isinstance(number, float):
         low, high = integer_range(dtype)
         if not low <= operator.index(number) <= high:
-            raise TypeMismatchError(f"{number} is outside {NAME_OF[dtype]}, which holds {low} to {high}")
+            raise TypeMismatchError(f"{number} is outside {NAME_OF[dtype]}, which holds {low} to {high}", where=user_span())
     return const(number, dtype)
 
 
@@ -146,7 +149,8 @@ def is_kind(dtype: DType, kind: Any) -> bool:
         return any(is_kind(dtype, one) for one in kind)
     if isinstance(kind, str):
         if kind not in KINDS:
-            raise TypeMismatchError(f"there is no kind of data types {kind!r}", hint=nearest(kind, KINDS) or f"known: {', '.join(KINDS)}")
+            raise TypeMismatchError(f"there is no kind of data types {kind!r}", where=user_span(),
+                                    hint=nearest(kind, KINDS) or f"known: {', '.join(KINDS)}")
         return dtype in KINDS[kind]
     return dtype == as_dtype(kind)
 
@@ -190,7 +194,8 @@ class IntegerFacts:
 def float_facts(dtype: DType) -> FloatFacts:
     """Raises: TypeMismatchError where `dtype` is no float."""
     if not dtype.is_float:
-        raise TypeMismatchError(f"finfo tells of floating-point types, not of {NAME_OF.get(dtype, dtype)}", hint="use iinfo")
+        raise TypeMismatchError(f"finfo tells of floating-point types, not of {NAME_OF.get(dtype, dtype)}", where=user_span(),
+                                hint="use iinfo")
     facts: Any = ml_dtypes.finfo
     found = facts(NUMPY_DTYPES[dtype.name])
     return FloatFacts(dtype.bits, float(found.eps), float(found.max), float(found.min), float(found.smallest_normal), dtype)
@@ -199,6 +204,6 @@ def float_facts(dtype: DType) -> FloatFacts:
 def integer_facts(dtype: DType) -> IntegerFacts:
     """Raises: TypeMismatchError where `dtype` is no integer."""
     if not dtype.is_integer:
-        raise TypeMismatchError(f"iinfo tells of integer types, not of {NAME_OF.get(dtype, dtype)}", hint="use finfo")
+        raise TypeMismatchError(f"iinfo tells of integer types, not of {NAME_OF.get(dtype, dtype)}", where=user_span(), hint="use finfo")
     low, high = integer_range(dtype)
     return IntegerFacts(dtype.bits, high, low, dtype)

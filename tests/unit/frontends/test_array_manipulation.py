@@ -202,6 +202,22 @@ def test_errors_name_the_users_line() -> None:
         where = caught.value.where
         assert str(where).startswith(f"{__file__}:{call.__code__.co_firstlineno}:"), str(where)
         assert "lambda" in str(where) and "^" in str(where)
+    small = ta.ones((2,), dtype="int8")
+    wide = ta.ones((2,), dtype="uint64")
+    typed = [
+        (lambda: ta.zeros((2,), dtype="flaot32"), "did you mean float32"), (lambda: small + 300, "outside int8"),
+        (lambda: ta.put(small, 0, 300), "outside int8"), (lambda: ta.where(small > 0, small, 300), "outside int8"),
+        (lambda: ta.pad(small, 1, value=-200), "outside int8"), (lambda: ta.full((2,), 300, dtype="uint8"), "outside uint8"),
+        (lambda: ta.exp(small > 0), "exp takes numbers"), (lambda: ta.iinfo(x), "use finfo"), (lambda: small + wide, "no integer type"),
+        (lambda: ta.concat([small, wide]), "no integer type"), (lambda: ta.isdtype(x.dtype, "reel"), "no kind"),
+        (lambda: ta.asarray(["a"]), "no array of real numbers"), (lambda: ta.softmax(small), "takes floats"),
+        (lambda: ta.take(x, x, axis=0), "array of integers"), (lambda: x[1.5], "subscript 0 is a float"),
+    ]
+    for call, message in typed:
+        with pytest.raises(TypeMismatchError, match=message) as refused:
+            call()
+        where = refused.value.where
+        assert str(where).startswith(f"{__file__}:{call.__code__.co_firstlineno}:"), (message, str(where))
     with pytest.raises(TypeMismatchError, match="immutable") as found:
         x[0] = 1
     assert "x[0] = 1" in str(found.value)
