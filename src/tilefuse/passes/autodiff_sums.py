@@ -242,7 +242,10 @@ class Gradients:
         if source is None or _has_lookup(body) or not (isinstance(body, Call) and body.fn == "select"):
             return False
         large = [r for r in self._large_reads(body, self.type_of(name).num_elements) if r.value != source]
-        return len(large) == 1 and large[0].index == self.here(name) and self._in_memory(large[0].value)
+        if len(large) != 1 or large[0].index != self.here(name):
+            return False
+        # Several kernels use it, so a sum over windows (a pool's gradient) is kept as well as a library call's result.
+        return self._in_memory(large[0].value) or self._kind_made(large[0].value).startswith("reduce")
 
     def _total(self, name: str, terms: Sequence[Expr], work: DType) -> Expr:
         """The sum of all contributions. Whole tensors are added pair by pair in nodes of their own where they are many: a later pass
