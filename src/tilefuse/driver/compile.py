@@ -16,6 +16,7 @@ from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.explain import explanation_of
 from tilefuse.driver.in_place import separate_updates
+from tilefuse.driver.in_place_scatter import with_own_bases
 from tilefuse.driver.known_programs import find_program, is_keepable, keep_program, program_digest
 from tilefuse.driver.lower import lower
 from tilefuse.driver.measure import KernelMeasurer
@@ -113,7 +114,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
                           stop_after=options.stop_after)
     results = graph.results
     with now.span("passes"):
-        graph = separate_updates(Pipeline.parse(options.passes or DEFAULT_PIPELINE).run(graph, context))
+        graph = with_own_bases(separate_updates(Pipeline.parse(options.passes or DEFAULT_PIPELINE).run(graph, context)))
     now.dump("1_passed.txt", print_graph(graph))
     given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
     graph = with_precision(graph, options.float32_products)

@@ -6,6 +6,7 @@ import torch
 
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph, generate
+from tilefuse.driver.in_place_scatter import with_own_bases
 from tilefuse.ir.text import parse_graph
 from tilefuse.runtime.spec import CopyStep
 from tilefuse.target.device import H200
@@ -22,6 +23,10 @@ ROWS = "  %s: f32[50] = reduce.sum [i] over [j < 8] { %a[i, j] }\n"
 BETWEEN = f"{HEAD} -> (f32[50]) {{\n{ADD}{ADD_MORE}{ROWS}  update %t = %b\n  return %s\n}}"
 FROM_ITSELF = (f"{HEAD} -> () {{\n  %a: f32[50, 8] = scatter.sum over [i < 49, j < 8] into %t at [index(i + 1), index(j)] {{ %t[i, j] }}\n"
                "  update %t = %a\n  return\n}")
+
+ZEROS = "  %z: f32[50, 8] = map [i, j] { 0.0:f32 }\n"
+BOTH = (f"{HEAD} -> (f32[50, 8], f32[50, 8]) {{\n{ZEROS}{ADD}{ADD_MORE}  return %a, %b\n}}"
+        .replace("into %t", "into %z").replace("into %a", "into %z"))
 
 
 def inputs() -> tuple[torch.Tensor, ...]:
@@ -48,6 +53,18 @@ def test_a_table_is_updated_where_it_lies(text: str) -> None:
         wanted.index_add_(0, other, second)
     compile_graph(parse_graph(text), constants={}, device="host", options=Options())(table, near, other, first, second)
     assert torch.equal(table, wanted)
+
+
+def test_a_fill_that_two_scatters_start_from_is_written_for_each() -> None:
+    """Nothing is copied; a graph in which each has its own is the same object."""
+    assert copies(BOTH) == 0
+    graph = parse_graph(BOTH)
+    own = with_own_bases(graph)
+    assert len(own.nodes) == len(graph.nodes) + 1 and with_own_bases(own) is own
+    table, near, other, first, second = inputs()
+    found = compile_graph(graph, constants={}, device="host", options=Options())(table, near, other, first, second)
+    for result, places, rows in zip(found, (near, other), (first, second), strict=True):
+        assert torch.equal(result, torch.zeros(50, 8).index_add_(0, places, rows))
 
 
 def test_reads_before_the_scatter_see_the_old_rows() -> None:
