@@ -11,7 +11,7 @@ import tilefuse.array as ta
 from tilefuse.base.errors import UserError
 from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 @pytest.fixture(autouse=True)
