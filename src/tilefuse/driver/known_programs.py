@@ -30,6 +30,8 @@ from tilefuse.target.device import DeviceSpec
 
 # Rooms whose files decide what a graph becomes. Frontends do not: the graph's text is part of the key.
 DECIDING_ROOMS = ("base", "target", "ir", "passes", "schedule", "plan", "codegen", "driver", "runtime")
+# Options that neither decide a program nor stand for anything in its explanation.
+SILENT_OPTIONS = frozenset({"cache_dir", "jobs", "progress", "trace", "logs", "debug"})
 # Texts of these artifacts come from the stages that a known program skips.
 STAGE_ARTIFACTS = frozenset({"plan", "source", "ir", "rules", "rejected"})
 
@@ -70,7 +72,8 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
     text = print_graph(graph)
     told: list[object] = [
         compiler_fingerprint(), _torch_version(), text, custom_texts(graph), _strides(input_layouts), _strides(result_layouts),
-        sorted(free_results), sorted(fallbacks), repr(device), options.code_key(), sorted(options.changed().items()),
+        sorted(free_results), sorted(fallbacks), repr(device), options.code_key(),
+        sorted((name, value) for name, value in options.changed().items() if name not in SILENT_OPTIONS),
         framework_products() if options.float32_products == "auto" else "", _tuning_digest(device, options) if options.tuned else "",
         [(name, _content(data)) for name, data in sorted(constants.items()) if isinstance(data, np.ndarray)],
     ]

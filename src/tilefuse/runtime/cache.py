@@ -24,6 +24,8 @@ from tilefuse.base.errors import UserError
 
 FORMAT = "1"
 LOCK_TIMEOUT_S = 600.0
+# The folder of planned programs (see `program_store`).
+PROGRAMS = "programs"
 
 
 class CacheWarning(UserWarning):
@@ -193,7 +195,7 @@ class KernelCache:
         """Bytes of all files of the folder. Units: bytes."""
         if self.folder is None:
             return sum(len(e.payload) for e in self._memory.values())
-        return sum(_file_bytes(p) for part in ("entries", "payloads", "programs") for p in (self.folder / part).rglob("*"))
+        return sum(_file_bytes(p) for part in ("entries", "payloads", PROGRAMS) for p in (self.folder / part).rglob("*"))
 
     def clear(self) -> int:
         """Removes all entries, and the plans of programs; the number of entries removed."""
@@ -204,7 +206,7 @@ class KernelCache:
             return num_entries
         paths = list((self.folder / "entries").rglob("*.json"))
         for path in (*paths, *(self.folder / "payloads").glob("*.bin"), *(self.folder / "locks").glob("*.lock"),
-                     *(self.folder / "programs").rglob("*.bin")):
+                     *(self.folder / PROGRAMS).rglob("*.bin")):
             path.unlink(missing_ok=True)
         return len(paths)
 

@@ -1,4 +1,4 @@
-"""The kernel cache as one file: written here, shipped, and read where kernels should not be compiled again."""
+"""The kernel cache as one file: written here, shipped, and read where nothing should be planned or compiled again."""
 from __future__ import annotations
 
 import hashlib
@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 from tilefuse.base.errors import UserError
-from tilefuse.runtime.cache import FORMAT, CacheWarning, KernelCache, require_folder, write_whole
+from tilefuse.runtime.cache import FORMAT, PROGRAMS, CacheWarning, KernelCache, require_folder, write_whole
 
 
 def export_cache(cache: KernelCache, path: Path | str) -> int:
-    """Writes all entries of `cache` to the one file `path`; the number of entries.
+    """Writes all entries of `cache`, and the plans of programs, to the one file `path`; the number of entries.
 
     Raises: UserError when the cache is off or the file cannot be written.
     """
@@ -34,6 +34,8 @@ def export_cache(cache: KernelCache, path: Path | str) -> int:
                     source = folder / "payloads" / f"{sha}.bin"
                     if source.exists():
                         archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
+                for program in (folder / PROGRAMS).rglob("*.bin"):
+                    archive.write(program, f"{PROGRAMS}/{program.name}")
             file.seek(0)
             write_whole(target, file.read())
     except OSError as error:
@@ -52,11 +54,22 @@ def import_cache(cache: KernelCache, path: Path | str) -> int:
             names = set(archive.namelist())
             if "format" not in names or archive.read("format").decode() != FORMAT:
                 raise UserError(f"{path} is not a kernel cache file of format {FORMAT}", hint="write it with: tilefuse cache export FILE")
+            for name in sorted(names):
+                _import_program(archive, name, folder)
             return sum(_import_entry(archive, name, folder) for name in sorted(names) if name.startswith("entries/"))
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
     except (zipfile.BadZipFile, OSError) as error:
         raise UserError(f"{path} is not a readable kernel cache file: {error}") from error
+
+
+def _import_program(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
+    """A program's plan and sources; a damaged one is found when it is read."""
+    path = Path(name)
+    if name.startswith(f"{PROGRAMS}/") and path.suffix == ".bin" and path.stem.isalnum():
+        target = folder / PROGRAMS / path.stem[:2] / path.name
+        if not target.exists():
+            write_whole(target, archive.read(name))
 
 
 def _import_entry(archive: zipfile.ZipFile, name: str, folder: Path) -> bool:

@@ -22,12 +22,11 @@ import torch
 
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.arguments import as_tensor
-from tilefuse.runtime.cache import CacheWarning, write_whole
+from tilefuse.runtime.cache import PROGRAMS, CacheWarning, write_whole
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
 
-FOLDER = "programs"
 FORMAT = b"tilefuse program 1 "
 # Entries that a folder keeps; the oldest tenth goes when there are more. Units: files.
 MAX_ENTRIES = 4000
@@ -45,7 +44,7 @@ class ProgramStore:
     """The programs of one cache folder; None: nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.folder = None if folder is None else folder / FOLDER
+        self.folder = None if folder is None else folder / PROGRAMS
 
     def get(self, digest: str) -> StoredProgram | None:
         """The program of a digest, or None. A damaged file is removed with a warning and is a miss."""

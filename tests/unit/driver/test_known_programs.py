@@ -19,7 +19,8 @@ from tilefuse.driver.compile import compile_graph, present_device
 from tilefuse.driver.known_programs import is_keepable, program_digest
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.runtime.cache import CacheWarning
+from tilefuse.runtime.cache import CacheWarning, KernelCache
+from tilefuse.runtime.cache_file import export_cache, import_cache
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.program_store import ProgramStore
 
@@ -155,3 +156,13 @@ def test_old_programs_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     for number in range(40):
         store.put(f"{number:02x}" + "0" * 62, StoredProgram(program.spec, {}))
     assert len(store.paths()) <= 12
+
+
+def test_an_exported_cache_carries_programs(options: Options, tmp_path: Path) -> None:
+    compiled(softmax(), options)
+    away = KernelCache(tmp_path / "away")
+    assert export_cache(KernelCache(options.cache_dir), tmp_path / "cache.zip") > 0
+    assert import_cache(away, tmp_path / "cache.zip") > 0
+    with trace.tracing(trace.Trace(options)) as told:
+        compile_graph(softmax(), constants={}, device="host", options=options.with_overrides(cache_dir=str(tmp_path / "away")))
+    assert "plan" not in told.seconds_by_name() and len(ProgramStore(tmp_path / "away").paths()) == 1
