@@ -34,6 +34,7 @@ from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
 from tilefuse.schedule.template import Columns, Online, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
+from tilefuse.schedule.windows import windows_fit
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
@@ -346,6 +347,7 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
         position = ((block * steps + step) * threads + thread) * vector + lane
     """
     from tilefuse.codegen.vector_operands import vector_operands
+    from tilefuse.codegen.window_lanes import windows_in_lanes
 
     e, domain = writer.emitter, writer.domain
     total = prod(domain.extents[a] for a in choice.order)
@@ -358,6 +360,7 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
     e.frame.extents["block"] = blocks
     e.frame.extents["thread"] = choice.threads
     lane = e.fresh("lane_")
+    windows = windows_fit(domain, choice.order[-1], width) if choice.order and width > 1 else False
 
     def walk(first: Affine, count: int, step_extent: int, lane_count: int, unrolled: bool, base: int) -> None:
         extents = e.extents | {lane: lane_count}
@@ -403,6 +406,8 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
                 if scatter is not None:
                     _scatter_lanes(writer, lane_count, [*held, *more], s, lane_env, lane)
                 else:
+                    if windows:
+                        windows_in_lanes(writer, lane_env, lane, lane_count)
                     writer.write_lanes(domain.outputs, lane_count, [*held, *more], s, lane_env, lane)
 
     if vectors:

@@ -66,7 +66,8 @@ class _Point:
         self.writer, self.lane, self.width = writer, lane, width
         self.env = writer.emitter.env | lane_env
         self.first = {a: substitute(x, {lane: number(0)}) for a, x in self.env.items()}
-        self.loops = {loop for i in writer.domain.instances for loop, _ in i.serial}
+        # Loops of reductions by one thread that do not run around this point.
+        self.loops = {loop for i in writer.domain.instances for loop, _ in i.serial if loop not in self.env}
 
     def at(self, index: Affine) -> Affine:
         """An index over root axes as one over kernel names and the lane."""

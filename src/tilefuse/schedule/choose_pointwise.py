@@ -6,6 +6,7 @@ from math import prod
 from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Pointwise, Transpose
+from tilefuse.schedule.windows import windows_fit
 from tilefuse.target.device import DeviceSpec
 
 # A read axis that is short, and what a block turns at a time where all of it lies in one run.
@@ -26,7 +27,8 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     last = [a for a in order if domain.extents[a] > 1][-1:]
     width = widest_vector(found, tuple(last), total if len(last) == 0 else max(total, 1), limit)
     if domain.scatter is not None or any(i.serial for i in domain.instances):
-        width = 1 if device.kind == "cuda" else min(width, 4)
+        fits = domain.scatter is None and last == list(order[-1:]) and windows_fit(domain, last[0], min(width, 4))
+        width = min(width, 4) if fits or device.kind != "cuda" else 1
     if device.kind == "host":
         vectors = max(total // width, 1)
         return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)

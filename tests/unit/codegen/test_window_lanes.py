@@ -1,0 +1,78 @@
+"""Windows whose taps are vectors: what is computed for several results side by side is what one at a time would give."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import compile_graph, generate
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.layout import channels_last_strides
+from tilefuse.target.device import H200
+
+# The gradient of pooling 3 x 3 with stride 2 and padding 1 as a sum over the windows that cover a position, 7 x 9 from 4 x 5.
+BACK = """graph @back(%place: i8[2, C, 4, 5], %g: f32[2, C, 4, 5]) -> (f32[2, C, 7, 9]) {
+  %d: f32[2, C, 7, 9] = reduce.sum [i, j, k, l] over [r < 2, s < 2] { guard(0 <= -1*r + ((k + 1) // 2) < 4, 0 <= -1*s + ((l + 1) // 2) < 5, 0 <= 2*r + ((k + 1) % 2) < 3, 0 <= 2*s + ((l + 1) % 2) < 3 ? select(eq(i32(%place[i, j, -1*r + ((k + 1) // 2), -1*s + ((l + 1) // 2)]), i32(index(6*r + 2*s + 3*((k + 1) % 2) + ((l + 1) % 2)))), %g[i, j, -1*r + ((k + 1) // 2), -1*s + ((l + 1) // 2)], 0.0:f32) : 0.0:f32) }
+  return %d
+}"""  # noqa: E501
+
+# Forward, of something computed at each tap, with its maximum and where that stands.
+THERE = """graph @there(%x: f32[2, C, 7, 9], %b: f32[C]) -> (f32[2, C, 4, 5], i64[2, C, 4, 5]) {
+  %y: f32[2, C, 7, 9] = map [i, j, k, l] { mul(%x[i, j, k, l], %b[j]) }
+  %m: f32[2, C, 4, 5] = reduce.max [i, j, k, l] over [r < 3, s < 3] { guard(0 <= 2*k + r + -1 < 7, 0 <= 2*l + s + -1 < 9 ? %y[i, j, 2*k + r + -1, 2*l + s + -1] : -inf:f32) }
+  %a: i64[2, C, 4, 5] = reduce.argmax [i, j, k, l] over [r < 3, s < 3] { guard(0 <= 2*k + r + -1 < 7, 0 <= 2*l + s + -1 < 9 ? %y[i, j, 2*k + r + -1, 2*l + s + -1] : -inf:f32) }
+  return %m, %a
+}"""  # noqa: E501
+
+
+def layouts(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Channels last for everything that has channels and places."""
+    values = {**{i.name: i.type for i in graph.inputs}, **{n.name: n.type for n in graph.nodes}}
+    return {v: channels_last_strides(t.shape) for v, t in values.items() if len(t.shape) == 4}
+
+
+def given(graph: Graph) -> list[np.ndarray]:
+    """Inputs: positions within a window, and numbers among which ties are common."""
+    draws = np.random.default_rng(3)
+    return [draws.integers(0, 9, i.type.shape).astype(np.int8) if i.type.dtype.name == "i8" else
+            draws.integers(-3, 4, i.type.shape).astype(np.float32) for i in graph.inputs]
+
+
+@pytest.mark.parametrize("text", [BACK, THERE], ids=["back", "there"])
+@pytest.mark.parametrize("channels", [8, 6, 5])
+@pytest.mark.parametrize("check", [False, True])
+def test_results_side_by_side_are_those_of_the_interpreter(text: str, channels: int, check: bool) -> None:
+    """Integers in f32: bit by bit. Channels that are no multiple of a vector get narrower ones."""
+    graph = parse_graph(text.replace("C", str(channels)))
+    strides = layouts(graph)
+    inputs = given(graph)
+    wanted = interpret(graph, dict(zip((i.name for i in graph.inputs), inputs, strict=True)))
+    program = compile_graph(graph, constants={}, device="host", options=Options(check=check),
+                            input_layouts={i.name: strides[i.name] for i in graph.inputs if i.name in strides},
+                            result_layouts={r: strides[r] for r in graph.results})
+    laid_out = []
+    for data in inputs:
+        tensor = torch.from_numpy(data)
+        laid_out.append(tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor)
+    for found, expected in zip(program(*laid_out), wanted, strict=True):
+        assert np.array_equal(found.numpy(), np.asarray(expected))
+
+
+@pytest.mark.parametrize(("text", "width"), [(BACK, 4), (THERE, 4)], ids=["back", "there"])
+def test_taps_are_read_as_vectors_on_the_device(text: str, width: int) -> None:
+    graph = parse_graph(text.replace("C", "8"))
+    strides = layouts(graph)
+    made = generate(graph, constants={}, device=H200, options=Options(), input_layouts={i.name: strides[i.name] for i in graph.inputs
+                                                                                        if i.name in strides},
+                    result_layouts={r: strides[r] for r in graph.results})
+    assert f"tf_vector_load<{width}>" in made.spec.kernels[0].source
+
+
+def test_rows_of_images_are_no_vectors_of_taps() -> None:
+    """Row-major, neighbouring windows lie two apart: one result a thread, as before."""
+    graph = parse_graph(THERE.replace("C", "8"))
+    source = generate(graph, constants={}, device=H200, options=Options()).spec.kernels[0].source
+    assert "tf_vector_load" not in source
