@@ -407,3 +407,23 @@ def test_a_mask_of_a_normalised_value_is_computed_again(slope: float) -> None:
     readers = [n for n in made.nodes[len(graph.nodes) :] if "relu" in n.reads()]
     assert readers and all(n.category == "library" for n in readers)
     assert not any(n.name == "d_normal" for n in made.nodes)
+
+
+def test_narrow_masks_are_computed_again_without_rounding() -> None:
+    """The same network part in bf16 around f32 arithmetic: forms as in f64, and gradients within what bf16 resolves."""
+    wide, inputs = normalised_relu()
+    b = TensorBuilder("narrow")
+    for item in wide.inputs:
+        b.input(item.name, BF16, item.type.shape)
+    x, weight, scale, shift = (i.name for i in wide.inputs)
+    h = b.convolution(x, weight, padding=((1, 1),))
+    mean = b.cast(b.mean(b.cast(h, F32), (0, 2), True), F32)
+    y = b.expression(lambda v, m, s, t: call("add", call("mul", call("sub", v, m), s), t), h, mean, scale, shift, dtype=BF16, name="normal")
+    r = b.expression(lambda v: call("select", call("le", v, const(0, F32)), const(0, F32), v), y, dtype=BF16, name="relu")
+    out = b.convolution(r, b.reshape(weight, (1, 2, 3)))
+    made = gradient_graph(b.finish([weighted(b, b.elementwise("sin", out))]), "reduce_sum", inputs)
+    assert not any(n.name == "d_normal" for n in made.nodes)
+    data = {i.name: drawn(i.type.shape, n).astype(NUMPY_DTYPES["bf16"]) for n, i in enumerate(wide.inputs)}
+    exact = interpret(gradient_graph(wide, wide.results[0], inputs), {k: v.astype(np.float64) for k, v in data.items()})
+    for have, want in zip(interpret(made, data), exact, strict=True):
+        np.testing.assert_allclose(have.astype(np.float64), want, rtol=0.1, atol=0.1 * float(np.abs(want).max()))

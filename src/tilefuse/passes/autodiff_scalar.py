@@ -233,9 +233,20 @@ def told_by_result(e: Call, value: Expr, again: Again) -> Call:
         case (Call("le" | "gt" as fn, (x, Const() as limit)), low, high) if _is(limit, 0):
             low, high = (low, high) if fn == "le" else (high, low)
             if high == x and (_is(low, 0) or _scaled_up(low, x)):
-                asked = again(x) if isinstance(x, Read) else None
-                return Call("select", (Call(fn, (value if asked is None else asked, limit)), *e.args[1:]))
+                return Call("select", (Call(fn, (_made_again(x, limit.dtype, again) or value, limit)), *e.args[1:]))
     return e
+
+
+def _made_again(x: Expr, dtype: DType, again: Again) -> Expr | None:
+    """`again` of a read, also of one that is widened for arithmetic: then without the rounding between."""
+    match x:
+        case Read():
+            return again(x)
+        case Call(fn, (Read() as read,)) if fn == dtype.name:
+            match again(read):
+                case Call(narrow, (inner,)) if narrow in DTYPES:
+                    return inner
+    return None
 
 
 def _scaled_up(e: Expr, x: Expr) -> bool:

@@ -6,7 +6,7 @@ one value that lie side by side become a choice between them instead of a sum of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.ir.affine import Affine, axis, number
@@ -14,7 +14,7 @@ from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import DType, compute_dtype
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, call, const, substitute_axes, walk
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, call, const, is_cast, substitute_axes, walk
 from tilefuse.ir.verify import verify_node
 from tilefuse.passes.autodiff_scalar import is_zero, num_parts, rounded_back, simplified_call
 from tilefuse.passes.autodiff_transpose import inverse
@@ -50,6 +50,7 @@ class Gradients:
         self.found: dict[str, Gradient] = {}
         self._sources: dict[str, str | None] = {}
         self._kinds: dict[str, str] = {}
+        self._sums: dict[Node, str] = {}
 
     # What is known of values
 
@@ -162,10 +163,11 @@ class Gradients:
             inner = [*((a, s) for a, s in kept if s > 1), *free]
             terms = b.map("terms", self.work(name), [s for _, s in inner], [a for a, _ in inner], body)
             body = Read(terms, tuple(axis(a) for a, _ in inner))
-        made = Node(b.fresh("sum"), Type(self.work(name), tuple(s for _, s in kept)), "reduce.sum", tuple(a for a, _ in kept), tuple(free),
-                    body=body, span=b.span)
-        b.add(made)
-        return Read(made.name, tuple(axis(a) if s > 1 else number(0) for a, s in kept))
+        made = Node("", Type(self.work(name), tuple(s for _, s in kept)), "reduce.sum", tuple(a for a, _ in kept), tuple(free), body=body,
+                    span=b.span)
+        if made not in self._sums:  # a batch norm's shift, scale and mean need the same two
+            self._sums[made] = b.add(replace(made, name=b.fresh("sum")))
+        return Read(self._sums[made], tuple(axis(a) if s > 1 else number(0) for a, s in kept))
 
     # Results
 
@@ -239,7 +241,8 @@ class Gradients:
     def _costs_nothing(self, name: str, body: Expr) -> bool:
         """Whether the gradient's users read no more if each computes it: it is masked by what they read anyway, and nothing else."""
         source = self._scaled_source(name)
-        if source is None or _has_lookup(body) or not (isinstance(body, Call) and body.fn == "select"):
+        root = body.args[0] if is_cast(body) and isinstance(body, Call) else body
+        if source is None or _has_lookup(body) or not (isinstance(root, Call) and root.fn == "select"):
             return False
         large = [r for r in self._large_reads(body, self.type_of(name).num_elements) if r.value != source]
         if len(large) != 1 or large[0].index != self.here(name):
