@@ -6,6 +6,7 @@ taken by prediction only where they promise more than predictions err by.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,9 +19,9 @@ from tilefuse.driver.routine_programs import routine_spec
 from tilefuse.frontends.blas_meaning import graph_of_calls
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.plan.routine_combinations import TEMPLATE, Combination, FusionImplementation, combinations
+from tilefuse.plan.routine_combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, combinations
 from tilefuse.plan.routine_fusions import Fusion, Fusions, find_fusions
-from tilefuse.plan.routine_implementations import implementations
+from tilefuse.plan.routine_implementations import Candidates, implementations, list_candidates
 from tilefuse.plan.routine_prediction import RoutineTimes
 from tilefuse.plan.template_prediction import template_us
 from tilefuse.runtime.spec import ProgramSpec, Value
@@ -72,6 +73,7 @@ class ScriptSearch:
         # By the calls: the program, and the script's names of its results.
         self._generated: dict[tuple[int, ...], tuple[Generated, tuple[str, ...]]] = {}
         self._fusions: Fusions | None = None
+        self._candidates: dict[tuple[int, ...], Candidates] = {}
 
     @property
     def fusions(self) -> Fusions:
@@ -111,7 +113,20 @@ class ScriptSearch:
 
     def _routines(self, fusion: Fusion, most: int | None) -> list[FusionImplementation]:
         return list(implementations(self.graph, fusion, self.device, self.kernel_name(fusion.calls), deterministic=self.deterministic,
-                                    times=self.times, most=most))
+                                    times=self.times, most=most, candidates=self._listed(fusion)))
+
+    def _listed(self, fusion: Fusion) -> Candidates:
+        """Decisions of a fusion, predicted and not scheduled."""
+        if fusion.calls not in self._candidates:
+            self._candidates[fusion.calls] = list_candidates(self.graph, fusion, self.device, self.deterministic, self.times)
+        return self._candidates[fusion.calls]
+
+    def _promised_us(self) -> float:
+        """The best that routines could promise, before anything is scheduled. Units: microseconds."""
+        table = {f.calls: [FusionImplementation(f.calls, ROUTINES, c.prediction.us, c.decision) for c in self._listed(f).kept[:1]]
+                 for f in self.fusions.found}
+        best = next(combinations(self.graph, table), None)
+        return math.inf if best is None else best.predicted_us
 
     def combinations(self, most: int | None = None) -> Iterator[Combination]:
         """Programs from the best predicted on; the template of the whole script stands before those that promise little more than it.
@@ -157,6 +172,8 @@ class ScriptSearch:
         whole = self.template() if self.kind != "routines" else None
         if whole is not None and (self.kind == "template" or self.device.kind == "host"):
             return self.whole(whole)  # on the host executor nothing tells routines' times from each other
+        if whole is not None and self._promised_us() > (1 - CLEARLY_FASTER) * whole.predicted_us:
+            return self.whole(whole)
         table = {f.calls: self._routines(f, FIRST_IMPLEMENTATIONS) for f in self.fusions.found}
         best = next(combinations(self.graph, table), None)
         if whole is not None and (best is None or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us):

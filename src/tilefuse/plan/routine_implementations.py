@@ -83,10 +83,14 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
 
 
 def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: str = "fused", *, deterministic: bool = False,
-                    times: RoutineTimes | None = None, most: int | None = None) -> Iterator[FusionImplementation]:
-    """Implementations of a fusion that can be built, from the best predicted on; `content` is the scheduled kernel."""
+                    times: RoutineTimes | None = None, most: int | None = None,
+                    candidates: Candidates | None = None) -> Iterator[FusionImplementation]:
+    """Implementations of a fusion that can be built, from the best predicted on; `content` is the scheduled kernel.
+
+    candidates: what `list_candidates` gave for these arguments, where it was asked already.
+    """
     made = 0
-    for c in list_candidates(graph, fusion, device, deterministic, times).kept:
+    for c in (candidates or list_candidates(graph, fusion, device, deterministic, times)).kept:
         if most is not None and made >= most:
             return
         fused = schedule_routines(graph, c.decision, name, device)
