@@ -9,7 +9,7 @@ from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_graph import arrays_of, named_graph, structure_of
+from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, structure_of
 from tilefuse.frontends.array_nodes import Applied, user_span
 from tilefuse.frontends.array_types import NAME_OF
 from tilefuse.ir.graph import Graph
@@ -41,10 +41,26 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
     if seed is not None and (seed.shape != y.shape or not seed.dtype.is_float):
         raise ShapeError(f"a seed of shape {seed.shape} ({NAME_OF[seed.dtype]}) does not fit an array of shape {y.shape}",
                          where=user_span())
+    _check_history(y, listed)
     wanted = [y, *listed, *(() if seed is None else (seed,))]
     made = named_graph(wanted, "gradient", through=True)
     found = arrays_of(_differentiated(wanted, made.graph, seed is not None), made.leaves, made.arrays)
     return rebuilt(xs, iter(found))
+
+
+def _check_history(y: Array, xs: list[Array]) -> None:
+    """Raises: UserError where `y` does not depend on an x, but on an array that forgot how it was computed: zero might be wrong."""
+    below = in_order([y.node], through=True)
+    known = set(below)
+    unmet = next((n for n, x in enumerate(xs) if x.node not in known), None)
+    if unmet is None:
+        return
+    asked = {x.node for x in xs}
+    for node in below:
+        if isinstance(node, Applied) and node.buffer is not None and not node.operands and node.node.reads() and node not in asked:
+            raise UserError(f"the value does not depend on array {unmet} of those to differentiate by, as far as is known: evaluate() "
+                            f"computed what stands at {node.place[0]}:{node.place[1]}, and forgot how", where=user_span(),
+                            hint="take gradients before evaluate, or say evaluate(..., keep_history=True)")
 
 
 def _differentiated(wanted: list[Array], graph: Graph, seeded: bool) -> Graph:

@@ -27,7 +27,7 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     last = [a for a in order if domain.extents[a] > 1][-1:]
     width = widest_vector(found, tuple(last), total if len(last) == 0 else max(total, 1), limit)
     if domain.scatter is not None or any(i.serial for i in domain.instances):
-        fits = domain.scatter is None and last == list(order[-1:]) and windows_fit(domain, last[0], min(width, 4))
+        fits = domain.scatter is None and bool(last) and last == list(order[-1:]) and windows_fit(domain, last[0], min(width, 4))
         width = min(width, 4) if fits or device.kind != "cuda" else 1
     if device.kind == "host":
         vectors = max(total // width, 1)

@@ -71,6 +71,21 @@ def test_computed_arrays_keep_their_data() -> None:
     assert isinstance(both, tuple) and all(a.node.operands for a in both)
 
 
+def test_gradients_know_what_was_forgotten() -> None:
+    """Printed arrays can be differentiated; through what `evaluate` forgot there is an error, not zero; real independence is zero."""
+    x, other = ta.asarray(drawn(4)), ta.asarray(drawn(4))
+    y = ta.sum(x * x)
+    assert float(y) > 0
+    np.testing.assert_allclose(ta.grad(y, x).numpy(), 2 * x.numpy(), rtol=1e-6)
+    assert ta.grad(y, other).numpy().tolist() == [0] * 4
+    half = ta.evaluate(x * 0.5)
+    with pytest.raises(UserError, match="does not depend on array 0 .* test_array_execution.py:[0-9]+, and forgot how"):
+        ta.grad(ta.sum(half * half), x)
+    np.testing.assert_allclose(ta.grad(ta.sum(half * half), half).numpy(), x.numpy(), rtol=1e-6)
+    part = x[1:3]
+    np.testing.assert_allclose(ta.grad(ta.sum(part * part), x).numpy(), [0, *(2 * x.numpy()[1:3]), 0], rtol=1e-6)
+
+
 def test_batches_compile_nothing() -> None:
     """A slice of data that is there is a view of it: loops over batches keep one program."""
     x = ta.asarray(drawn(64, 8))
