@@ -139,6 +139,7 @@ def test_a_pipeline_can_stop_after_a_pass() -> None:
     assert [r.name for r in records] == ["decompose", "remove-dead-nodes", "inline-views"]
 
 
+@pytest.mark.alone
 def test_a_long_chain_passes_in_near_linear_time() -> None:
     """Twice the nodes take at most three times as long; ten thousand nodes take seconds."""
 

@@ -184,6 +184,7 @@ def test_planning_is_deterministic() -> None:
     assert [p.name for p in first.programs] == [p.name for p in second.programs]
 
 
+@pytest.mark.alone
 def test_time_grows_about_linearly() -> None:
     """Five times the nodes take less than fifteen times as long (quadratic growth would take 25 times)."""
     def seconds(count: int) -> float:
