@@ -5,7 +5,7 @@ Values that are not kept are evaluated where they are used. Products are in `sti
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from math import prod
 
 from tilefuse.base.errors import InternalError
@@ -89,7 +89,8 @@ class StitchWriter(Statements):
     def tile_offset(self, piece: Piece, index: Point) -> Affine:
         """Offset of an element in the shared tile of a piece. Units: elements."""
         local = tuple(e - self.index(s.offset) for e, s in zip(index, piece.region, strict=True))
-        return self.simplified(linearise(local, piece.strides))
+        start = self.buffer_number * piece.num_stored if piece.buffers > 1 else number(0)
+        return self.simplified(linearise(local, piece.strides) + start)
 
     def simplified(self, e: Affine) -> Affine:
         return substitute(e, {}, self.extents)
@@ -200,14 +201,33 @@ class StitchWriter(Statements):
             return
         self.stages(begin(self, [s for s in self.plan.stages if self.plan.is_once(s)], self.groups))
         turns = -(-tiles // self.groups)
-        self.walks = True
+        ahead = [s for s in self.plan.stages if self.plan.is_ahead(s)]
+        self.walks = not ahead
+        if ahead:
+            self._at_tile(axis("block"))
+            self.stages(ahead)
         with self.loop("turn", turns) as turn:
             tile = self.let("tile", turn * self.groups + axis("block"), turns * self.groups)
             with self.when([Bound(tile, 0, tiles)]):
                 self.narrow_to(tile, tiles)
+                if ahead:
+                    self._copy_next(ahead, turn, turns, tiles)
                 self._at_tile(tile)
-                self.stages([s for s in self.plan.stages if not self.plan.is_once(s)])
-                self.emit(Barrier())
+                self.stages([s for s in self.plan.stages if not self.plan.is_once(s) and s not in ahead])
+                if not ahead:
+                    self.emit(Barrier())
+
+    def _copy_next(self, stages: Sequence[Stage], turn: Affine, turns: int, tiles: int) -> None:
+        """Waits for this turn's tile, which nobody then waits for the others with, and starts the copies of the next one."""
+        meet(self, always=True)
+        following = self.let("following", (turn + 1) * self.groups + axis("block"), (turns + 1) * self.groups)
+        with self.when([Bound(following, 0, tiles)]):
+            self.narrow_to(following, tiles)
+            self._at_tile(following)
+            self.buffer_number = self.let("next_buffer", (turn + 1) % 2, 2)
+            self.stages(stages)
+        self.copying = False
+        self.buffer_number = self.let("buffer", turn % 2, 2)
 
     def _at_tile(self, tile: Affine) -> None:
         """The grid's axes from the number of the tile."""
@@ -524,6 +544,7 @@ class StitchWriter(Statements):
 
     active: tuple[Bound, ...] = ()
     ahead: Ahead | None = None  # products that come before the wait for the kernel ahead
+    buffer_number: Affine = number(0)  # which of two tiles is copied, or read
     walks = False  # whether what is written is repeated for each of a block's tiles
     copying = False  # whether asynchronous copies were started since the last barrier
     lane: Affine = number(0)
@@ -531,11 +552,15 @@ class StitchWriter(Statements):
     keep_at: Callable[[Affine], Affine] | None = None  # where in the arrays `held` an element of the current point goes
 
     def finish(self) -> Kernel:
-        """The kernel. One block a multiprocessor at least: without a bound the assembler gives kernels that start early few registers."""
+        """The kernel. One block a multiprocessor at least: without a bound the assembler gives kernels that start early few registers.
+
+        Blocks that copy ahead are bound to as many as were counted: the addresses of two tiles took a fourth of the registers more.
+        """
+        resident = self.groups // self.device.num_multiprocessors if any(map(self.plan.is_ahead, self.plan.stages)) else 1
         buffers = (*self.buffers.values(), *self.shared.values())
         allocated = self.plan.shared_bytes
         return finished_kernel(self.program, self.device, buffers, self.frame.statements, allocated,
-                               f"{allocated} bytes allocated, {self.plan.requested_bytes} requested", 1)
+                               f"{allocated} bytes allocated, {self.plan.requested_bytes} requested", max(resident, 1))
 
 
 class Items:

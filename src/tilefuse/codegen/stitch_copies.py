@@ -41,9 +41,9 @@ def copied_async(w: StitchWriter, piece: Piece, local: Point, width: int) -> boo
     return True
 
 
-def meet(w: StitchWriter) -> None:
-    """A barrier of the block, behind which all that was copied lies in its tiles."""
-    if w.copying:
+def meet(w: StitchWriter, always: bool = False) -> None:
+    """A barrier of the block, behind which all that was copied lies in its tiles. `always`: there may be copies of the turn before."""
+    if w.copying or always:
         w.emit(AsyncGroup(), AsyncWait())
         w.copying = False
     w.emit(Barrier())

@@ -113,14 +113,14 @@ def _clock(device: DeviceSpec) -> float:
 
 def _estimated(stitcher: Stitcher, choice: Stitched, cut: StitchPlan, device: DeviceSpec, free: bool) -> Estimate | Rejected:
     """One candidate placed and timed; `free`: whether it may be made to walk several tiles a block. The cut is used up."""
-    placed = place(cut.copy(), device, choice.threads, choice.groups > 0)
+    placed = _placed(cut, device, choice.threads, choice.groups > 0)
     if isinstance(placed, Rejected):
         return placed
     found = Estimate(choice, placed, _microseconds(stitcher, placed, choice, device))
     tiles = prod(n for _, n in cut.grid)
     if not free or tiles < MANY_TILES * device.num_multiprocessors or not any(placed.is_once(s) for s in placed.stages):
         return found
-    walking = place(cut, device, choice.threads, True)
+    walking = _placed(cut, device, choice.threads, True)
     if isinstance(walking, Rejected):
         return found
     groups = min(tiles, device.num_multiprocessors * _resident(walking, choice.threads, device))
@@ -156,11 +156,29 @@ def _row_tiles(extent: int) -> list[int]:
 
 # -- shared memory -------------------------------------------------------------------------------------------------------------
 
-def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool = False) -> StitchPlan | Rejected:
-    """The plan with barriers, and offsets for what lies in shared memory; memory is used again once nobody reads it any more."""
+def _placed(cut: StitchPlan, device: DeviceSpec, threads: int, persistent: bool) -> StitchPlan | Rejected:
+    """The plan of a cut, placed. Blocks that walk tiles copy the next one ahead where as many of them still fit a multiprocessor."""
+    placed = place(cut.copy(), device, threads, persistent)
+    if isinstance(placed, Rejected) or not persistent:
+        return placed
+    ahead = place(cut.copy(), device, threads, True, ahead=True)
+    if isinstance(ahead, Rejected) or not any(map(ahead.is_ahead, ahead.stages)):
+        return placed
+    return ahead if _resident(ahead, threads, device) >= _resident(placed, threads, device) else placed
+
+
+def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool = False, ahead: bool = False) -> StitchPlan | Rejected:
+    """The plan with barriers, and offsets for what lies in shared memory; memory is used again once nobody reads it any more.
+
+    ahead: what is copied for each tile has two places, one for the tile that is computed and one for the next (persistent blocks).
+    """
     keep_chains(plan, threads)
     _pad(plan)
     _direct(plan)
+    for stage in plan.stages if ahead else ():
+        if stage.kind == "copy" and not plan.is_once(stage):
+            for key in stage.pieces:
+                plan.pieces[key] = replace(plan.pieces[key], buffers=2)
     ranges: dict[int, tuple[int, int]] = {}
     for n, stage in enumerate(plan.stages):
         for key in (*stage.pieces, *stage.products):
@@ -171,7 +189,7 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
                 ranges[key] = (ranges[key][0], n)
     if persistent:
         for stage in plan.stages:
-            if plan.is_once(stage):
+            if plan.is_once(stage) or plan.is_ahead(stage):
                 ranges |= {k: (0, len(plan.stages)) for k in stage.pieces if k in ranges}
     plan.in_place = _in_place(plan, ranges)
     for old, new in plan.in_place.items():
@@ -254,10 +272,12 @@ def _read_by(plan: StitchPlan, stage: Stage) -> Iterator[int]:
 
 def _barriers(plan: StitchPlan, persistent: bool) -> None:
     """A barrier before every stage that reads what was written since the last one, or writes where others may still read."""
-    written = {k for s in plan.stages for k in s.pieces if persistent and plan.is_once(s)}
+    # Where tiles are copied ahead, each turn begins with a barrier behind all copies.
+    ahead = any(map(plan.is_ahead, plan.stages))
+    written = {k for s in plan.stages for k in s.pieces if persistent and not ahead and plan.is_once(s)}
     read: set[int] = set()
     for n, stage in enumerate(plan.stages):
-        if persistent and plan.is_once(stage):
+        if persistent and (plan.is_once(stage) or plan.is_ahead(stage)):
             continue
         reads = {k for k in _read_by(plan, stage) if plan.pieces[k].stored}
         writes = {k for k in stage.pieces if plan.pieces[k].stored}
@@ -310,8 +330,8 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
     copying = False
     for stage in plan.stages:
         cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads, cache_rate)
-        if stage.kind == "copy" and copying and not stage.barrier:
-            # Copies between two barriers are under way together.
+        if stage.kind == "copy" and (copying and not stage.barrier or plan.is_ahead(stage)):
+            # Copies between two barriers are under way together, and those of the next tile while this one is computed.
             wait = 0.0
         copying = stage.kind == "copy"
         if choice.groups and plan.is_once(stage):

@@ -49,6 +49,7 @@ class Piece:
     kind      "copy" (a boundary value brought on chip), "map", "reduce" or "product"
     stored    in shared memory, rows `pad` elements longer; else in the registers of the stage that uses it, or nowhere
     written   to global memory as a result of the kernel
+    buffers   tiles in shared memory: 2 where the next one is copied while this one is read
     """
 
     key: int
@@ -60,11 +61,18 @@ class Piece:
     written: bool
     pad: int = 0
     offset_bytes: int = 0
+    buffers: int = 1
 
     @property
     def num_bytes(self) -> int:
         """Shared memory the piece takes."""
-        return stored_elements(self.region, self.pad) * self.dtype.itemsize if self.stored else 0
+        return self.buffers * self.num_stored * self.dtype.itemsize if self.stored else 0
+
+    @property
+    def num_stored(self) -> int:
+        """Elements of one tile in shared memory, made so many that each tile begins at a multiple of 128 bytes where there are several."""
+        elements = stored_elements(self.region, self.pad)
+        return elements if self.buffers == 1 else -(-elements * self.dtype.itemsize // 128) * 128 // self.dtype.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -115,6 +123,10 @@ class StitchPlan:
     def copy(self) -> StitchPlan:
         """The plan of a cut once more, to be placed in another way."""
         return replace(self, pieces=list(self.pieces), stages=list(self.stages), in_place=dict(self.in_place), held=set(self.held))
+
+    def is_ahead(self, stage: Stage) -> bool:
+        """Whether a stage copies the next tile while this one is computed."""
+        return any(self.pieces[k].buffers > 1 for k in stage.pieces)
 
     def is_once(self, stage: Stage) -> bool:
         """Whether a stage brings the same data on chip for every tile."""

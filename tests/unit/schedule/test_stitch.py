@@ -128,14 +128,19 @@ BY_HAND = [c for c in CASES if c.choice is not None]
 
 @pytest.mark.parametrize("case", BY_HAND, ids=lambda c: c.name)
 def test_stages_wait_for_what_they_read_and_overwrite(case) -> None:  # type: ignore[no-untyped-def]
-    """Between writing a tile and reading it, and between reading it and writing over it, there is a barrier. Own tiles lie apart."""
+    """Between writing a tile and reading it, and between reading it and writing over it, there is a barrier. Own tiles lie apart.
+
+    Where blocks copy the next tile ahead, each turn begins with a barrier behind all that was copied before.
+    """
     program, plan = made(case.graph, case.choice)
     groups = program.choice.groups if isinstance(program.choice, Stitched) else 0
-    stages = sorted(plan.stages, key=lambda s: not (groups and plan.is_once(s)))
+    before = [s for s in plan.stages if groups and (plan.is_once(s) or plan.is_ahead(s))]
+    ahead = any(map(plan.is_ahead, plan.stages))
+    stages = [*before, *(s for s in plan.stages if s not in before)]
     stored = {p.key for p in plan.pieces if p.stored}
     epoch, written, read = 0, {}, {}  # key -> epoch of its last access
-    for stage in stages:
-        epoch += stage.barrier
+    for n, stage in enumerate(stages):
+        epoch += stage.barrier or ahead and n == len(before)
         reads = {k for p in (*stage.pieces, *stage.products) for k in plan.sources[p]} & stored - set(stage.pieces)
         writes = set(stage.pieces) & stored
         assert all(k in written and written[k] < epoch for k in reads), f"{stage} reads what was just written"
