@@ -151,7 +151,8 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     fixed = _fixed(graph, given, wanted, layouts, free) - (free - {v for _, v in graph.updates} - set(given))
     if allows_channels_last(device, options):
         _pack_weights(graph, fixed, layouts)
-    images = _images(graph, layouts) if allows_channels_last(device, options) else set()
+    turns = allows_channels_last(device, options)
+    images, pulled = (_images(graph, layouts), _pulled(graph)) if turns else (set(), {})
     for node in graph.nodes:
         if node.name in fixed:
             continue
@@ -159,6 +160,10 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
             strides = _of_library(graph, node, ChainMap(_operand_views(graph, node, layouts), layouts), library_layout)
         else:
             strides = _followed(graph, node, layouts)
+        if node.name in pulled:
+            # torch turns a gradient that does not lie as the call's own operands do.
+            last = any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in pulled[node.name])
+            strides = channels_last_strides(node.type.shape) if last and _changes(node.type.shape) else None
         if strides is None and node.name in images:
             strides = channels_last_strides(node.type.shape)
         if strides is None and node.name in free:
@@ -194,7 +199,7 @@ def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, .
         weight = node.operands[place]
         shape = graph.type_of(weight).shape
         maker = graph.node_by_name.get(weight)
-        computed = maker is not None and maker.category == "map" and not isinstance(maker.body, Read)
+        computed = maker is not None and _is_computed(maker)
         free = weight not in fixed and (maker is None or computed)
         if node.type.dtype.name in TENSOR_CORE_DTYPES and free and weight not in layouts and _changes(shape):
             layouts[weight] = channels_last_strides(shape)
@@ -202,16 +207,43 @@ def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, .
 
 
 def _images(graph: Graph, layouts: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """What kernels compute for convolutions whose weight lies channels last, and for nobody else: these would turn it otherwise."""
+    """What kernels compute for convolutions whose weight lies channels last, and for nobody else: these would turn it otherwise.
+
+    Windows that are reduced only where several calls would: a kernel reads what lies row-major slowly in another order.
+    """
     found: set[str] = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.kind)
         if place is None or not is_channels_last(layouts.get(node.operands[place]), graph.type_of(node.operands[place]).shape):
             continue
         maker = graph.node_by_name.get(node.operands[place - 1])
-        if maker is not None and maker.category == "map" and not isinstance(maker.body, Read) and _changes(maker.type.shape):
+        if maker is not None and (_is_computed(maker) or maker.category == "reduce") and _changes(maker.type.shape):
             found.add(maker.name)
-    return {v for v in found if all(graph.node_by_name[u].kind in WEIGHT_OPERAND for u in graph.users_by_name[v])}
+
+    def is_for_calls(value: str) -> bool:
+        users = [graph.node_by_name[u] for u in graph.users_by_name[value]]
+        several = len({library_call_key(u) for u in users}) > 1 or graph.node_by_name[value].category == "map"
+        return several and all(u.kind in WEIGHT_OPERAND for u in users)
+
+    return {v for v in found if is_for_calls(v)}
+
+
+def _pulled(graph: Graph) -> dict[str, tuple[str, str]]:
+    """Gradients that kernels compute for one gradient of a convolution alone, each with that call's operand and weight."""
+    found: dict[str, tuple[str, str]] = {}
+    for node in graph.nodes:
+        if node.kind == "library.convolution_backward" and len(node.type.shape) in (4, 5):
+            grad, x, weight = node.operands[:3]
+            maker = graph.node_by_name.get(grad)
+            users = [graph.node_by_name[u] for u in graph.users_by_name[grad]]
+            if maker is not None and _is_computed(maker) and len({library_call_key(u) for u in users if u.category == "library"}) == 1:
+                found[grad] = x, weight
+    return found
+
+
+def _is_computed(node: Node) -> bool:
+    """Whether a kernel makes the value: a map that is no mere view."""
+    return node.category == "map" and not isinstance(node.body, Read)
 
 
 def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]],

@@ -15,7 +15,7 @@ from benchmarks.__main__ import main as benchmarks
 from tilefuse.tools import cli
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/planning.md", "docs/layout.md", "docs/blas.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/planning.md", "docs/layout.md", "docs/blas.md", "docs/training.md")
 # What a page leaves to the reader: shorter runs, and no figures of this machine in the user's folder.
 SHORTER = {"60": "1", "calibrate": "calibrate --most-mib 1"}
 
@@ -66,11 +66,19 @@ def test_the_programs_of_the_readme_run(folder: Path) -> None:
     assert (folder / "model.tilefuse").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(2))
+def test_the_programs_of_the_page_on_training_run(number: int) -> None:
+    texts = blocks("docs/training.md", "python")
+    assert len(texts) == 2
+    exec(compile(texts[number], "docs/training.md", "exec"), {})
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_benchmark_that_a_page_names_exists(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     named = re.findall(r"`[^`]*python -m benchmarks ([^`]*)`", (ROOT / page).read_text(encoding="utf-8"))
     for words in map(str.split, named):
-        if words[0] in ("patterns", "models", "stitched", "workloads", "blas"):
+        if words[0] in ("patterns", "models", "stitched", "workloads", "arrays", "blas"):
             assert benchmarks([*words, "--list"]) == 0
             assert capsys.readouterr().out.strip()
         else:
