@@ -27,7 +27,7 @@ from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.stages import after_shared, stages
-from tilefuse.schedule.template import Rows
+from tilefuse.schedule.template import EARLY_COLUMN_THREADS, Rows
 
 
 def compose_rows(writer: KernelWriter, choice: Rows) -> None:
@@ -63,8 +63,7 @@ def _compose_row(state: RowState) -> None:
     if choice.on_chip and not choice.stages:
         load_row(state)
         operands.follow()
-        if not choice.groups and writer.unroll and choice.threads * choice.rows <= 256:
-            # Weights too are on their way before the first reduction waits; larger blocks lack the registers (measured: 4 % slower).
+        if not choice.groups and writer.unroll and choice.threads * choice.rows <= EARLY_COLUMN_THREADS:
             state.held = [*state.held, *column_operands(state)]
     if choice.cluster > 1 and not choice.groups:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))

@@ -4,10 +4,10 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.online import EXPSUM
-from tilefuse.schedule.pipelined import choose_pipelined, column_touches, from_queue
+from tilefuse.schedule.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
-from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
+from tilefuse.schedule.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
 # Threads of a clustered kernel that share a multiprocessor: with 64 registers each they hold 128 KiB of rows on their way. Left to
@@ -21,6 +21,8 @@ MANY_WAVES = 4
 # (measured on H200: losses of 256 f16 classes 62 us by 8 lanes a row, 73 by 16, 107 by 32; 256 f32 62, 62 and 67); where there are rows
 # enough for so many threads a multiprocessor.
 RESULT_CHUNKS, FULL_THREADS = 4, 1024
+# Registers of a norm's kernel besides the row and the weights that are loaded with it; and the most that a bound is set for.
+OTHER_REGISTERS, MOST_BOUND_REGISTERS = 12, 40
 # Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
 # multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
 # 483 where four rows share a block of 256).
@@ -111,6 +113,8 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 full = cluster > 1 or threads == 512 and chunks == max_chunks and len(column_touches(domain)) < 2
                 bounded = full and width >= 4 and len([a for a in reduced if domain.extents[a] > 1]) == 1
                 resident = RESIDENT_THREADS // threads if bounded else 0
+                if cluster == 1 and not resident:
+                    resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))
                 return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
     queued = None if domain.has_scan else from_queue(domain, device, kept, reduced, width, vectors, vector_bytes // width)
     if queued is not None:
@@ -121,6 +125,24 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
         if cluster <= device.max_cluster_blocks and threads <= 1024:
             return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2))
     return None
+
+
+def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], width: int, threads: int, chunks: int) -> int:
+    """Blocks that fit a multiprocessor together where the registers of a norm over one operand allow; 0 where they are not so few.
+
+    The compiler takes 33 to 42 for what 32 or 40 hold without spilling, and then a quarter of the threads have no place.
+    """
+    columns, row = column_touches(domain), fetched_touches(domain)
+    itemsize = max((t.dtype.itemsize for t in (*row, *columns)), default=8)
+    one_axis = len([a for a in reduced if domain.extents[a] > 1]) == 1
+    simple = len(row) == 1 and len(columns) in (1, 2) and len(domain.outputs) == 1 and one_axis
+    if not simple or itemsize > 4 or width * itemsize < 16:
+        return 0
+    held = chunks if threads <= EARLY_COLUMN_THREADS else 1
+    words = (row[0].dtype.itemsize * chunks + sum(t.dtype.itemsize for t in columns) * held) * width // 4
+    needed = words + OTHER_REGISTERS + (8 if len(columns) > 1 and held == 1 else 0)
+    registers = -(-needed // 8) * 8
+    return device.registers_per_multiprocessor // (registers * threads) if registers <= MOST_BOUND_REGISTERS else 0
 
 
 def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int,
