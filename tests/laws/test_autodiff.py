@@ -22,7 +22,7 @@ from tilefuse.ir.dtype import BF16, F32, F64, I64
 from tilefuse.ir.graph import Graph, Input, Type
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.ops import SCALAR_OPS
-from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Guard, Index, Lookup, Read, call, const
+from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Guard, Index, Lookup, Read, call, const, walk
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.verify import check
 from tilefuse.passes.autodiff import gradient_graph
@@ -427,3 +427,18 @@ def test_narrow_masks_are_computed_again_without_rounding() -> None:
     exact = interpret(gradient_graph(wide, wide.results[0], inputs), {k: v.astype(np.float64) for k, v in data.items()})
     for have, want in zip(interpret(made, data), exact, strict=True):
         np.testing.assert_allclose(have.astype(np.float64), want, rtol=0.1, atol=0.1 * float(np.abs(want).max()))
+
+
+def test_a_value_with_very_many_users() -> None:
+    """Its gradient is a sum of 600 terms; no body grows beyond what walks over expressions can take."""
+    b = TensorBuilder("many")
+    x = b.input("x", F64, (2,))
+    total = b.elementwise("mul", x, 1.0)
+    for n in range(600):
+        total = b.elementwise("add", total, b.elementwise("sin", b.elementwise("mul", x, 0.001 * n)))
+    graph = b.finish([b.reduce(total, "sum")])
+    made = gradient_graph(graph, graph.results[0], [x])
+    data = drawn((2,))
+    scale = 0.001 * np.arange(600)
+    np.testing.assert_allclose(interpret(made, {x: data})[0], 1 + (np.cos(np.outer(data, scale)) * scale).sum(1), rtol=1e-10)
+    assert max(sum(1 for _ in walk(n.body)) for n in made.nodes if n.body is not None) < 400

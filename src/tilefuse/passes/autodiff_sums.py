@@ -268,6 +268,8 @@ class Gradients:
             parts = [self._own_node(name, e, work) if num_parts(e) > MAX_TERM_PARTS else e for e in parts]
         total = parts[0]
         for part in parts[1:]:
+            if num_parts(total) > MAX_TERM_PARTS:
+                total = self._own_node(name, total, work)
             total = simplified_call("add", total, part)
         return total
 

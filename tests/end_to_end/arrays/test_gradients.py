@@ -1,7 +1,9 @@
 """Gradients of arrays on the host executor against torch.autograd, second ones too, and what `grad` says to wrong uses."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,3 +172,14 @@ def test_equal_structures_are_differentiated_once(monkeypatch: pytest.MonkeyPatc
     square.numpy()
     assert ta.grad(ta.sum(square * w), w).numpy().tolist() == pytest.approx([3.0 * v * v for v in w.numpy().tolist()])
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("page", ["docs/gradients.md", "docs/arrays.md"])
+def test_the_programs_of_the_page_run(page: str) -> None:
+    """The program about gradients computes what the text beside it says."""
+    text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8")
+    programs = [p for p in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "ta.grad" in p]
+    names: dict[str, Any] = {"ta": ta}
+    exec(compile(programs[0], page, "exec"), names)
+    w = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(names["slope"].numpy(), 2 * np.tanh(w) * (1 - np.tanh(w) ** 2), rtol=1e-5)
