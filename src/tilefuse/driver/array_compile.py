@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -86,6 +87,10 @@ class Compiled:
             return self.function(*args, **named)
         entry, nodes = self._entry(args, named)
         return self._run(entry, nodes)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: the instance is the first argument, a setting like any object that is no array."""
+        return self if instance is None else partial(self, instance)
 
     @property
     def programs(self) -> tuple[Any, ...]:
@@ -172,7 +177,7 @@ class Compiled:
             return results
         if entry.run is None:
             inputs = entry.program.spec.inputs
-            unmoved = [name for name, s in zip(inputs, entry.sources) if type(s) is int and s in entry.donated or not (s is None or type(s) is int)]
+            unmoved = [name for name, s in zip(inputs, entry.sources) if (s in entry.donated if type(s) is int else s is not None)]
             entry.run = entry.program.capture(*given, zero_copy=unmoved, copy_results=True)
         fixed = tuple([given[i] for i in entry.run.zero_copy])
         # The same tensors in the same places: a training step that gets back what it gave.

@@ -105,6 +105,18 @@ def test_a_compiled_function_inside_another_is_part_of_it() -> None:
     assert not inner.programs
 
 
+def test_a_method_may_be_compiled() -> None:
+    class Scale:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        @ta.compile
+        def __call__(self, x: ta.Array) -> ta.Array:
+            return x * self.factor
+
+    assert Scale(2.0)(ta.ones(2)).numpy().tolist() == [2.0, 2.0] and Scale(3.0)(ta.ones(2)).numpy().tolist() == [3.0, 3.0]
+
+
 # Donation
 
 
