@@ -12,6 +12,7 @@ from tilefuse.driver.array_gradients import grad, value_and_grad
 from tilefuse.driver.array_nan import trace_nan
 from tilefuse.driver.array_operators import register_operator
 from tilefuse.driver.array_session import Session, Variable, placeholder, variable
+from tilefuse.frontends import array_linalg as linalg
 from tilefuse.frontends import array_random as random
 from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_creation import (
@@ -207,7 +208,7 @@ __all__ = [
     "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip", "float16",
     "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like",
     "grad", "greater", "greater_equal", "hypot", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isin",
-    "isinf", "isnan", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "isinf", "isnan", "less", "less_equal", "lgamma", "linalg", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum",
     "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal", "ones",
     "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder", "positive", "pow", "prod", "put", "random", "real",

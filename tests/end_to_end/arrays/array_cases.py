@@ -29,6 +29,8 @@ def many_functions(rows: int, columns: int) -> Cases:
         "variance": (ta.var(x, axis=0, correction=1), a.var(0, ddof=1)),
         "softmax": (ta.softmax(x), np.exp(a) / np.exp(a).sum(1, keepdims=True)),
         "product": (ta.astype(x, "float64") @ z, a.astype("float64") @ c),
+        "inverse": (ta.linalg.inv(ta.matrix_transpose(z) @ z), np.linalg.inv(c.T @ c)),
+        "singular": (ta.linalg.svdvals(z), np.linalg.svd(c, compute_uv=False)),
         "transpose": (x.T + 1, a.T + 1),
         "pad": (ta.pad(x, 1, value=7.0), np.pad(a, 1, constant_values=7.0)),
         "join": (ta.concat([x, x[:2] * 2], axis=0), np.concatenate([a, a[:2] * 2])),
