@@ -64,6 +64,20 @@ def stitched_table(record: Record) -> str:
     return "\n".join(lines)
 
 
+def arrays_table(record: Record) -> str:
+    """Programs of symbolic arrays: times, ratios and peak memory beyond weights and state."""
+    lines = ["| program | eager ms | torch.compile ms | unfused ms | tilefuse ms | share of the limit | × eager | × torch.compile "
+             "| × unfused | peak MiB of eager | of torch.compile | of tilefuse |", "| --- " * 12 + "|"]
+    for row, entry in zip(rows(record, ["eager", "inductor", "unfused"]), record.cases.values(), strict=True):
+        if not row[OURS]:
+            continue
+        times = ["-" if not row.get(p) else f"{row[p] / 1e3:.3f}" for p in ("eager", "inductor", "unfused", OURS)]
+        ratios = ["-" if not row.get(c) else f"{row[c]:.2f}" for c in ("of limit", "vs eager", "vs inductor", "vs unfused")]
+        peaks = [entry["peers"].get(p, {}).get("peak_bytes") for p in ("eager", "inductor", OURS)]
+        lines.append(f"| {row['case']} | " + " | ".join([*times, *ratios, *("-" if not b else f"{b / 2**20:.1f}" for b in peaks)]) + " |")
+    return "\n".join(lines)
+
+
 def blas_table(record: Record) -> str:
     """The sequences at their large size, and the least ratio over all sizes: to the best peer, of iterations of solvers to cuBLAS."""
     by_script: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -116,6 +130,9 @@ def write(readme: Path = README, folder: Path = RESULTS) -> str:
     if "workloads" in records:
         parts += [f"Workloads of FusionStitching's Table 1: {provenance(records['workloads'])}.",
                   characteristics.markdown(records["workloads"])]
+    if "arrays" in records:
+        parts += [f"Symbolic arrays (training steps with Adam, an activation, Adam over 96 tensors): {provenance(records['arrays'])}.",
+                  arrays_table(records["arrays"])]
     if "blas" in records:
         parts += [f"BLAS sequences: {provenance(records['blas'])}.", blas_table(records["blas"])]
     if "search" in records:

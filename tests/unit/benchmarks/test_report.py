@@ -94,7 +94,8 @@ def test_readme_has_both_suites(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8").startswith("before\n<!-- results:begin -->\nStitched patterns")
 
 
-@pytest.mark.parametrize(("suite", "known"), [("stitched", "lstm/f32/32x32x256"), ("workloads", "bi-rnn/training/f32")])
+@pytest.mark.parametrize(("suite", "known"), [("stitched", "lstm/f32/32x32x256"), ("workloads", "bi-rnn/training/f32"),
+                                              ("arrays", "adam/f32/96")])
 def test_lists_of_cases(suite: str, known: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--list` prints names and measures nothing; `--only` chooses."""
     assert main([suite, "--list"]) == 0
