@@ -7,7 +7,7 @@ from __future__ import annotations
 from math import e, inf, nan, pi
 
 from tilefuse.driver.array_compile import compile
-from tilefuse.driver.array_evaluate import evaluate
+from tilefuse.driver.array_evaluate import evaluate, program
 from tilefuse.driver.array_gradients import grad, value_and_grad
 from tilefuse.driver.array_nan import trace_nan
 from tilefuse.driver.array_operators import register_operator
@@ -211,7 +211,7 @@ __all__ = [
     "isinf", "isnan", "less", "less_equal", "lgamma", "linalg", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum",
     "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "not_equal", "ones",
-    "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder", "positive", "pow", "prod", "put", "random", "real",
+    "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder", "positive", "pow", "prod", "program", "put", "random", "real",
     "reciprocal", "register_operator", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt", "scan",
     "searchsorted", "Session", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt", "square",
     "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk",

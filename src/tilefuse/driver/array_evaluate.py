@@ -55,6 +55,18 @@ def evaluate(*arrays: Array, device: Any = None, keep_history: bool = False, **o
     return arrays[0] if len(arrays) == 1 else arrays
 
 
+def program(*arrays: Array, **options: Any) -> Program:
+    """The program that `evaluate` would run for these arrays: `.explain()`, `.source()`, `.kernels`. Nothing is computed.
+
+    Raises: UserError where all of them have their data already; as `evaluate`.
+    """
+    pending = [a.node for a in arrays if a.node.buffer is None]
+    if not pending:
+        raise UserError("there is nothing left to compute: the arrays have their data", where=user_span(),
+                        hint="ask before they are evaluated or printed")
+    return program_for(pending, options)[0]
+
+
 def compute(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -> None:
     """Gives every node without a buffer its value, in one program."""
     by_device: dict[str, list[ArrayNode]] = {}
