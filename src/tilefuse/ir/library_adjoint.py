@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tilefuse.base.errors import UserError
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, I64, DType, compute_dtype
@@ -139,6 +140,9 @@ def _summed_product(b: TensorBuilder, x: str, y: str, flip_x: bool, flip_y: bool
 def _attention(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """By its matrix products: the probabilities are computed again and stand in memory (L * S elements a head)."""
     node, g = request.node, request.gradients[0]
+    if number_of(node, "dropout", 0.0) > 0:
+        raise UserError("no gradient is defined for attention with dropout inside", where=node.span,
+                        hint="write it as products, softmax and dropout")
     query, key, value = node.operands[:3]
     scale = number_of(node, "scale", 1.0)
     scores = b.elementwise("mul", b.matmul(query, key, transpose_b=True), scale)

@@ -317,7 +317,7 @@ def _as_one_position(dimensions: Sequence[tuple[Affine, Affine, int]], extents: 
     Each dimension: its subscript, its place, its extent. (4*a + b) // 6 = x and (4*a + b) % 6 = y together are 4*a + b = 6*x + y.
     """
     divided = [d for d in dimensions if not d[0].is_linear]
-    for chosen in (divided, list(dimensions)):
+    for chosen in (divided, list(dimensions)) if divided else ():
         if len(chosen) < 2 or any(span is None or span[0] < 0 or span[1] >= s for e, _, s in chosen for span in (bounds(e, extents),)):
             continue
         strides = row_major_strides(tuple(s for _, _, s in chosen))
