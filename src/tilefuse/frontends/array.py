@@ -13,6 +13,7 @@ import numpy as np
 
 from tilefuse.base.errors import InternalError, ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array_lowering import ELEMENTWISE, lower_elementwise, operand_dtype
+from tilefuse.frontends.array_methods import ArrayMethods
 from tilefuse.frontends.array_nodes import (
     MOST_RECORDINGS,
     Applied,
@@ -75,7 +76,7 @@ def installed() -> Evaluator:
     return _installed[0]
 
 
-class Array:
+class Array(ArrayMethods):
     """A tensor whose value is computed when it is asked for. `node` says how."""
 
     __slots__ = ("__weakref__", "node")

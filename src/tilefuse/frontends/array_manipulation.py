@@ -62,6 +62,11 @@ def lower_moveaxis(b: TensorBuilder, x: str, source: tuple[int, ...], destinatio
     return b.permute(x, [moved[d] if d in moved else next(rest) for d in range(rank)])
 
 
+def swapaxes(x: Array, axis1: int, axis2: int, /) -> Array:
+    """Two dimensions exchanged."""
+    return apply(lower_layout, (x,), ("transpose", int(axis1), int(axis2)))
+
+
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
     """New dimensions of extent 1 at these positions of the result."""
     return apply(lower_layout, (x,), ("expand_dims", axes_tuple(axis)))

@@ -165,6 +165,30 @@ def test_scalars() -> None:
         len(ta.asarray(1))
 
 
+def test_methods() -> None:
+    """Those that numpy and torch share give what numpy's give."""
+    data = drawn(3, 1, 5)
+    x = ta.asarray(data)
+    made = {
+        "sum": (x.sum(axis=0), data.sum(0)), "mean": (x.mean(-1, keepdims=True), data.mean(-1, keepdims=True)),
+        "max": (x.max(), data.max()),
+        "min": (x.min(axis=(0, 2)), data.min((0, 2))), "prod": (x.prod(2), data.prod(2)), "std": (x.std(), data.std()),
+        "var": (x.var(0, correction=1), data.var(0, ddof=1)), "argmax": (x.argmax(axis=2), data.argmax(2)),
+        "argmin": (x.argmin(), data.argmin()), "any": ((x > 1).any(0), (data > 1).any(0)), "all": ((x > -9).all(), (data > -9).all()),
+        "cumsum": (x.cumsum(2), data.cumsum(2)),
+        "reshape": (x.reshape(5, -1), data.reshape(5, -1)), "tuple": (x.reshape((5, 3)), data.reshape(5, 3)),
+        "flatten": (x.flatten(), data.flatten()),
+        "squeeze": (x.squeeze(), data.squeeze()), "swapaxes": (x.swapaxes(0, -1), data.swapaxes(0, -1)),
+        "clip": (x.clip(-1, 1), data.clip(-1, 1)),
+        "astype": ((x * 3).astype("int32"), (data * 3).astype("int32")), "round": (x.round(), data.round()),
+        "dot": (x[0].dot(x[0].T), data[0].dot(data[0].T)),
+    }
+    ta.evaluate(*(a for a, _ in made.values()))
+    for name, (got, wanted) in made.items():
+        assert got.shape == wanted.shape, name
+        np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 def test_random_numbers() -> None:
     """Reproducible from a seed, one program for all seeds, sound moments; the generator goes on."""
     first = ta.random.normal((400, 50), seed=5).numpy()

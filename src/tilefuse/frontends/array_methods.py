@@ -1,0 +1,110 @@
+"""Methods of arrays that numpy and torch share, each one line over the function of the standard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilefuse.frontends.array import Array
+
+Axis = int | Sequence[int] | None
+
+
+class ArrayMethods:
+    """What `Array` has besides the standard's attributes. The functions are looked up at the call: they are written over arrays."""
+
+    __slots__ = ()
+
+    def sum(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        """As the function `sum`."""
+        return _functions()["sum"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def prod(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        """As the function `prod`."""
+        return _functions()["prod"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        """As the function `mean`."""
+        return _functions()["mean"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def var(self, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+        """As the function `var`: over the number of elements unless `correction` says less."""
+        return _functions()["var"](self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def std(self, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+        """As the function `std`: over the number of elements unless `correction` says less."""
+        return _functions()["std"](self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Array:
+        """As the function `max`."""
+        return _functions()["max"](self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Array:
+        """As the function `min`."""
+        return _functions()["min"](self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Array:
+        """As the function `argmax`."""
+        return _functions()["argmax"](self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Array:
+        """As the function `argmin`."""
+        return _functions()["argmin"](self, axis=axis, keepdims=keepdims)
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Array:
+        """As the function `any`."""
+        return _functions()["any"](self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Axis = None, keepdims: bool = False) -> Array:
+        """As the function `all`."""
+        return _functions()["all"](self, axis=axis, keepdims=keepdims)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
+        """As the function `cumulative_sum`."""
+        return _functions()["cumulative_sum"](self, axis=axis, dtype=dtype)
+
+    def reshape(self, *shape: Any) -> Array:
+        """As the function `reshape`; the extents as arguments or in one tuple."""
+        return _functions()["reshape"](self, shape[0] if len(shape) == 1 else shape)
+
+    def flatten(self) -> Array:
+        """All elements in row-major order, in one dimension."""
+        return _functions()["reshape"](self, (-1,))
+
+    def ravel(self) -> Array:
+        """As `flatten`: arrays are immutable, so a view and a copy are one."""
+        return self.flatten()
+
+    def squeeze(self, axis: Axis = None) -> Array:
+        """As the function `squeeze`."""
+        return _functions()["squeeze"](self, axis)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Array:
+        """With two dimensions exchanged."""
+        return _functions()["swapaxes"](self, axis1, axis2)
+
+    def astype(self, dtype: Any) -> Array:
+        """As the function `astype`."""
+        return _functions()["astype"](self, dtype)
+
+    def clip(self, min: Any = None, max: Any = None) -> Array:
+        """As the function `clip`."""
+        return _functions()["clip"](self, min, max)
+
+    def round(self) -> Array:
+        """As the function `round`: halves to even."""
+        return _functions()["round"](self)
+
+    def dot(self, other: Any) -> Array:
+        """As `self @ other`."""
+        return _functions()["product"](self, other)
+
+
+@cache
+def _functions() -> dict[str, Callable[..., Array]]:
+    from tilefuse.frontends import array, array_elementwise, array_manipulation, array_statistics
+
+    modules = (array, array_statistics, array_manipulation, array_elementwise)
+    return {name: f for module in modules for name, f in vars(module).items() if callable(f) and not name.startswith("_")}
