@@ -18,6 +18,7 @@ from tilefuse.driver.compile import compile_graph
 from tilefuse.frontends.array import Array, install
 from tilefuse.frontends.array_graph import graph_of, structure_of
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, user_span
+from tilefuse.frontends.array_tracing import is_tracing, value_error
 from tilefuse.frontends.array_types import NAME_OF, as_number, integer_range
 from tilefuse.ir.dtype import BOOL, DTYPES, F32, F64, I64, DType
 from tilefuse.ir.graph import Type
@@ -94,6 +95,8 @@ def program_for(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = Non
     for leaf in leaves:
         if leaf.buffer is None:
             assert isinstance(leaf, Source)
+            if is_tracing():
+                raise value_error("evaluate")
             raise UserError(f"the value of the {leaf.role} {leaf.name or 'without a name'} is needed, and it has none", where=user_span(),
                             hint="feed it: Session().run(fetches, {placeholder: value})")
     device = nodes[0].device

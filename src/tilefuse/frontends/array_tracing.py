@@ -36,6 +36,11 @@ def is_tracing() -> bool:
     return bool(_depth)
 
 
+def value_error(wanted: str) -> UserError:
+    """The error for a value that is asked for in the middle of a trace. Requires: `is_tracing()`."""
+    return control_flow_error(_depth[-1], wanted)
+
+
 @contextmanager
 def tracing(name: str, placeholders: Sequence[ArrayNode]) -> Iterator[None]:
     """Inside, asking for a value that depends on the placeholders is an error that names the line and the remedy."""

@@ -242,7 +242,13 @@ def by_assert(x: ta.Array) -> ta.Array:
     return x + 1
 
 
+def by_evaluate(x: ta.Array) -> ta.Array:
+    ta.evaluate(x + 1)  # evaluate
+    return x
+
+
 @pytest.mark.parametrize("fn, mark, words", [
+    (by_evaluate, "evaluate", ["evaluate() needs the value", "after the call"]),
     (by_if, "if", ["an if needs the value", "where("]), (by_while, "while", ["a while loop", "scan("]),
     (by_range, "range", ["number of turns", "unrolled", "scan("]), (by_choice, "choice", ["a choice", "where("]),
     (by_float, "float", ["float()", "after the call"]), (by_print, "print", ["a print", "after the call"]),
