@@ -1,9 +1,10 @@
-"""Rows of 16-bit elements that stay in registers do not spill: each use widens the bits again, in both types."""
+"""Rows that stay in registers do not spill: 16-bit elements, which each use widens again, and norms whose registers are bounded so that
+more blocks fit a multiprocessor."""
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import softmax
+from tests.unit.codegen.pattern_graphs import layer_norm, softmax
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.runtime.nvrtc import compile_cuda, parse_resources
@@ -19,3 +20,13 @@ def test_rows_of_sixteen_bits_do_not_spill(length: int, dtype: str) -> None:
     for kernel in made.spec.kernels:
         found = parse_resources(compile_cuda(kernel).log)
         assert found is not None and found.spill_bytes == 0, (kernel.name, found)
+
+
+@pytest.mark.parametrize(("length", "dtype"), [(2048, "f32"), (4096, "f32"), (2048, "f16"), (4096, "f16"), (8192, "f16"), (8192, "bf16")])
+def test_bounded_norms_do_not_spill(length: int, dtype: str) -> None:
+    """A norm's threads find as many places as their vectors of the row and of the weights leave registers for."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    made = generate(layer_norm(16384, length, dtype).graph, constants={}, device=H200, options=Options())
+    (kernel,) = made.spec.kernels
+    found = parse_resources(compile_cuda(kernel).log)
+    assert found is not None and found.spill_bytes == 0 and found.num_registers * kernel.launch.num_threads <= 65536 // 3, found

@@ -135,13 +135,14 @@ def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], widt
     columns, row = column_touches(domain), fetched_touches(domain)
     itemsize = max((t.dtype.itemsize for t in (*row, *columns)), default=8)
     one_axis = len([a for a in reduced if domain.extents[a] > 1]) == 1
-    simple = len(row) == 1 and len(columns) in (1, 2) and len(domain.outputs) == 1 and one_axis
+    written = [key for _, key, offset in domain.outputs if offset.axes() & set(domain.reduced)]
+    simple = len(row) == 1 and len(columns) in (1, 2) and len(written) == 1 and one_axis
     if not simple or itemsize > 4 or width * itemsize < 16:
         return 0
     held = chunks if threads <= EARLY_COLUMN_THREADS else 1
     words = (row[0].dtype.itemsize * chunks + sum(t.dtype.itemsize for t in columns) * held) * width // 4
     needed = words + OTHER_REGISTERS + (8 if len(columns) > 1 and held == 1 else 0)
-    registers = -(-needed // 8) * 8
+    registers = max(-(-needed // 8) * 8, device.registers_per_multiprocessor // device.max_threads_per_multiprocessor)
     return device.registers_per_multiprocessor // (registers * threads) if registers <= MOST_BOUND_REGISTERS else 0
 
 

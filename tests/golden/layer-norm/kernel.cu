@@ -1,8 +1,8 @@
 // k_y_mean: 4096 blocks of 128 threads, 32 bytes of shared memory, for sm_90a
 // nodes: %s, %q, %mean, %rstd, %y
-// schedule: s [GRID-CTA_2,CTA_64]S; q [GRID-CTA_2,CTA_64]S; mean [GRID-CTA_2]; rstd [GRID-CTA_2]; y [GRID-CTA_2,CTA_64]; vector=8; chunks=2; on_chip=true; lanes=2; cta_num=4096; cta_size=128;
+// schedule: s [GRID-CTA_2,CTA_64]S; q [GRID-CTA_2,CTA_64]S; mean [GRID-CTA_2]; rstd [GRID-CTA_2]; y [GRID-CTA_2,CTA_64]; vector=8; chunks=2; on_chip=true; lanes=2; resident=12; cta_num=4096; cta_size=128;
 // reads 12585984 bytes, writes 12648448 bytes
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 12)
 k_y_mean(
     const tf_f16* __restrict__ x,
     const tf_f16* __restrict__ w,
