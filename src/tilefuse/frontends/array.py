@@ -16,13 +16,13 @@ from tilefuse.frontends.array_lowering import ELEMENTWISE, lower_elementwise, op
 from tilefuse.frontends.array_methods import ArrayMethods
 from tilefuse.frontends.array_nodes import (
     MOST_RECORDINGS,
-    Applied,
     ArrayNode,
     Lowering,
     Recording,
     Source,
     played,
     record,
+    record_view,
     recording,
     user_span,
 )
@@ -243,8 +243,10 @@ class Array(ArrayMethods):
 
     def __getitem__(self, key: Any, /) -> Array:
         plan, indices = subscript_plan(self.shape, key, Array)
-        made = apply(lower_subscript, (self, *indices), (plan,))
-        return _seen(self.node, made, plan) if not indices else made
+        view = None if indices else _view(self.node, plan)
+        if view is not None:
+            return Array(record_view(lower_subscript, self.node, (plan,), view))
+        return apply(lower_subscript, (self, *indices), (plan,))
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
         raise TypeMismatchError("arrays are immutable", where=user_span(), hint="x = where(mask, value, x), or x = put(x, key, value)")
@@ -407,17 +409,14 @@ def lower_transpose(b: TensorBuilder, x: str) -> str:
     return b.transpose(x, -2, -1)
 
 
-def _seen(source: ArrayNode, made: Array, plan: Plan) -> Array:
-    """A subscript of data that is there already is a view of that data: loops over batches compile nothing.
+def _view(source: ArrayNode, plan: Plan) -> Any:
+    """The subscript of data that is there already, as a view of that data; None where there is none or torch has no such view.
 
-    A variable's data may change under the view, so it is read when the view is.
+    So loops over batches compile nothing. A variable's data may change under the view, so it is read when the result is.
     """
-    if source.buffer is None or (isinstance(source, Source) and source.role != "data") or not isinstance(made.node, Applied):
-        return made
-    view = plan.of_tensor(source.buffer)
-    if view is not None:
-        made.node.buffer = view
-    return made
+    if source.buffer is None or isinstance(source, Source) and source.role != "data":
+        return None
+    return plan.of_tensor(source.buffer)
 
 
 def _printable(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

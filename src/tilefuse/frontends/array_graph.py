@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilefuse.base.errors import InternalError
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, common_device, renamed, template_of, user_place
+from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, common_device, number_of_template, renamed, template_of, user_place
 from tilefuse.ir.build import GraphBuilder
 from tilefuse.ir.graph import Graph
 
@@ -125,6 +125,8 @@ def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[A
                     stack.append(operand)
             if len(stack) > height:
                 continue
+            if top.number < 0:  # a view whose data went away
+                top.number = number_of_template(top.node)
             parts.append(top.number)
             for operand in top.operands:
                 parts.append(at[operand])

@@ -24,7 +24,9 @@ from tilefuse.ir.tensor import TensorBuilder
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
 # Beyond this many the recordings are forgotten (numbers are never used twice, so what was compiled stays valid).
-MOST_RECORDINGS = 100_000
+MOST_RECORDINGS = 50_000
+# Views of data: loops over batches make many that differ, and no program depends on them.
+MOST_VIEWS = 4096
 
 Place = tuple[str, int]
 Lowering = Callable[..., Union[str, tuple[str, ...]]]
@@ -89,6 +91,7 @@ _type_numbers: dict[Type, int] = {}
 _number_by_object: dict[int, tuple[Type, int]] = {}
 _next_number = itertools.count()
 _recordings: dict[tuple[Any, ...], Recording] = {}
+_views: dict[tuple[Any, ...], Recording] = {}
 
 
 def number_of_type(type: Type) -> int:
@@ -103,15 +106,20 @@ def number_of_type(type: Type) -> int:
     return number
 
 
-def template_of(node: Node) -> tuple[Node, int, tuple[str, ...]]:
-    """The template of a graph's node, its number, and the values that its positions stand for."""
+def template_of(node: Node, numbered: bool = True) -> tuple[Node, int, tuple[str, ...]]:
+    """The template of a graph's node, its number (-1 where none is wanted), and the values that its positions stand for."""
     values = node.reads()
     names = {value: f"_{n}" for n, value in enumerate(values)}
     known = renamed(node, names, node.name)
-    number = _numbers.get(known)
+    return known, number_of_template(known) if numbered else -1, values
+
+
+def number_of_template(template: Node) -> int:
+    """Equal for equal templates, and never used for another one."""
+    number = _numbers.get(template)
     if number is None:
-        number = _numbers[known] = next(_next_number)
-    return known, number, values
+        number = _numbers[template] = next(_next_number)
+    return number
 
 
 def renamed(node: Node, names: dict[str, str], name: str, span: Span | None = None) -> Node:
@@ -148,6 +156,21 @@ def recording(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple
     return found
 
 
+def record_view(lowering: Lowering, operand: ArrayNode, settings: tuple[Any, ...], view: Any) -> ArrayNode:
+    """As `record` for one result whose data is there: `view`. The node tells gradients how it came about, and has no number."""
+    key = (lowering, settings, operand.type_number)
+    found = _views.get(key)
+    if found is None:
+        found = _record(lowering, (operand,), settings, numbered=False)
+        if len(_views) >= MOST_VIEWS:
+            _views.pop(next(iter(_views)))
+        _views[key] = found
+    made = played(found, (operand,))[0]
+    if made is not operand:
+        made.buffer = view
+    return made
+
+
 def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") -> tuple[ArrayNode, ...]:
     """The nodes of a recording over these operands. device: where it makes something of nothing."""
     where = common_device(operands) if operands else device
@@ -158,7 +181,7 @@ def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") ->
     return tuple([operands[r] if r >= 0 else made[-1 - r] for r in found.results])
 
 
-def _record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...]) -> Recording:
+def _record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...], numbered: bool = True) -> Recording:
     builder = TensorBuilder("recording")
     names = [builder.input(f"_{n}", o.type.dtype, o.type.shape) for n, o in enumerate(operands)]
     try:
@@ -178,7 +201,7 @@ def _record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[A
     steps: list[tuple[Node, int, tuple[int, ...]]] = []
     for node in builder.nodes:
         if node.name in needed:
-            template, number, values = template_of(node)
+            template, number, values = template_of(node, numbered)
             steps.append((template, number, tuple(place_of[v] for v in values)))
             place_of[node.name] = -len(steps)
     return Recording(tuple(steps), tuple(place_of[r] for r in results))
