@@ -35,7 +35,8 @@ def test_the_files_that_the_layout_page_names_exist() -> None:
         assert named and [n for n in named if not any(fnmatch(f, n) for f in files)] == [], f"docs/layout.md names files that {room} lacks"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/layout.md", "docs/glossary.md", "docs/planning.md", "docs/arrays.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/layout.md", "docs/glossary.md", "docs/planning.md",
+                                  "docs/arrays.md"])
 def test_links_and_named_files_exist(page: str) -> None:
     """Every relative link, and every path of ours in code quotes, leads somewhere."""
     text = (ROOT / page).read_text(encoding="utf-8")
