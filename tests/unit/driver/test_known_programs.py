@@ -166,3 +166,18 @@ def test_an_exported_cache_carries_programs(options: Options, tmp_path: Path) ->
     with trace.tracing(trace.Trace(options)) as told:
         compile_graph(softmax(), constants={}, device="host", options=options.with_overrides(cache_dir=str(tmp_path / "away")))
     assert "plan" not in told.seconds_by_name() and len(ProgramStore(tmp_path / "away").paths()) == 1
+
+
+def test_a_registered_operators_text_counts(options: Options) -> None:
+    from tilefuse.driver.custom_meaning import HostMeaning
+    from tilefuse.ir.custom import register_function, unregister_function
+
+    found = []
+    for text in ("x + 1", "x + 2"):
+        register_function("plus_some", "(x: float) -> float", text, meaning=HostMeaning("plus_some"))
+        try:
+            graph = parse_graph("graph @g(%x: f32[4]) -> (f32[4]) {\n  %y: f32[4] = map [i] { plus_some(%x[i]) }\n  return %y\n}")
+            found.append(compiled(graph, options)[0](torch.zeros(4))[0].tolist())
+        finally:
+            unregister_function("plus_some")
+    assert found == [[1.0] * 4, [2.0] * 4]
