@@ -61,7 +61,7 @@ def test_the_kernels_are_those_of_compile() -> None:
     made = apply_passes(graph, ALL, constants=constants, device="host")
     from tilefuse.driver.compile import compile_graph
 
-    program = compile_graph(graph, constants=constants, device="host", options=Options())
+    program = compile_graph(graph, constants=constants, device="host", options=Options.from_environment())
     assert made["spec"] == program.spec
     x = torch.ones(8, 64)
     assert torch.equal(made(x)[0], program(x)[0])
