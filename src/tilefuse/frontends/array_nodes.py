@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from tilefuse.ir.graph import Node, Type
 from tilefuse.ir.scalar import rename_reads
 from tilefuse.ir.tensor import TensorBuilder
 
-PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
+PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
 # Beyond this many the recordings are forgotten (numbers are never used twice, so what was compiled stays valid).
 MOST_RECORDINGS = 50_000
 # Views of data: loops over batches make many that differ, and no program depends on them.
