@@ -28,7 +28,8 @@ def packable(program: TileProgram) -> Rejected | None:
     match program.choice:
         case Rows(cluster=cluster) if cluster > 1:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} needs clusters of {cluster} blocks")
-        case Rows() as rows if rows.stages or rows.groups or rows.span or rows.resident:
+        # A bound on registers (`resident`) is the launch's, not the part's: a packed kernel goes without.
+        case Rows() as rows if rows.stages or rows.groups or rows.span:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} is a persistent grid that fills the device")
         case Stitched(groups=groups) if groups:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} is a persistent grid that fills the device")
