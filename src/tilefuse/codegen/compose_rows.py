@@ -25,6 +25,7 @@ from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.pipelined import fetched_touches
 from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.stages import after_shared, stages
 from tilefuse.schedule.template import EARLY_COLUMN_THREADS, Rows
@@ -60,6 +61,8 @@ def _compose_row(state: RowState) -> None:
     asked = bool(depth) and not choice.groups and choice.split == 1 and choice.threads >= 32
     operands = ResultOperands(state, row_keys if asked else [])
     operands.ask()
+    if full_outputs and choice.on_chip and choice.cluster == 1 and not choice.groups and writer.floods:
+        e.cache |= {t.value: "last" for t in fetched_touches(domain)}
     if choice.on_chip and not choice.stages:
         load_row(state)
         operands.follow()

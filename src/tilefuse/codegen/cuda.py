@@ -197,9 +197,9 @@ class _CudaPrinter:
     def _access(self, s: Stmt) -> str:
         match s:
             case VectorLoad(array, at, buffer, index, width, cache, dynamic):
-                stream = cache == "stream" and self.buffers[buffer].space == "global" and buffer not in self.written
+                told = cache in ("stream", "last") and self.buffers[buffer].space == "global" and buffer not in self.written
                 place = f"{identifier(buffer)} + {self.expressions.address(index, dynamic)}" if dynamic else self._element(buffer, index)
-                return f"tf_vector_load{'_stream' if stream else ''}<{width}>({self._element(array, at)}, {place});"
+                return f"tf_vector_load{f'_{cache}' if told else ''}<{width}>({self._element(array, at)}, {place});"
             case VectorStore(buffer, index, array, at, width, cache):
                 stream = cache == "stream" and self.buffers[buffer].space == "global"
                 return f"tf_vector_store{'_stream' if stream else ''}<{width}>({self._element(buffer, index)}, {self._element(array, at)});"

@@ -50,7 +50,8 @@ class Load:
     """An element of a global or shared buffer at offset `index` + sum of expression * stride over `dynamic`.
 
     Units: offsets and strides in elements. Dynamic subscripts are integer expressions, already clamped to range.
-    cache: "" default, "stream" read once (read-only path), "keep" will be read again.
+    cache: "" default, "stream" read once (read-only path), "last" read once by a kernel that writes as much meanwhile: leaves the
+    second-level cache after what is written; "keep" will be read again.
     """
 
     buffer: str

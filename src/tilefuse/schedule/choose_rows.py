@@ -21,8 +21,8 @@ MANY_WAVES = 4
 # (measured on H200: losses of 256 f16 classes 62 us by 8 lanes a row, 73 by 16, 107 by 32; 256 f32 62, 62 and 67); where there are rows
 # enough for so many threads a multiprocessor.
 RESULT_CHUNKS, FULL_THREADS = 4, 1024
-# Registers of a norm's kernel besides the row and the weights that are loaded with it; and the most that a bound is set for.
-OTHER_REGISTERS, MOST_BOUND_REGISTERS = 12, 40
+# Registers of a norm's kernel besides the row and the weights that are loaded with it; and what a bound gives it.
+OTHER_REGISTERS, BOUND_REGISTERS = 12, 40
 # Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
 # multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
 # 483 where four rows share a block of 256).
@@ -130,7 +130,8 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
 def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], width: int, threads: int, chunks: int) -> int:
     """Blocks that fit a multiprocessor together where the registers of a norm over one operand allow; 0 where they are not so few.
 
-    The compiler takes 33 to 42 for what 32 or 40 hold without spilling, and then a quarter of the threads have no place.
+    The compiler takes a few more than 40 for what 40 hold without spilling, and then a sixth of the threads have no place (measured on
+    H200: layer norm over 4096 f16 2 % faster with 6 blocks of 256 than with 5; with 8, of 32 registers, slower again).
     """
     columns, row = column_touches(domain), fetched_touches(domain)
     itemsize = max((t.dtype.itemsize for t in (*row, *columns)), default=8)
@@ -142,8 +143,7 @@ def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], widt
     held = chunks if threads <= EARLY_COLUMN_THREADS else 1
     words = (row[0].dtype.itemsize * chunks + sum(t.dtype.itemsize for t in columns) * held) * width // 4
     needed = words + OTHER_REGISTERS + (8 if len(columns) > 1 and held == 1 else 0)
-    registers = max(-(-needed // 8) * 8, device.registers_per_multiprocessor // device.max_threads_per_multiprocessor)
-    return device.registers_per_multiprocessor // (registers * threads) if registers <= MOST_BOUND_REGISTERS else 0
+    return device.registers_per_multiprocessor // (BOUND_REGISTERS * threads) if needed <= BOUND_REGISTERS else 0
 
 
 def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int,

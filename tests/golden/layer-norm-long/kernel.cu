@@ -1,8 +1,8 @@
-// k_y_mean: 240 blocks of 256 threads, clusters of 8, 33024 bytes of shared memory, for sm_90a
+// k_y_mean: 120 blocks of 512 threads, clusters of 4, 65856 bytes of shared memory, for sm_90a
 // nodes: %s, %q, %mean, %rstd, %y
-// schedule: s [GRID_30,CLUSTER_8-CTA_256]C; q [GRID_30,CLUSTER_8-CTA_256]C; mean [GRID_30]; rstd [GRID_30]; y [GRID_30,CLUSTER_8-CTA_256]; vector=4; chunks=4; on_chip=true; lanes=2; stages=2; resident=2; cta_num=240; cta_size=256;
+// schedule: s [GRID_30,CLUSTER_4-CTA_512]C; q [GRID_30,CLUSTER_4-CTA_512]C; mean [GRID_30]; rstd [GRID_30]; y [GRID_30,CLUSTER_4-CTA_512]; vector=4; chunks=4; on_chip=true; lanes=2; stages=2; cta_num=120; cta_size=512;
 // reads 134479872 bytes, writes 134225920 bytes
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(512)
 k_y_mean(
     const float* __restrict__ x,
     const float* __restrict__ w,
@@ -15,19 +15,19 @@ k_y_mean(
   const int rank = tf_cluster_rank();
   extern __shared__ __align__(128) unsigned char tf_shared[];
   float* const x_queue = reinterpret_cast<float*>(tf_shared);
-  float* const s_shared = reinterpret_cast<float*>(tf_shared + 32768);
-  float* const q_shared = reinterpret_cast<float*>(tf_shared + 32832);
-  float* const s_blocks = reinterpret_cast<float*>(tf_shared + 32896);
-  float* const q_blocks = reinterpret_cast<float*>(tf_shared + 32960);
+  float* const s_shared = reinterpret_cast<float*>(tf_shared + 65536);
+  float* const q_shared = reinterpret_cast<float*>(tf_shared + 65664);
+  float* const s_blocks = reinterpret_cast<float*>(tf_shared + 65792);
+  float* const q_blocks = reinterpret_cast<float*>(tf_shared + 65824);
   __shared__ __align__(8) unsigned long long tf_arrivals[4];
   tf_bulk_init(tf_arrivals, 4);
   tf_wait_for_earlier_kernel();
-  const int group_ = (block >> 3);
+  const int group_ = (block >> 2);
   // %x: the first 2 rows start on their way to shared memory
   #pragma unroll
   for (int ahead = 0; ahead < 2; ++ahead) {
     const int next_row = 30 * ahead + group_;
-    tf_bulk_copy(x_queue + 4096 * ahead, x + 32768 * next_row + 4096 * rank, 16384, tf_arrivals + ahead, true);
+    tf_bulk_copy(x_queue + 8192 * ahead, x + 32768 * next_row + 8192 * rank, 32768, tf_arrivals + ahead, true);
   }
   // every block of the cluster runs before another writes to its shared memory
   tf_cluster_meet();
@@ -36,7 +36,7 @@ k_y_mean(
   // %w, %b: global memory -> registers
   #pragma unroll
   for (int chunk = 0; chunk < 4; ++chunk) {
-    const int vector = 256 * chunk + 1024 * rank + thread;
+    const int vector = 512 * chunk + 2048 * rank + thread;
     tf_vector_load<4>(w_v + 4 * chunk, w + 4 * vector);
     tf_vector_load<4>(b_v + 4 * chunk, b + 4 * vector);
   }
@@ -52,19 +52,19 @@ k_y_mean(
     alignas(16) float x_v[16];
     #pragma unroll
     for (int chunk_1 = 0; chunk_1 < 4; ++chunk_1) {
-      tf_vector_load<4>(x_v + 4 * chunk_1, x_queue + 1024 * chunk_1 + 4096 * stage + 4 * thread);
+      tf_vector_load<4>(x_v + 4 * chunk_1, x_queue + 2048 * chunk_1 + 8192 * stage + 4 * thread);
     }
     tf_block_barrier_after(tf_all_bits(x_v));
     if (turn < 33) {
       const int next_row_1 = ((group_ + 30 * turn + 60) & 1023);
-      tf_bulk_copy(x_queue + 4096 * (turn & 1), x + 32768 * next_row_1 + 4096 * rank, 16384, tf_arrivals + (turn & 1), true);
+      tf_bulk_copy(x_queue + 8192 * (turn & 1), x + 32768 * next_row_1 + 8192 * rank, 32768, tf_arrivals + (turn & 1), true);
     }
     // %s (reduce.sum) and %q, squares about each vector's mean: threads -> warp -> cluster
     alignas(16) float s[4];
     alignas(16) float s_squares[4];
     #pragma unroll
     for (int chunk_2 = 0; chunk_2 < 4; ++chunk_2) {
-      const int vector_1 = 256 * chunk_2 + 1024 * rank + thread;
+      const int vector_1 = 512 * chunk_2 + 2048 * rank + thread;
       alignas(16) float s_x[4];
       s[chunk_2] = 0.0f;
       s_squares[chunk_2] = 0.0f;
@@ -127,77 +127,77 @@ k_y_mean(
     const int warp_1 = (thread >> 5);
     const int lane_of_warp = (thread & 31);
     if (lane_of_warp < 1) {
-      s_shared[8 * parity + warp_1] = s[0];
-      q_shared[8 * parity + warp_1] = s_squares[0];
+      s_shared[16 * parity + warp_1] = s[0];
+      q_shared[16 * parity + warp_1] = s_squares[0];
     }
     __syncthreads();
-    const int lane_of_slot = (thread & 7);
+    const int lane_of_slot = (thread & 15);
     float s_slot = 0.0f;
     float s_squares_slot = 0.0f;
-    s_slot = s_shared[lane_of_slot + 8 * parity];
-    s_squares_slot = q_shared[lane_of_slot + 8 * parity];
+    s_slot = s_shared[lane_of_slot + 16 * parity];
+    s_squares_slot = q_shared[lane_of_slot + 16 * parity];
     s[0] = s_slot;
     float s_other_5;
-    s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 8);
+    s_other_5 = tf_shuffle_xor<0xffffffffu>(s[0], 8, 16);
     s[0] = (s[0] + s_other_5);
     float s_other_6;
-    s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 8);
+    s_other_6 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 16);
     s[0] = (s[0] + s_other_6);
     float s_other_7;
-    s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 8);
+    s_other_7 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 16);
     s[0] = (s[0] + s_other_7);
-    float mean_of_slots = (s[0] * 0.00024414062f);
+    float s_other_8;
+    s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 16);
+    s[0] = (s[0] + s_other_8);
+    float mean_of_slots = (s[0] * 0.00012207031f);
     float apart_8 = ((s_slot * 0.001953125f) - mean_of_slots);
     s_squares_slot = (s_squares_slot + ((apart_8 * apart_8) * 512.0f));
     s_squares[0] = s_squares_slot;
     float s_squares_other_5;
-    s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 8);
+    s_squares_other_5 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 8, 16);
     s_squares[0] = (s_squares[0] + s_squares_other_5);
     float s_squares_other_6;
-    s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 8);
+    s_squares_other_6 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 16);
     s_squares[0] = (s_squares[0] + s_squares_other_6);
     float s_squares_other_7;
-    s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 8);
+    s_squares_other_7 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 16);
     s_squares[0] = (s_squares[0] + s_squares_other_7);
-    if (thread < 8) {
-      tf_cluster_send(s_blocks + 8 * parity + rank, thread, s[0], tf_arrivals + (parity + 2));
-      tf_cluster_send(q_blocks + 8 * parity + rank, thread, s_squares[0], tf_arrivals + (parity + 2));
+    float s_squares_other_8;
+    s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 16);
+    s_squares[0] = (s_squares[0] + s_squares_other_8);
+    if (thread < 4) {
+      tf_cluster_send(s_blocks + 4 * parity + rank, thread, s[0], tf_arrivals + (parity + 2));
+      tf_cluster_send(q_blocks + 4 * parity + rank, thread, s_squares[0], tf_arrivals + (parity + 2));
     }
-    tf_cluster_receive(tf_arrivals + (parity + 2), ((turn >> 1) & 1), 64);
-    const int lane_of_slot_1 = (thread & 7);
+    tf_cluster_receive(tf_arrivals + (parity + 2), ((turn >> 1) & 1), 32);
+    const int lane_of_slot_1 = (thread & 3);
     float s_slot_1 = 0.0f;
     float s_squares_slot_1 = 0.0f;
-    s_slot_1 = s_blocks[lane_of_slot_1 + 8 * parity];
-    s_squares_slot_1 = q_blocks[lane_of_slot_1 + 8 * parity];
+    s_slot_1 = s_blocks[lane_of_slot_1 + 4 * parity];
+    s_squares_slot_1 = q_blocks[lane_of_slot_1 + 4 * parity];
     s[0] = s_slot_1;
-    float s_other_8;
-    s_other_8 = tf_shuffle_xor<0xffffffffu>(s[0], 4, 8);
-    s[0] = (s[0] + s_other_8);
     float s_other_9;
-    s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 8);
+    s_other_9 = tf_shuffle_xor<0xffffffffu>(s[0], 2, 4);
     s[0] = (s[0] + s_other_9);
     float s_other_10;
-    s_other_10 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 8);
+    s_other_10 = tf_shuffle_xor<0xffffffffu>(s[0], 1, 4);
     s[0] = (s[0] + s_other_10);
     float mean_of_slots_1 = (s[0] * 3.0517578e-05f);
-    float apart_9 = ((s_slot_1 * 0.00024414062f) - mean_of_slots_1);
-    s_squares_slot_1 = (s_squares_slot_1 + ((apart_9 * apart_9) * 4096.0f));
+    float apart_9 = ((s_slot_1 * 0.00012207031f) - mean_of_slots_1);
+    s_squares_slot_1 = (s_squares_slot_1 + ((apart_9 * apart_9) * 8192.0f));
     s_squares[0] = s_squares_slot_1;
-    float s_squares_other_8;
-    s_squares_other_8 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 4, 8);
-    s_squares[0] = (s_squares[0] + s_squares_other_8);
     float s_squares_other_9;
-    s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 8);
+    s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 2, 4);
     s_squares[0] = (s_squares[0] + s_squares_other_9);
     float s_squares_other_10;
-    s_squares_other_10 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 8);
+    s_squares_other_10 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 4);
     s_squares[0] = (s_squares[0] + s_squares_other_10);
     float rstd_1 = rsqrtf(((s_squares[0] * 3.0517578e-05f) + 1e-05f));
     float mean_1 = (s[0] * 3.0517578e-05f);
     // %y: registers -> global memory
     #pragma unroll
     for (int chunk_3 = 0; chunk_3 < 4; ++chunk_3) {
-      const int vector_2 = 256 * chunk_3 + 1024 * rank + thread;
+      const int vector_2 = 512 * chunk_3 + 2048 * rank + thread;
       if (row < 1024) {
         alignas(16) float y_out[4];
         #pragma unroll

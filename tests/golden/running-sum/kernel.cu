@@ -17,7 +17,7 @@ k_y(
   #pragma unroll
   for (int chunk = 0; chunk < 8; ++chunk) {
     const int vector = 256 * chunk + thread;
-    tf_vector_load_stream<4>(x_v + 4 * chunk, x + 8192 * block + 4 * vector);
+    tf_vector_load_last<4>(x_v + 4 * chunk, x + 8192 * block + 4 * vector);
   }
   // %y (scan.sum): lanes -> warp -> block
   alignas(16) float y_total[8];
@@ -136,6 +136,6 @@ k_y(
       float y_2 = (before_vector[chunk_5] + y_1);
       y_out[v_1] = y_2;
     }
-    tf_vector_store_stream<4>(y + 8192 * block + 4 * vector_2, y_out);
+    tf_vector_store<4>(y + 8192 * block + 4 * vector_2, y_out);
   }
 }

