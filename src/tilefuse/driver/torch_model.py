@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilefuse.base import trace
 from tilefuse.base.errors import UserError
 from tilefuse.frontends.imported import Imported
 
@@ -50,11 +51,13 @@ def model_name(model: Any) -> str:
 def _traced(model: Callable[..., Any], given: tuple[Any, ...], name: str) -> TorchModel | None:
     """The model as one run over stand-ins shows it; None where it takes torch.export, which then also says what is wrong."""
     from tilefuse.frontends.torch_fx import import_traced
-    from tilefuse.frontends.torch_trace import NOT_THIS_WAY, trace
+    from tilefuse.frontends.torch_trace import NOT_THIS_WAY
+    from tilefuse.frontends.torch_trace import trace as record
 
     try:
-        found = trace(model, given)
-    except NOT_THIS_WAY:
+        found = record(model, given)
+    except NOT_THIS_WAY as reason:
+        trace.current().event("by torch.export", "frontend", model=name, reason=f"{type(reason).__name__}: {reason}"[:400])
         return None
     stand_ins = (n.meta["val"] for n in found.graph.nodes if n.op == "placeholder" and n.name not in found.held)
     return TorchModel(import_traced(found, name), found.out_spec, _place([*found.held.values(), *stand_ins]))
