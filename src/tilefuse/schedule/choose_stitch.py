@@ -113,11 +113,13 @@ def _clock(device: DeviceSpec) -> float:
 
 def _estimated(stitcher: Stitcher, choice: Stitched, cut: StitchPlan, device: DeviceSpec, free: bool) -> Estimate | Rejected:
     """One candidate placed and timed; `free`: whether it may be made to walk several tiles a block. The cut is used up."""
+    tiles = prod(n for _, n in cut.grid)
+    # Every block has a tile: what it copies ahead is there, and somebody waits for it.
+    choice = replace(choice, groups=min(choice.groups, tiles))
     placed = _placed(cut, device, choice.threads, choice.groups > 0)
     if isinstance(placed, Rejected):
         return placed
     found = Estimate(choice, placed, _microseconds(stitcher, placed, choice, device))
-    tiles = prod(n for _, n in cut.grid)
     if not free or tiles < MANY_TILES * device.num_multiprocessors or not any(placed.is_once(s) for s in placed.stages):
         return found
     walking = _placed(cut, device, choice.threads, True)

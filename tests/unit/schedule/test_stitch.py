@@ -156,6 +156,15 @@ def test_stages_wait_for_what_they_read_and_overwrite(case) -> None:  # type: ig
     assert dict(program.parameters)["allocated_bytes"] == plan.shared_bytes
 
 
+def test_every_block_of_a_walk_has_a_tile() -> None:
+    """More blocks than tiles are not launched: they would copy what nobody waits for."""
+    program, plan = made(clamped_layers(21, (8, 8, 8), F32), tiles(4, 8, groups=50))
+    assert isinstance(program.choice, Stitched) and program.choice.groups == program.launch.num_blocks == 6
+    (ahead,) = filter(plan.is_ahead, plan.stages)
+    (piece,) = (plan.pieces[k] for k in ahead.pieces)
+    assert piece.value == "x" and piece.num_bytes == 2 * piece.num_stored * 4 >= 2 * 4 * 8 * 4
+
+
 def overlap(a: Piece, b: Piece) -> bool:
     return a.offset_bytes < b.offset_bytes + b.num_bytes and b.offset_bytes < a.offset_bytes + a.num_bytes
 
