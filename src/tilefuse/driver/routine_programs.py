@@ -47,7 +47,9 @@ def _value(buffer: Buffer, graph: CallGraph, computed: bool) -> Value:
 
 
 def _code(kernel: Kernel, fused: FusedRoutines, device: DeviceSpec, options: Options) -> KernelCode:
-    moved = fused.transfers * max(b.dtype.itemsize for b in kernel.parameters)
+    # What clears sums or combines partial values is short, and may stand ready while the large kernel runs.
+    moved = fused.transfers * max(b.dtype.itemsize for b in kernel.parameters) if kernel.name == fused.name else \
+        sum(b.num_elements * b.dtype.itemsize for b in kernel.parameters)
     if moved > MAX_EARLY_BYTES:
         kernel = replace(kernel, launch=replace(kernel.launch, early=False))
     source = print_host(kernel, check=options.check) if device.kind == "host" else print_cuda(kernel, device)

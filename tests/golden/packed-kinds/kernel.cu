@@ -198,14 +198,18 @@ packed_k_s_2(
     #pragma unroll
     for (int inner = 0; inner < 4; ++inner) {
       const int vector = 128 * inner + place;
-      tf_vector_load_stream<4>(x_0_v + 4 * inner, x_0 + 2048 * row + 4 * vector);
+      if (vector < 512) {
+        tf_vector_load_stream<4>(x_0_v + 4 * inner, x_0 + 2048 * row + 4 * vector);
+      }
     }
     #pragma unroll
     for (int inner_1 = 0; inner_1 < 4; ++inner_1) {
       const int vector_1 = 128 * inner_1 + place;
-      #pragma unroll
-      for (int v_1 = 0; v_1 < 4; ++v_1) {
-        s_0_1[v_1] = (s_0_1[v_1] + x_0_v[4 * inner_1 + v_1]);
+      if (vector_1 < 512) {
+        #pragma unroll
+        for (int v_1 = 0; v_1 < 4; ++v_1) {
+          s_0_1[v_1] = (s_0_1[v_1] + x_0_v[4 * inner_1 + v_1]);
+        }
       }
     }
     s_0_1[0] = (s_0_1[0] + s_0_1[1]);
