@@ -98,15 +98,20 @@ def blas_table(record: Record) -> str:
 
 
 def search_table(record: Record) -> str:
-    """The search over programs of each script, as the paper's tables 3 to 5."""
+    """The search over programs of scripts, as the paper's tables 4 and 5: each at its large size in f32, and all cases counted."""
     lines = ["| script | fusions | implementations | timed | best us | rank of the best | first of the best | worst of the best "
              "| first program s | search s |", "| --- " * 10 + "|"]
-    for script, row in record.cases.items():
-        if row["best_us"]:
-            lines.append(f"| {script} | {row['num_fusions']} | {row['num_implementations']} | {row['num_timed']} | {row['best_us']:.1f} "
+    found = {name: row for name, row in record.cases.items() if row["best_us"]}
+    for name, row in found.items():
+        if name.endswith(("f32/16384x16384", "f32/67108864")):
+            lines.append(f"| {name} | {row['num_fusions']} | {row['num_implementations']} | {row['num_timed']} | {row['best_us']:.1f} "
                          f"| {row['rank_of_best']} | {row['first_of_best']:.3f} | {row['worst_of_best']:.3f} | {row['first_s']:.3f} "
                          f"| {row['search_s']:.1f} |")
-    return "\n".join(lines)
+    good = sum(row["first_of_best"] >= 0.95 for row in found.values())
+    early = sum(row["rank_of_best"] < 10 for row in found.values())
+    told = (f"Of all {len(found)} cases (f32 and f64, three sizes) the first program runs at 0.95 of the best or more in {good}, "
+            f"the best is among the first ten in {early}.")
+    return "\n".join([*lines, "", told])
 
 
 def provenance(record: Record) -> str:
