@@ -51,14 +51,12 @@ def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: f
             shared = Path(folder) / name
             shared.mkdir()
             running = [start(shared, number, marks, until, devices, passed_on, folders) for number in range(count)]
-            began = told = time.monotonic()
-            while any(process.poll() is None for process in running):
-                time.sleep(0.2)
-                if progress and time.monotonic() - told > TOLD_EVERY_S:
-                    told = time.monotonic()
-                    found, collected = reports_of(shared)
-                    failed = sum(r.outcome == "failed" for r in found)
-                    print(f"{told - began:5.0f} s: {len(found)} of {collected} tests, {failed} failed", flush=True)
+            try:
+                _wait(running, shared, progress)
+            finally:
+                for process in running:
+                    if process.poll() is None:
+                        process.terminate()
             found, collected = reports_of(shared)
             ended.reports.extend(found)
             for number, process in enumerate(running):
@@ -72,6 +70,18 @@ def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: f
             if not_run > 0:
                 ended.missing.append(f"{not_run} of {collected} tests that run {name} did not run")
     return ended
+
+
+def _wait(running: Sequence[subprocess.Popen[bytes]], shared: Path, progress: bool) -> None:
+    """Until all have ended; `progress` prints a line now and then."""
+    began = told = time.monotonic()
+    while any(process.poll() is None for process in running):
+        time.sleep(0.2)
+        if progress and time.monotonic() - told > TOLD_EVERY_S:
+            told = time.monotonic()
+            found, collected = reports_of(shared)
+            failed = sum(r.outcome == "failed" for r in found)
+            print(f"{told - began:5.0f} s: {len(found)} of {collected} tests, {failed} failed", flush=True)
 
 
 def start(shared: Path, number: int, marks: str, until: float, devices: Sequence[str], passed_on: Sequence[str],
