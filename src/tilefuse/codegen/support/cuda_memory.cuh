@@ -44,7 +44,8 @@ template <int WIDTH, class T> TF_INLINE void tf_vector_load_stream(T* registers,
 
 //@ tf_vector_load_last
 // As tf_vector_load_stream, of lines that leave the second-level cache last: what the kernel writes meanwhile leaves it in their place, in
-// the order it was written. Softmax, norms and running sums over rows of 4096 and 8192 ran 3 to 5 % faster on an H200. Source: PTX ISA, createpolicy, ld.
+// the order it was written. Softmax, norms and running sums over rows of 4096 and 8192 ran 3 to 5 % faster on an H200. Source: PTX ISA,
+// createpolicy, ld.
 template <int WIDTH, class T> TF_INLINE void tf_vector_load_last(T* registers, const T* memory) {
   if constexpr (WIDTH * sizeof(T) % 16) tf_vector_load_stream<WIDTH>(registers, memory);
   else {
