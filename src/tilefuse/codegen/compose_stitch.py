@@ -26,7 +26,7 @@ from tilefuse.codegen.kernel import (
     VectorStore,
 )
 from tilefuse.codegen.statements import Statements
-from tilefuse.codegen.stitch_ahead import Ahead, begin
+from tilefuse.codegen.stitch_ahead import begin
 from tilefuse.codegen.stitch_copies import copied_async, meet
 from tilefuse.codegen.stitch_finish import finished_kernel
 from tilefuse.codegen.stitch_items import Items
@@ -544,7 +544,6 @@ class StitchWriter(Statements):
     # -- the kernel -----------------------------------------------------------------------------------------------------------
 
     active: tuple[Bound, ...] = ()
-    ahead: Ahead | None = None  # products that come before the wait for the kernel ahead
     buffer_number: Affine = number(0)  # which of two tiles is copied, or read
     walks = False  # whether what is written is repeated for each of a block's tiles
     copying = False  # whether asynchronous copies were started since the last barrier

@@ -4,7 +4,7 @@ The sums of one stage's products stay in registers; the maps of the stage are ev
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -28,29 +28,6 @@ def emit_product(w: StitchWriter, stage: Stage) -> None:
         _by_warps(w, stage, stage.tiling)
     else:
         _by_threads(w, stage, stage.tiling)
-
-
-def in_one_turn(w: StitchWriter, stage: Stage) -> bool:
-    """Whether every thread has exactly one register tile (every warp one warp tile): the stage is no loop and stands under no guard."""
-    t = stage.tiling
-    assert t is not None
-    region = w.plan.pieces[stage.products[0]].region
-    lead = prod(s.extent for s in region[:-2])
-    if t.unit == "mma":
-        return lead * (region[-2].extent // (16 * t.rows)) * -(-region[-1].extent // (8 * t.columns)) * WARP == w.threads
-    return lead * (region[-2].extent // t.rows) * (region[-1].extent // t.columns) * t.split == w.threads
-
-
-def _in_order(w: StitchWriter, stage: Stage) -> Iterator[list[Piece]]:
-    """The stage's products that are summed side by side: all of them, or those before and those behind the wait for the kernel ahead."""
-    products = [w.plan.pieces[k] for k in stage.products]
-    ahead = w.ahead
-    if ahead is None or ahead.stage is not stage:
-        yield products
-        return
-    yield [p for p in products if p.key in ahead.products]
-    ahead.wait(w)
-    yield [p for p in products if p.key not in ahead.products]
 
 
 def _lead(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[list[Affine], Affine]:
@@ -112,15 +89,14 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
                 w.emit(Assign(Reg(name, dtype, n), const(0, dtype)))
             sums[p.key] = Reg(name, dtype)
         steps = contraction.inner // (t.step * t.split)
-        for together in _in_order(w, stage):
-            with w.when(active), w.loop("c", steps) as c:
-                # Lanes that share the inner axis take neighbouring elements of it, so that they read neighbouring rows of the right
-                # operand, which lie in different banks; where that lies along the inner axis each lane reads a vector.
-                apart = t.split if t.split > 1 and not contraction.inner_last_right else 1
-                inner = (w.let("chunk", c * t.split + part, steps * t.split) * t.step if apart == 1
-                         else w.let("chunk", c * (t.step * t.split) + part, contraction.inner - (t.step - 1) * t.split))
-                for p in together:
-                    _multiply(w, p, t, lead, lambda n: row + n * down, lambda n: column + n * across, inner, sums[p.key], apart)
+        with w.when(active), w.loop("c", steps) as c:
+            # Lanes that share the inner axis take neighbouring elements of it, so that they read neighbouring rows of the right
+            # operand, which lie in different banks; where that lies along the inner axis each lane reads a vector.
+            apart = t.split if t.split > 1 and not contraction.inner_last_right else 1
+            inner = (w.let("chunk", c * t.split + part, steps * t.split) * t.step if apart == 1
+                     else w.let("chunk", c * (t.step * t.split) + part, contraction.inner - (t.step - 1) * t.split))
+            for p in products:
+                _multiply(w, p, t, lead, lambda n: row + n * down, lambda n: column + n * across, inner, sums[p.key], apart)
         elements = t.rows * t.columns
         if t.split >= elements > 1 and elements & (elements - 1) == 0:
             alike = t.split // elements  # lanes that end with the same sum
@@ -256,9 +232,8 @@ def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             row = (w.let("tile_row", rest // wide, tall) if tall > 1 else number(0)) * (16 * t.rows)
             column = (w.let("tile_column", rest % wide, wide) if wide > 1 else number(0)) * (8 * t.columns)
             sums: dict[int, Reg] = {}
-            for together in _in_order(w, stage):
-                for p in together:
-                    sums[p.key] = _warp_sums(w, p, t, lead, row, column)
+            for p in products:
+                sums[p.key] = _warp_sums(w, p, t, lead, row, column)
             if stage.columns:
                 SumRows(w, stage, t, {p.value: (p, sums[p.key]) for p in products}, lead, row, lane).emit()
                 return

@@ -25,31 +25,30 @@ from tilefuse.target.device import H200
 
 @dataclass(frozen=True)
 class EarlyCase:
-    """A kernel with settled inputs. early: inputs whose copies stand before the wait; multiplies: a product is begun there, too."""
+    """A kernel with settled inputs. early: inputs whose copies stand before the wait."""
 
     case: StitchedCase
     settled: frozenset[str]
     early: frozenset[str]
-    multiplies: bool = False
 
     def kernel(self) -> Kernel:
         """The kernel IR."""
         return compose(self.case.program(), H200, self.settled)
 
 
-def early(name: str, case: StitchedCase, settled: str, copied: str, multiplies: bool = False) -> tuple[str, EarlyCase]:
+def early(name: str, case: StitchedCase, settled: str, copied: str) -> tuple[str, EarlyCase]:
     """A case by name; inputs in one string each."""
-    return name, EarlyCase(case, frozenset(settled.split()), frozenset(copied.split()), multiplies)
+    return name, EarlyCase(case, frozenset(settled.split()), frozenset(copied.split()))
 
 
 STEP = StitchedCase("step", lstm_step(8, 32, 8), tiles(4, 8, threads=128), 64, smooth)
 CASES = dict([
-    early("a step on threads", STEP, "x w u", "x w u", True),
+    early("a step on threads", STEP, "x w u", "x w u"),
     early("a step, weights only", STEP, "w u", "w u"),
     early("a step, half of the weights", STEP, "u", "u"),
     early("a step on the matrix unit", StitchedCase("step", lstm_step(32, 32, 8), tiles(16, 8, threads=32), 64, smooth),
-          "x w u", "x w u", True),
-    early("a step of f16", StitchedCase("step", lstm_step(32, 32, 8, F16), tiles(16, 8, threads=32), 64, smooth), "x w u", "x w u", True),
+          "x w u", "x w u"),
+    early("a step of f16", StitchedCase("step", lstm_step(32, 32, 8, F16), tiles(16, 8, threads=32), 64, smooth), "x w u", "x w u"),
     early("a step of f16 whose tiles are a loop", StitchedCase("step", lstm_step(128, 16, 16, F16), tiles(128, 16, threads=32), 64, smooth),
           "x w u", "x w u"),
     early("a state of odd width", StitchedCase("step", lstm_step(4, 7, 5), tiles(2, 5), 64, smooth), "x w u", ""),
@@ -72,7 +71,7 @@ def test_settled_inputs_come_before_the_wait(name: str) -> None:
     case = CASES[name]
     kernel = case.kernel()
     assert copied_early(kernel) == case.early
-    assert any(isinstance(s, Barrier) for s in before_waiting(kernel)) is case.multiplies
+    assert not any(isinstance(s, Barrier) for s in before_waiting(kernel))
     assert untimely(kernel, case.settled) == []
     plain = case.case.kernel()
     assert before_waiting(plain) == () and untimely(plain, frozenset()) == []
