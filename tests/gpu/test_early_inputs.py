@@ -32,8 +32,8 @@ def inputs(seed: int = 0) -> list[torch.Tensor]:
 def error_bound(x: torch.Tensor, h: torch.Tensor, into: torch.Tensor, back: torch.Tensor, bias: torch.Tensor) -> float:
     """What rounding may make of a step's gates, for all steps; a gate moves the state by at most its own error.
 
-    States are about one. Source: Higham 2002, ch. 3: the terms of a sum times their absolute sum and the unit roundoff of f32. An input that
-    was not seen changes far more.
+    States are about one. Source: Higham 2002, ch. 3: the terms of a sum times their absolute sum and the unit roundoff of f32. An input
+    that was not seen changes far more.
     """
     largest = (x.abs() @ into.abs()).amax() + (torch.ones_like(h) @ back.abs()).amax() + bias.abs().amax()
     return float(STEPS * (2 * WIDTH + 8) * 2.0**-24 * largest)
