@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import tilefuse
 from tests.unit.runtime.handmade import cuda_kernel, value
 from tilefuse.base.errors import DeviceError, OutOfMemoryError, UnsupportedError, UserError
 from tilefuse.runtime.archive import load_program
@@ -271,6 +272,28 @@ def test_capture_reads_parameters_in_place(cache: KernelCache) -> None:
     assert torch.equal(captured(misaligned)[0], 4 * misaligned) and captured.num_recordings == 2
     copied = captured.program.capture(misaligned, zero_copy=("x",))
     assert torch.equal(copied(misaligned + 1)[0], 4 * misaligned + 4) and copied.num_recordings == 1
+
+
+@torch.library.custom_op("tilefuse_tests::waits_for_the_gpu", mutates_args=())
+def waits_for_the_gpu(x: torch.Tensor) -> torch.Tensor:
+    return x * float(x.sum().item())
+
+
+@waits_for_the_gpu.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_recording_that_breaks_off_leaves_torch_whole() -> None:
+    """A library call that waits for the GPU cannot be recorded; torch's random numbers, memory and later recordings still work."""
+    x = ramp()
+    program = tilefuse.compile(lambda x: waits_for_the_gpu(x + 1).sin(), [x], device="cuda")
+    with pytest.raises(UnsupportedError, match="cannot be captured"):
+        program.program.capture(x)
+    assert torch.randn(8, device="cuda").isfinite().all() and torch.zeros(1 << 20, device="cuda").sum().item() == 0
+    torch.testing.assert_close(program(x), ((x + 1) * (x + 1).sum()).sin(), rtol=1e-3, atol=1e-3)
+    other = tilefuse.compile(lambda x: x.exp() * 2, [x], device="cuda").program.capture(x)
+    torch.testing.assert_close(other(x)[0], x.exp() * 2)
 
 
 def test_capture_with_updates_and_counters(cache: KernelCache) -> None:
