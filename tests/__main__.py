@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.processes import ROOT, run
@@ -41,9 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"FAILED {report.test}: {report.reason.partition(chr(10))[0]}")
     print(*ended.missing, sep="\n", end="\n" if ended.missing else "")
     counts = Counter(r.outcome for r in reports)
-    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
-    print(f"{told} in {time.monotonic() - started:.0f} s by {workers} processes")
+    seconds = time.monotonic() - started
+    print(f"by {workers} processes")
+    print(closing_line(counts, seconds))
     return 1 if ended.missing or counts["failed"] else 0
+
+
+def closing_line(counts: Mapping[str, int], seconds: float) -> str:
+    """The last line, in pytest's form: what reads test runs knows it."""
+    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("failed", "passed", "skipped") if counts.get(outcome))
+    minutes, rest = divmod(round(seconds), 60)
+    return f" {told or 'no tests ran'} in {seconds:.2f}s ({minutes // 60}:{minutes % 60:02d}:{rest:02d}) ".center(80, "=")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,9 @@ def _element_by_element(graph: Graph, nodes: Collection[str], target: str) -> bo
             return False
         here = tuple(map(axis, node.axes))
         for e in walk(node.body):
-            if isinstance(e, Lookup) and e.value in depending or isinstance(e, Read) and e.value in depending and not _is_at(e, here, shape):
+            if not isinstance(e, Lookup | Read) or e.value not in depending:
+                continue
+            if isinstance(e, Lookup) or not _is_at(e, here, shape):
                 return False
         depending.add(name)
     return True

@@ -205,8 +205,14 @@ def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Val
     return Value(name, type_.dtype.name, type_.shape, strides, role)
 
 
+# What -ffast-math stands for, one by one: under that name gcc links start-up code into the shared object that makes the whole
+# process flush subnormal numbers to zero, the caller's arithmetic too (gcc's documentation of -mdaz-ftz).
+HOST_FAST_MATH = ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno",
+                  "-ffinite-math-only")
+
+
 def compiler_flags(device: DeviceSpec, options: Options) -> tuple[str, ...]:
     """Compiler flags that the options ask for, besides the executor's usual ones."""
     if not options.fast_math:
         return ()
-    return ("--use_fast_math",) if device.kind == "cuda" else ("-ffast-math",)
+    return ("--use_fast_math",) if device.kind == "cuda" else HOST_FAST_MATH

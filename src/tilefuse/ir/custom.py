@@ -190,8 +190,10 @@ def _definitions(name: str, arguments: tuple[str, ...], dtypes: Sequence[str], r
     for dtype in dtypes:
         own = C_TYPES[dtype]
         parameters = ", ".join(f"{own} {a}" for a in arguments)
+        # Only where it is used: compilers warn of a name for nothing.
+        first = f"{opening}typedef {own} T;" if re.search(r"\bT\b", body) else opening.rstrip()
         lines.append(f"TF_INLINE {own if result == 'same' else C_TYPES[result]} {PREFIX}{name}({parameters}) {{\n"
-                     f"  {opening}typedef {own} T;\n  {body}\n}}")
+                     f"{f'  {first}{chr(10)}' if first else ''}  {body}\n}}")
     return "\n".join(lines)
 
 

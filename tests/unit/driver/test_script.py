@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.blas import SEQUENCES, SOLVERS, Linear, doubled, _inputs
+from benchmarks.blas import SEQUENCES, SOLVERS, Linear, _inputs, doubled
 from tilefuse import blas
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 
 import pytest
 
@@ -30,6 +32,17 @@ def test_product_and_sum_round_separately() -> None:
     table = (ctypes.c_void_p * 3)(ctypes.addressof(a), ctypes.addressof(b), ctypes.addressof(y))
     function(ctypes.addressof(table), ctypes.create_string_buffer(64), 64)
     assert y[0] == 0.0
+
+
+def test_fast_math_leaves_the_process_its_subnormal_numbers() -> None:
+    """gcc's -ffast-math links start-up code into a shared object that flushes them to zero, the caller's too."""
+    program = (
+        "import numpy as np, torch, tilefuse\n"
+        "made = tilefuse.compile(lambda x: torch.exp(x) + 1, [torch.ones(8)], device='host', fast_math=True)\n"
+        "made(torch.ones(8))\n"
+        "print(np.float32(3e-44) * np.float32(1) != 0, np.float64(1e-320) * 1 != 0)\n")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
+    assert done.stdout.split() == ["True", "True"], done.stdout + done.stderr
 
 
 def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
