@@ -1,6 +1,7 @@
 """The runner of the GPU tests: processes share one list, every test runs once, the summary says what happened."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,7 +59,7 @@ def test_all_tests_by_two_processes(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
     assert all_tests(["--workers", "2", str(tmp_path / "test_some.py")]) == 1
     text = capsys.readouterr().out
-    assert text.splitlines()[-1].startswith("6 passed, 1 failed, 1 skipped in ") and "2 processes" in text
+    assert re.fullmatch(r"=+ 1 failed, 6 passed, 1 skipped in [\d.]+s \(0:\d\d:\d\d\) =+", text.splitlines()[-1]) and "2 processes" in text
     assert 'assert 1 == 2, "one is not two"' in text and "FAILED" in text and "SKIPPED [1]" in text and "not here" in text
 
 
