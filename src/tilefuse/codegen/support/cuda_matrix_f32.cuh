@@ -138,7 +138,12 @@ TF_INLINE void tf_careful_product(float* sum, const float* start, const float* l
     const int m = tile / N, n = 8 * (tile % N);
     float high[4], small[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-    for (int q = 0; q < 4; ++q) high[q] = kept[4 * tile + q];
+    for (int q = 0; q < 4; ++q) {
+      // Chosen one by one: a subscript known only at run time would put the sums of every product, careful or not, into memory.
+      high[q] = kept[q];
+#pragma unroll
+      for (int t = 1; t < M * N; ++t) high[q] = t == tile ? kept[4 * t + q] : high[q];
+    }
 #pragma unroll 1
     for (int k = 0; k < INNER; k += 8) {
       float x[4], y[2];
@@ -159,7 +164,11 @@ TF_INLINE void tf_careful_product(float* sum, const float* start, const float* l
       tf_mma_tf32(high, a, b);
     }
 #pragma unroll
-    for (int q = 0; q < 4; ++q) kept[4 * tile + q] = (__float_as_uint(high[q]) & 0x7fffffffu) < 0x7f800000u ? high[q] + small[q] : high[q];
+    for (int q = 0; q < 4; ++q) {
+      const float made = (__float_as_uint(high[q]) & 0x7fffffffu) < 0x7f800000u ? high[q] + small[q] : high[q];
+#pragma unroll
+      for (int t = 0; t < M * N; ++t) kept[4 * t + q] = t == tile ? made : kept[4 * t + q];
+    }
   }
 #pragma unroll
   for (int n = 0; n < 4 * M * N; ++n) sum[n] = kept[n];
