@@ -4,13 +4,14 @@ The forward values keep their identity, so a value and its gradients that are co
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, structure_of
 from tilefuse.frontends.array_nodes import Applied, user_span
+from tilefuse.frontends.array_trees import flatten, settings, unflatten
 from tilefuse.frontends.array_types import NAME_OF
 from tilefuse.ir.graph import Graph
 from tilefuse.passes.autodiff import gradient_graph
@@ -29,8 +30,9 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
     Raises: ShapeError where `y` is no number and has no seed, TypeMismatchError for arrays that are no floats, UserError where an
         operator on the way has no gradient, at the line that applied it.
     """
-    listed = leaves_of(xs)
-    for x in (y, *listed):
+    listed: list[Any] = []
+    form = flatten(xs, listed)
+    for x in (y, *listed, *(s for s in settings(form) if s is not None)):
         if not isinstance(x, Array):
             raise TypeMismatchError(f"grad takes arrays, not {type(x).__name__}", where=user_span())
         if not x.dtype.is_float:
@@ -45,7 +47,7 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
     wanted = [y, *listed, *(() if seed is None else (seed,))]
     made = named_graph(wanted, "gradient", through=True)
     found = arrays_of(_differentiated(wanted, made.graph, seed is not None), made.leaves, made.arrays)
-    return rebuilt(xs, iter(found))
+    return unflatten(form, iter(found))
 
 
 def _check_history(y: Array, xs: list[Array]) -> None:
@@ -94,26 +96,3 @@ def value_and_grad(fn: Callable[..., Any], argument: int = 0, has_aux: bool = Fa
         return value, grad(loss, args[argument])
 
     return both
-
-
-def leaves_of(tree: Any) -> list[Any]:
-    """What stands in nested dicts (in their order), lists and tuples; None counts as nothing."""
-    if tree is None:
-        return []
-    if isinstance(tree, Mapping):
-        return [leaf for value in tree.values() for leaf in leaves_of(value)]
-    if isinstance(tree, (list, tuple)):
-        return [leaf for value in tree for leaf in leaves_of(value)]
-    return [tree]
-
-
-def rebuilt(tree: Any, leaves: Any) -> Any:
-    """`tree` with its leaves replaced in order."""
-    if tree is None:
-        return None
-    if isinstance(tree, Mapping):
-        return {key: rebuilt(value, leaves) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        made = [rebuilt(value, leaves) for value in tree]
-        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
-    return next(leaves)

@@ -59,6 +59,13 @@ def unflatten(form: Any, leaves: Iterator[Any]) -> Any:
     return kind(*made) if hasattr(kind, "_fields") else kind(made)
 
 
+def settings(form: Any) -> list[Any]:
+    """What stands in a form as it is, in order: everything that is no leaf."""
+    if form == LEAF:
+        return []
+    return [form[2]] if form[0] == "=" else [s for part in form[-1] for s in settings(part)]
+
+
 def num_leaves(form: Any) -> int:
     """How many leaves a form has."""
     if form == LEAF:
