@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,21 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.end_to_end.torch.strict import strict
 from tilefuse.base.errors import InternalError, OptionError
 from tilefuse.driver import torch_backend
 from tilefuse.driver.torch_backend import backend, compiled_parts, given_strides
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch_backend.reset()
-    yield
-    torch_backend.reset()
-
-
-def strict(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Callable[..., Any]:
-    return backend(gm, inputs, **{**kwargs, "options": {"strict": True, **kwargs.get("options", {})}})
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def close(a: Any, b: Any, tolerance: float = 1e-4) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import tilefuse
-from tilefuse.driver import torch_backend
-from tilefuse.driver.torch_backend import backend, compiled_parts
+from tests.end_to_end.torch.strict import strict
+from tilefuse.driver.torch_backend import compiled_parts
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch_backend.reset()
-    yield
-    torch_backend.reset()
-
-
-def strict(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Callable[..., Any]:
-    return backend(gm, inputs, **{**kwargs, "options": {"strict": True, **kwargs.get("options", {})}})
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def numbers(*shape: int) -> torch.Tensor:

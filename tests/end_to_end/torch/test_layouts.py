@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from tilefuse.driver import torch_backend
 from tilefuse.driver.torch_backend import backend, compiled_parts
 from tilefuse.runtime.spec import CopyStep
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch_backend.reset()
-    yield
-    torch_backend.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def channels_last(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tilefuse.driver import torch_backend
-from tilefuse.driver.torch_backend import backend, compiled_parts
+from tests.end_to_end.torch.strict import strict
+from tilefuse.driver.torch_backend import compiled_parts
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch_backend.reset()
-    yield
-    torch_backend.reset()
-
-
-def strict(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
-    return backend(gm, inputs, options={"strict": True})
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def steps(kind: str) -> list[str]:
