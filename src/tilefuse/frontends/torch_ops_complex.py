@@ -107,16 +107,21 @@ def mul(p: Pairs, x: Operand, y: Operand) -> str:
     return p.complex_map(_product, x, y, name="mul")
 
 
+def _sum_of(p: Pairs, fn: str, x: Operand, y: Operand, alpha: Scalar | complex) -> str:
+    """`fn` of x and alpha * y; torch multiplies by an alpha of one, too, which is seen in infinite numbers only."""
+    if alpha == 1:
+        return p.complex_map(_each(fn), x, y, name=fn)
+    return p.complex_map(lambda a, b, c: _each(fn)(a, _product(c, b)), x, y, alpha, name=fn)
+
+
 @lowers_complex("aten.add.Tensor", "aten.add.Scalar")
 def add(p: Pairs, x: Operand, y: Operand, alpha: Scalar | complex = 1) -> str:
-    return p.complex_map(_each("add"), x, y, name="add") if alpha == 1 else p.complex_map(
-        lambda a, b, c: _each("add")(a, _product(c, b)), x, y, alpha, name="add")
+    return _sum_of(p, "add", x, y, alpha)
 
 
 @lowers_complex("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(p: Pairs, x: Operand, y: Operand, alpha: Scalar | complex = 1) -> str:
-    return p.complex_map(_each("sub"), x, y, name="sub") if alpha == 1 else p.complex_map(
-        lambda a, b, c: _each("sub")(a, _product(c, b)), x, y, alpha, name="sub")
+    return _sum_of(p, "sub", x, y, alpha)
 
 
 @lowers_complex("aten.rsub.Tensor", "aten.rsub.Scalar")

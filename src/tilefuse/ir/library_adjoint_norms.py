@@ -88,13 +88,18 @@ def _mean(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     return (b.broadcast_to(b.elementwise("mul", b.cast(g, wide_dtype(b, x)), share), b.shape_of(x)),)
 
 
+def _freedom(b: TensorBuilder, node: Node, x: str, axes: Sequence[int]) -> float:
+    """What the squared deviations are divided by."""
+    return max(_count(b, x, axes) - number_of(node, "correction", 1.0), 0.0)
+
+
 @adjoint_of("variance")
 def _variance(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """2 (x - mean) / (n - correction) * g."""
     node = request.node
     (x,) = node.operands
     axes = _axes(node, b.rank_of(x))
-    freedom = max(_count(b, x, axes) - number_of(node, "correction", 1.0), 0.0)
+    freedom = _freedom(b, node, x, axes)
     return (_deviation(b, x, axes, _kept(b, node, request.gradients[0], axes), 2.0 / freedom if freedom else float("nan")),)
 
 
@@ -114,7 +119,7 @@ def _standard_deviation(b: TensorBuilder, request: Request) -> Sequence[str | No
     node = request.node
     (x,) = node.operands
     axes = _axes(node, b.rank_of(x))
-    freedom = max(_count(b, x, axes) - number_of(node, "correction", 1.0), 0.0)
+    freedom = _freedom(b, node, x, axes)
     work = wide_dtype(b, x)
     y, g = (_kept(b, node, v, axes) for v in (node.name, request.gradients[0]))
     share = b.expression(lambda u, s: call("div", u, s), b.cast(g, work), y, dtype=work, name="share")
