@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,3 +22,14 @@ def planned_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilefuse.driver import known_programs
 
     monkeypatch.setattr(known_programs, "enabled", False)
+
+
+@pytest.fixture(autouse=True)
+def operators_as_found() -> Iterator[None]:
+    """Operators that a test registers are taken out again: which tests share a process is chance, and some read the whole table."""
+    from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
+
+    known = set(CUSTOM_FUNCTIONS)
+    yield
+    for name in set(CUSTOM_FUNCTIONS) - known:
+        unregister_function(name)

@@ -1,25 +1,14 @@
 """Compiled functions of arrays on a device: donated memory, replays, sessions, registered operators."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
 
 import tilefuse.array as ta
 from tilefuse.base.errors import UserError
-from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-
-
-@pytest.fixture(autouse=True)
-def table() -> Iterator[None]:
-    before = set(CUSTOM_FUNCTIONS)
-    yield
-    for name in set(CUSTOM_FUNCTIONS) - before:
-        unregister_function(name)
 
 
 def step(state: dict[str, ta.Array], x: ta.Array) -> tuple[dict[str, ta.Array], ta.Array]:

@@ -12,7 +12,6 @@ import pytest
 
 import tilefuse.driver.kernel_passes  # noqa: F401  registers its passes before the fixture looks
 from tilefuse.driver.graph_passes import GRAPH_PASSES
-from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "array_passes.md").read_text(encoding="utf-8")
@@ -48,13 +47,11 @@ print(json.dumps({"planned": "plan" in seconds, "compiled": "compile kernels" in
 
 @pytest.fixture(autouse=True)
 def registries() -> Iterator[None]:
-    """Passes and operators of the page are gone after it."""
-    passes, functions = dict(GRAPH_PASSES), set(CUSTOM_FUNCTIONS)
+    """Passes of the page are gone after it."""
+    passes = dict(GRAPH_PASSES)
     yield
     GRAPH_PASSES.clear()
     GRAPH_PASSES.update(passes)
-    for name in set(CUSTOM_FUNCTIONS) - functions:
-        unregister_function(name)
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))

@@ -1,7 +1,7 @@
 """Operators that users register, as functions of arrays: types, gradients, fusion, errors at the user's line."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +10,10 @@ import pytest
 import tilefuse
 import tilefuse.array as ta
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
+from tilefuse.ir.custom import unregister_function
 from tilefuse.runtime.nvrtc import compile_cuda
 
 HERE = Path(__file__).name
-
-
-@pytest.fixture(autouse=True)
-def table() -> Iterator[None]:
-    """Operators that a test registers are gone after it."""
-    before = set(CUSTOM_FUNCTIONS)
-    yield
-    for name in set(CUSTOM_FUNCTIONS) - before:
-        unregister_function(name)
 
 
 def squash(name: str = "squash", **given: object) -> Callable[..., ta.Array]:

@@ -1,13 +1,11 @@
 """Registered scalar functions: records like the built-in ones, with texts, adjoints and errors that name what is wrong."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from tilefuse.base.errors import CompilerError, NameLookupError, TypeMismatchError, UserError
-from tilefuse.ir.custom import CUSTOM_FUNCTIONS, custom_texts, definition, parse_signature, register_function, unregister_function
+from tilefuse.ir.custom import CUSTOM_FUNCTIONS, custom_texts, definition, parse_signature, register_function
 from tilefuse.ir.ops import NARROW_CUDA, SCALAR_OPS
 from tilefuse.ir.text import parse_graph, print_graph
 
@@ -20,15 +18,6 @@ GRAPH = """graph @g(%x: f32[8]) -> (f32[8]) {
 
 def meaning(*arrays: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-arrays[0])))
-
-
-@pytest.fixture(autouse=True)
-def table() -> Iterator[None]:
-    """Functions that a test registers are gone after it."""
-    before = set(CUSTOM_FUNCTIONS)
-    yield
-    for name in set(CUSTOM_FUNCTIONS) - before:
-        unregister_function(name)
 
 
 def sigmoid(**given: object) -> None:
@@ -132,3 +121,9 @@ def test_kernels_of_narrow_data_take_the_short_forms() -> None:
 def test_texts_beyond_operators_and_short_forms_have_none(text: str) -> None:
     sigmoid(cuda=text, adjoint=None)
     assert CUSTOM_FUNCTIONS["my_sigmoid"].narrow == "" and "my_sigmoid" not in NARROW_CUDA
+
+
+@pytest.mark.parametrize("turn", (1, 2))
+def test_what_a_test_registers_ends_with_it(turn: int) -> None:
+    assert "kept_of_a_test" not in CUSTOM_FUNCTIONS
+    register_function("kept_of_a_test", "(x: float) -> float", "x + 1", meaning=lambda x: x + 1)
