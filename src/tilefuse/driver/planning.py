@@ -19,11 +19,11 @@ from tilefuse.codegen.compose import compose
 from tilefuse.driver.measure import DiskRecords
 from tilefuse.driver.tuning_results import TuningResults
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.measure import MAX_ROUNDS, MeasuredCost, Measurer, Records, Slower, timed_check
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.text import parse_plan
 from tilefuse.plan.tuned import with_tuned
 from tilefuse.schedule.notation import parse_template

@@ -9,32 +9,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 
-from tilefuse import schedule
 from tilefuse.base import trace
-from tilefuse.base.candidate import Reason, Rejected, group_by_reason
-from tilefuse.base.errors import InternalError
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.assemble import Chosen, assemble
-from tilefuse.plan.cost import RESOLUTION, AnalyticCost, CostModel
+from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.cost import RESOLUTION
 from tilefuse.plan.found import Found
-from tilefuse.plan.global_plan import plan_globally
-from tilefuse.plan.ilp import SCORE_TOLERANCE_US
 from tilefuse.plan.light import flops_per_element, light_nodes
-from tilefuse.plan.pack_kernels import pack_kernels
-from tilefuse.plan.pattern import Pattern, Plan, View, is_library
-from tilefuse.plan.price import Priced, Pricer, Scheduler
-from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
+from tilefuse.plan.pattern import Pattern, View
+from tilefuse.plan.price import Priced, Pricer, require
 from tilefuse.plan.units import Unit, Units, values_in_memory
-from tilefuse.plan.updates_last import updates_last
-from tilefuse.plan.views import find_views, without_views
-from tilefuse.schedule.common_threads import packable
-from tilefuse.schedule.tile import Layouts
-from tilefuse.target.device import DeviceSpec
 
 # Operations an element that recomputing a whole map in several kernels may cost; the cost model decides below that.
 MAX_RECOMPUTED_FLOPS = 64
@@ -42,73 +29,6 @@ MAX_RECOMPUTED_FLOPS = 64
 # Kernels that read one value are not joined where that makes what could begin early wait for more steps than this: two directions of a
 # recurrence that meet in one input would run one after the other, and could not share launches any more.
 MAX_STEPS_APART = 4
-
-
-def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
-               cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
-               products: Products | None = None) -> Plan:
-    """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
-
-    input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
-    products: library operators that kernels may hold; by default small matrix products (`options.stitch`).
-    Cost: about linear in the nodes; each pattern structure is scheduled once.
-    Raises: InternalError where the scheduler refuses a single node.
-    """
-    decided: dict[str, tuple[int, ...]] = dict(layouts or {}) | dict(input_layouts)
-    frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
-    views = find_views(graph, decided, result_layouts or {}, frozen)
-    schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, tiles={})
-    packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True,
-                                             known={})
-    if products is None:
-        products = matrix_products(graph, device) if options.stitch and options.fuse and scheduler is None else NO_PRODUCTS
-    model = cost_model or AnalyticCost(device)
-    pricer = Pricer(graph, without_views(decided, views), device, options, schedule_pattern, model, packer, products)
-    unfused = _alone(graph, views, pricer)
-    found = Planner(graph, views, pricer, options).run() if options.fuse else None
-    unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + pricer.calls_us(n.name for n in graph.nodes)
-    if found is None or found.total_us(pricer) > unfused_us:
-        # Recomputed light nodes can cost more than they save only where nothing else was gained.
-        found = Planner(graph, views, pricer, options, light=set()).run(merge=options.fuse)
-    assert found.total_us(pricer) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
-    search = None
-    if options.fuse:
-        packed = _packed(graph, views, found, pricer)
-        if options.planner == "ilp":
-            def resume(light: frozenset[str], kernels: Sequence[tuple[str, tuple[int, ...], Priced]], recompute: bool) -> Found:
-                return Planner(graph, views, pricer, options, set(light)).resume(kernels, recompute)
-
-            best, search = plan_globally(graph, views, pricer, options, device, found, resume, packable)
-            search = replace(search, greedy_us=packed.objective_us)
-            best = best if options.peak_memory_mb else _packed(graph, views, best, pricer)
-            if options.peak_memory_mb or best.total_us(pricer) < packed.total_us(pricer):
-                packed = best
-            elif search.planner == "ilp":
-                is_equal = best.total_us(pricer) - packed.total_us(pricer) <= SCORE_TOLERANCE_US
-                search = replace(search, planner="both" if is_equal else "greedy")
-        found = packed
-    trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
-    return assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,
-                    found.kept_rejected(), found.num_rejected, search)
-
-
-def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer) -> Found:
-    """The plan with independent kernels in one launch where that is cheaper."""
-    chosen = pack_kernels(graph, views, found.chosen, pricer)
-    return replace(found, chosen=chosen, objective_us=sum(c.priced.cost.us for c in chosen if c.priced))
-
-
-def _alone(graph: Graph, views: dict[str, View], pricer: Pricer) -> list[Chosen]:
-    """Every node as a kernel of its own: what the plan is compared with."""
-    return [Chosen("single", Pattern((n.name,), (n.name,)), require(pricer.price(Pattern((n.name,), (n.name,))), n.name))
-            for n in graph.nodes if not is_library(n) and n.name not in views]
-
-
-def require(priced: Priced | Rejected, name: str) -> Priced:
-    """The priced pattern. Raises: InternalError where it was rejected though it must have a schedule."""
-    if isinstance(priced, Rejected):
-        raise InternalError(f"no schedule for %{name} alone: {priced}", hint="please report it with the graph's text (TILEFUSE_DUMP_DIR)")
-    return priced
 
 
 def steps_before(graph: Graph) -> dict[str, int]:
@@ -119,7 +39,7 @@ def steps_before(graph: Graph) -> dict[str, int]:
     return found
 
 
-class Planner:
+class Connecting:
     """One run of greedy connecting over a graph."""
 
     def __init__(self, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, light: set[str] | None = None) -> None:
@@ -360,8 +280,3 @@ class Planner:
         objective_us = sum(p.cost.us for p in self._priced.values())
         light = frozenset(self._light | self._recomputed)
         return Found(chosen, objective_us, self._rejected, self._num_rejected, tuple(self._steps), light)
-
-
-def reasons_of(plan: Plan) -> dict[Reason, int]:
-    """How many kept rejections have each reason."""
-    return {reason: len(items) for reason, items in group_by_reason(r.rejected for r in plan.rejected).items()}

@@ -43,10 +43,9 @@ def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: L
                model: CostModel | None = None) -> Setting:
     """The setting of a graph under the layouts that were decided for it."""
     decided = dict(layouts) | dict(given)
-    frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
     one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
     many = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
-    views = find_views(graph, decided, result_layouts, frozen)
+    views = find_views(graph, decided, result_layouts)
     pricer = Pricer(graph, without_views(decided, views), device, options, one, model or AnalyticCost(device), many)
     return Setting(graph, device, decided, views, pricer)
 

@@ -10,7 +10,7 @@ Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.base import trace
@@ -20,13 +20,14 @@ from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.candidates import Candidate, Candidates
 from tilefuse.plan.components import select
+from tilefuse.plan.connect import Connecting
 from tilefuse.plan.exploratory import exploratory
 from tilefuse.plan.found import Found
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, Selection
 from tilefuse.plan.memory import PeakMemory, allowed_with_packing, peak, stored_values
-from tilefuse.plan.packing import CanPack, Group, anything, packing
+from tilefuse.plan.packing import Group, packing
 from tilefuse.plan.pattern import Search, View
-from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.price import Pricer
 from tilefuse.plan.substitution import substitution
 from tilefuse.plan.units import Units
 from tilefuse.plan.walking import offer_walks
@@ -41,18 +42,15 @@ GENERATOR_SHARE = 0.5
 # Peaks of memory at which packed kernels are struck out, before there is no packing at all.
 MOST_PEAKS = 16
 
-# From light nodes and kernels (generator, units, price) to a plan; with the flag, maps are recomputed where that is cheaper.
-Resume = Callable[[frozenset[str], Sequence[tuple[str, tuple[int, ...], Priced]], bool], Found]
 
-
-def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, greedy: Found, resume: Resume,
-                  can_pack: CanPack = anything) -> tuple[Found, Search]:
+def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
+                  greedy: Found) -> tuple[Found, Search]:
     """A plan that saves most of what any choice of candidates can save, and how it was found.
 
     Never slower than `greedy`, as priced; with a ceiling on peak memory it may be, for greedy connecting does not know of it.
     Raises: InfeasibleError where no choice keeps the ceiling; ToolchainError where the solver fails.
     """
-    return _Decision(graph, views, pricer, options, device, greedy, resume, can_pack).run()
+    return _Decision(graph, views, pricer, options, device, greedy).run()
 
 
 @dataclass
@@ -65,8 +63,6 @@ class _Decision:
     options: Options
     device: DeviceSpec
     greedy: Found
-    resume: Resume
-    can_pack: CanPack
 
     def run(self) -> tuple[Found, Search]:
         """Candidates, program, recomputation, packing, program."""
@@ -94,7 +90,7 @@ class _Decision:
             candidates, taken = self._carried_over(candidates, found)
         if not candidates.without_schedule:
             candidates.allow(2 * NEW_STRUCTURES)
-            packing(candidates, _groups(candidates, taken), self.can_pack)
+            packing(candidates, _groups(candidates, taken))
             packed = self._packed(candidates, taken)
             if packed != taken:
                 found, taken = self._plan(candidates, packed, recompute=False), packed
@@ -138,7 +134,7 @@ class _Decision:
 
     def _plan(self, candidates: Candidates, taken: Sequence[Candidate], recompute: bool) -> Found:
         kernels = [(c.generator, c.members, c.priced) for c in taken]
-        return self.resume(frozenset(candidates.units.light), kernels, recompute)
+        return Connecting(self.graph, self.views, self.pricer, self.options, set(candidates.units.light)).resume(kernels, recompute)
 
     def _carried_over(self, old: Candidates, found: Found) -> tuple[Candidates, list[Candidate]]:
         """The candidates where more maps are recomputed, and the kernels of the plan among them."""

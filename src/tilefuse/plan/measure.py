@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilefuse.base import trace
-from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Read, walk
 from tilefuse.plan.cost import CostModel
@@ -262,8 +262,3 @@ def _ranks(values: Sequence[float]) -> list[float]:
             ranks[place] = (start + end) / 2
         start = end + 1
     return ranks
-
-
-def reason_of(slower: Slower) -> Rejected:
-    """The refusal as a candidate's reason."""
-    return Rejected(Reason.SLOWER_THAN_PARTS, str(slower))

@@ -12,24 +12,16 @@ Source: FusionStitching 4.2 and 5.1, "kernel packing", figure 5 (a).
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.plan.candidates import Candidates
 from tilefuse.plan.price import Priced
-from tilefuse.schedule.tile import TileProgram
-
-# Why a kernel cannot be one of several in a launch; None where it can.
-CanPack = Callable[[TileProgram], Rejected | None]
+from tilefuse.schedule.common_threads import packable
 
 # Smaller parts of a refused set that are tried. A set of 1000 in which one kernel is the culprit takes about twenty.
 MAX_HALVES = 64
-
-
-def anything(_program: TileProgram) -> Rejected | None:
-    """No kernel is refused before the scheduler sees it."""
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +32,13 @@ class Group:
     priced: Priced | None
 
 
-def packing(candidates: Candidates, plan: Sequence[Group], can_pack: CanPack = anything) -> None:
+def packing(candidates: Candidates, plan: Sequence[Group]) -> None:
     """Offers unions of the plan's kernels. Requires: `plan` covers all units, in an order of execution."""
     free: dict[int, Priced] = {}
     for number, group in enumerate(plan):
         if group.priced is None:
             continue
-        why = can_pack(group.priced.program)
+        why = packable(group.priced.program)
         if why is None:
             free[number] = group.priced
         else:

@@ -45,7 +45,8 @@ class PlannedKernel:
 
     program   how it is computed; kernels that are equal up to names hold the same object, with the first one's names
     binding   (value in `program.graph`, value of the plan's graph) of every boundary value
-    generator what proposed the pattern: "single", "connect", "recompute", "pack", "text"
+    generator what proposed the pattern: "single", "connect", "recompute", "substitution", "exploratory", "walk", "packing", "pack" (by
+              greedy planning), "text"
     limit_us  the time its boundary bytes need at the device's full bandwidth
     """
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.cost import CostModel
@@ -101,3 +102,10 @@ class Pricer:
         if isinstance(program, Rejected):
             return program
         return Priced(program, self._model.cost(program), self._model.limit_us(program), values)
+
+
+def require(priced: Priced | Rejected, name: str) -> Priced:
+    """The priced pattern. Raises: InternalError where it was rejected though it must have a schedule."""
+    if isinstance(priced, Rejected):
+        raise InternalError(f"no schedule for %{name} alone: {priced}", hint="please report it with the graph's text (TILEFUSE_DUMP_DIR)")
+    return priced

@@ -66,14 +66,15 @@ def without_views(layouts: Layouts, views: Mapping[str, View]) -> dict[str, tupl
     return {value: strides for value, strides in layouts.items() if value not in views}
 
 
-def find_views(graph: Graph, layouts: Layouts, wanted: Layouts, frozen: frozenset[str] = frozenset()) -> dict[str, View]:
+def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, View]:
     """Nodes of the graph that need no kernel: every user is a library call or another view, or it goes to the caller as it is.
 
     The base of a view is never a view itself: chains are resolved to the value that has memory.
 
-    wanted   strides that the caller wants of results; a result that has others is not left as a view
-    frozen   values whose memory a result must not share: updated inputs and constants
+    wanted: strides that the caller wants of results; a result that has others is not left as a view.
     """
+    # Values whose memory a result must not share.
+    frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
     views: dict[str, View] = {}
     for node in graph.nodes:
         if node.kind != "map" or not isinstance(node.body, Read):

@@ -15,8 +15,8 @@ from tilefuse.frontends.torch_decompositions import decompositions
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.manager import PassContext, Pipeline
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.schedule.template import Online
 from tilefuse.target.device import H200
 

@@ -9,7 +9,7 @@ from tests.unit.plan.test_units import recurrence
 from tilefuse.base.options import Options
 from tilefuse.driver.lower import lower, unwritten_inputs
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.planner import plan_graph
 from tilefuse.runtime.cuda_api import LaunchAttribute, launch_config
 from tilefuse.runtime.spec import KernelStep
 from tilefuse.target.catalog import A100

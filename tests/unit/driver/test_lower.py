@@ -10,7 +10,7 @@ from tilefuse.base.options import Options
 from tilefuse.driver.in_place import in_place_updates
 from tilefuse.driver.lower import lower
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.planner import plan_graph
 from tilefuse.runtime.program import Program
 from tilefuse.target.device import H200
 

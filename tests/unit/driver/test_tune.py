@@ -18,10 +18,10 @@ from tilefuse.driver.tune import BATCH, Outcome, Tuner, speed_up
 from tilefuse.driver.tuning_results import Tuned, TuningResults, export_results, import_results
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph, print_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.measure import Timing
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.tuned import form_of, with_tuned
 from tilefuse.runtime.measurements import Journal
 from tilefuse.schedule.template import Rows

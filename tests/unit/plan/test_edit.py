@@ -8,9 +8,9 @@ from tilefuse.base.errors import CompilerError, NameLookupError, UserError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.pattern import Plan, verify_plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.text import parse_plan, print_plan
 from tilefuse.schedule.notation import parse_template
 from tilefuse.target.catalog import host_device

@@ -17,8 +17,8 @@ from tilefuse.base.options import Options
 from tilefuse.ir.build import read_at
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pattern import Plan, verify_plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.products import Products
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.device import H200, DeviceSpec

@@ -5,8 +5,8 @@ from tilefuse.base.options import Options
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.layout import channels_last_strides, is_channels_last, plan_layouts, with_packed_weights
+from tilefuse.plan.planner import plan_graph
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 

@@ -14,9 +14,9 @@ from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import Read, call, const
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pack_kernels import live_peak_bytes
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, verify_plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.schedule.packed import MAX_OPERANDS, Packed
 from tilefuse.target.device import H200
 

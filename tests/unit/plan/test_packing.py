@@ -2,16 +2,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from tests.unit.plan.proposals import candidates_of, found_by, names
-from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse import schedule
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.candidates import Candidates
 from tilefuse.plan.packing import Group, depths, packing
+from tilefuse.schedule.template import Rows
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.device import DeviceSpec
 
@@ -58,7 +59,7 @@ def test_kernels_that_depend_on_each_other_are_never_packed() -> None:
       %c: f32[64, 64] = map [i, j] { tanh(%x[i, j]) }
       return %b, %c
     }""")
-    made = candidates_of(graph, schedule_by_rows, schedule_by_rows)
+    made = candidates_of(graph, schedule.schedule_pattern, PACKER)
     plan = alone(made)
     assert depths(made, plan) == ([0, 1, 2, 0], [2, 1, 0, 0])
     packing(made, plan)
@@ -66,10 +67,12 @@ def test_kernels_that_depend_on_each_other_are_never_packed() -> None:
 
 
 def test_a_kernel_that_cannot_be_packed_is_left_out_with_its_reason() -> None:
-    def can_pack(program: TileProgram) -> Rejected | None:
-        return Rejected(Reason.SHARED_MEMORY, "fills the device") if program.graph.nodes[0].name == "u1" else None
+    def scheduler(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+        made = schedule.schedule_pattern(graph, nodes, layouts, device)
+        return replace(made, choice=Rows(("i", "j"), (), 4, 32, 1, 1, 2, 1, True, 1)) if isinstance(made, TileProgram) and nodes == ("u1",) else made
 
-    made = candidates_of(steps(3), schedule.schedule_pattern, PACKER)
-    packing(made, alone(made), can_pack)
+    made = candidates_of(steps(3), scheduler, PACKER)
+    packing(made, alone(made))
     assert found_by(made, "packing") == {frozenset({"u0", "u2"})}
-    assert [(names(made, m), g, why.detail) for m, g, why in made.refused] == [(frozenset({"u1"}), "packing", "fills the device")]
+    assert [(names(made, m), g, why.detail) for m, g, why in made.refused] == [
+        (frozenset({"u1"}), "packing", "%u1 needs clusters of 2 blocks")]

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.plan.graphs import layers
 from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.base.options import Options
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pattern import Pattern, Plan, verify_plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.target.device import H200
 
 

@@ -9,8 +9,8 @@ from tilefuse.base.errors import ParseError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.text import outline_of, parse_plan, print_plan
 from tilefuse.target.device import H200
 

@@ -7,8 +7,8 @@ from tilefuse.base.options import Options
 from tilefuse.base.trace import Trace, tracing
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.units import Units
 from tilefuse.plan.views import find_views
 from tilefuse.target.device import H200

@@ -9,8 +9,8 @@ from tilefuse.base.options import Options
 from tilefuse.ir.dtype import BF16, F16, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.tensor import TensorBuilder
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.walks import find_walks
 from tilefuse.schedule.template import Online
 from tilefuse.target.catalog import host_device

@@ -8,8 +8,8 @@ from tilefuse.base.errors import NameLookupError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.edit import setting_of_plan
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.why import Answer, why
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec

@@ -11,8 +11,8 @@ from tilefuse.base.options import Options
 from tilefuse.codegen.compose import compose
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.connect import plan_graph
 from tilefuse.plan.cross import split_cross_reductions
+from tilefuse.plan.planner import plan_graph
 from tilefuse.schedule.carried import carried_groups, row_threads
 from tilefuse.target.device import H200
 

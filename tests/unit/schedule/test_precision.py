@@ -11,7 +11,7 @@ from tilefuse.base.options import Options
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import check
-from tilefuse.plan.connect import plan_graph
+from tilefuse.plan.planner import plan_graph
 from tilefuse.schedule.precision import keep_precision
 from tilefuse.target.device import H200
 
