@@ -10,6 +10,7 @@ import tilefuse.array as ta
 from tests.end_to_end.arrays import test_array_execution as execution
 from tests.unit.frontends import test_array_elementwise as elementwise
 from tests.unit.frontends import test_array_manipulation as manipulation
+from tilefuse.base.bounded import Bounded
 from tilefuse.driver import array_evaluate, array_gradients
 from tilefuse.frontends import array, array_nodes
 from tilefuse.frontends.array_graph import structure_of
@@ -59,8 +60,9 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     place, attribute, fault, test = FAULTS[name]
     if test in (operations_differ, zeros_differ):  # the others run by themselves
         test()
-    for kept in ((array, "_known"), (array_nodes, "_recordings"), (array_evaluate, "_programs")):
-        monkeypatch.setattr(*kept, {})
+    monkeypatch.setattr(array, "_known", {})
+    monkeypatch.setattr(array_nodes, "_recordings", {})
+    monkeypatch.setattr(array_evaluate, "_programs", Bounded(100))
     monkeypatch.setattr(array_evaluate.Evaluation, "default_device", staticmethod(lambda: "host"))
     monkeypatch.setattr(place, attribute, fault, raising=attribute != "repr")
     with pytest.raises((AssertionError, pytest.fail.Exception)):

@@ -7,8 +7,9 @@ Donated arguments give their memory to results of their type: the program then u
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import is_
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.array_donation import mark_donated, take_donated
@@ -23,7 +25,7 @@ from tilefuse.driver.array_evaluate import Evaluation, compute
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph, present_device
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_graph import graph_of
+from tilefuse.frontends.array_graph import graph_of, walking
 from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, user_place, user_span
 from tilefuse.frontends.array_random import generator
 from tilefuse.frontends.array_tracing import function_name, is_tracing, tracing
@@ -67,6 +69,7 @@ class _Entry:
     device: str
     run: Any = None
     fixed: tuple[Any, ...] = ()
+    guard: Any = field(default_factory=threading.Lock)
 
 
 class Compiled:
@@ -79,7 +82,7 @@ class Compiled:
         self.donate = (donate,) if isinstance(donate, int) else tuple(donate)
         self._device = None if device is None else Evaluation.device_named(device)
         self._options = Options.from_environment().with_overrides(**options)
-        self._entries: dict[tuple[Any, ...], _Entry] = {}
+        self._entries: Bounded[tuple[Any, ...], _Entry] = Bounded(MOST_PROGRAMS)
         self._names = _parameter_names(fn)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -136,10 +139,7 @@ class Compiled:
         if found is None:
             paths: list[str] = []
             self._form(args, named, [], paths)
-            found = self._compile(self._trace(form, nodes, paths, args), nodes, args)
-            while len(self._entries) >= MOST_PROGRAMS:
-                self._entries.pop(next(iter(self._entries)))
-            self._entries[key] = found
+            found = self._entries.put(key, self._compile(self._trace(form, nodes, paths, args), nodes, args))
         return found, nodes
 
     def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> Any:
@@ -175,6 +175,10 @@ class Compiled:
         if not (self._options.cuda_graph and entry.program.device.type == "cuda"):
             results: list[Any] = entry.program(*given)
             return results
+        with entry.guard:
+            return self._replayed(entry, given)
+
+    def _replayed(self, entry: _Entry, given: list[Any]) -> list[Any]:
         if entry.run is None:
             inputs = entry.program.spec.inputs
             unmoved = [name for name, s in zip(inputs, entry.sources) if (s in entry.donated if type(s) is int else s is not None)]
@@ -184,7 +188,7 @@ class Compiled:
         same = len(fixed) == len(entry.fixed) and all(map(is_, fixed, entry.fixed))
         if same and all(given[i].device == entry.program.device for i in entry.run.copied):
             with torch.cuda.device(entry.program.device):
-                results = entry.run.again(given)
+                results: list[Any] = entry.run.again(given)
         else:
             results = entry.run(*given)
         entry.fixed = fixed
@@ -200,18 +204,18 @@ class Compiled:
         parts, named = form
         arguments = [unflatten(part, given) for part in parts]
         keywords = {} if named is None else unflatten(named, given)
-        with tracing(self.__name__, (*own, key)), generator.tracing(Array(key)):
+        with tracing(self.__name__, (*own, key)), generator.tracing(Array(key)) as draws:
             result = self.function(*arguments, **keywords)
-            drawn = generator.traced[-1][1][0] > 0
         outputs: list[Any] = []
         out_form = flatten(result, outputs)
         arrays = [x if isinstance(x, Array) else Array(Evaluation.source(x, None, device, None)) for x in outputs]
         if not arrays:
             raise UserError(f"{self.__name__} gives no array, so there is nothing to compile", where=user_span(),
                             hint="return the arrays that it computes")
-        graph, leaves = _in_argument_order(*graph_of(arrays, _graph_name(self.__name__)), own)
+        with walking:
+            graph, leaves = _in_argument_order(*graph_of(arrays, _graph_name(self.__name__)), own)
         pairs = self._pairs(form, out_form, own, arrays, args)
-        return self._updated(graph, leaves, own, key if drawn else None, out_form, arrays, pairs)
+        return self._updated(graph, leaves, own, key if draws.num_drawn else None, out_form, arrays, pairs)
 
     def _updated(self, graph: Graph, leaves: tuple[ArrayNode, ...], own: tuple[Source, ...], key: Source | None, form: Any,
                  arrays: Sequence[Array], pairs: dict[int, int]) -> Traced:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
 from tilefuse.frontends.array import Array, install
-from tilefuse.frontends.array_graph import graph_of, structure_of
+from tilefuse.frontends.array_graph import graph_of, structure_of, walking
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, user_span
 from tilefuse.frontends.array_tracing import is_tracing, value_error
 from tilefuse.frontends.array_types import NAME_OF, as_number, integer_range
@@ -31,7 +32,7 @@ from tilefuse.runtime.program import Program
 # Programs kept; when there are more, the oldest goes (its kernels stay in the disk cache).
 MOST_PROGRAMS = 4096
 
-_programs: dict[tuple[object, ...], Program] = {}
+_programs: Bounded[tuple[object, ...], Program] = Bounded(MOST_PROGRAMS)
 
 
 def evaluate(*arrays: Array, device: Any = None, keep_history: bool = False, **options: Any) -> Array | tuple[Array, ...]:
@@ -50,9 +51,10 @@ def evaluate(*arrays: Array, device: Any = None, keep_history: bool = False, **o
                             hint="move it with to_device")
     compute(nodes, options)
     if not keep_history:
-        for node in nodes:
-            if isinstance(node, Applied):
-                node.operands = ()
+        with walking:
+            for node in nodes:
+                if isinstance(node, Applied):
+                    node.operands = ()
     return arrays[0] if len(arrays) == 1 else arrays
 
 
@@ -80,10 +82,13 @@ def compute(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -
         if checks_nan():
             find_nan(graph_of([Array(n) for n in pending])[0], given, pending[0].device, Options.from_environment())
         taken = {id(buffer) for buffer in given}
-        for node, result in zip(pending, program(*given), strict=True):
-            # Equal values are one result: each array gets a tensor object of its own, so that donating one is seen by the others.
-            node.buffer = result.detach() if id(result) in taken else result
-            taken.add(id(result))
+        results = program(*given)
+        with walking:
+            for node, result in zip(pending, results, strict=True):
+                if node.buffer is None:  # else another thread computed it meanwhile
+                    # Equal values are one result: each array gets a tensor object of its own, so that donating one is seen by the others.
+                    node.buffer = result.detach() if id(result) in taken else result
+                taken.add(id(result))
 
 
 def program_for(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -> tuple[Program, list[ArrayNode]]:
@@ -91,27 +96,26 @@ def program_for(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = Non
 
     Requires: all nodes on one device. Raises: UserError for a leaf without data; errors of the compiler.
     """
-    structure, leaves = structure_of(nodes)
-    for leaf in leaves:
-        if leaf.buffer is None:
-            assert isinstance(leaf, Source)
-            if is_tracing():
-                raise value_error("evaluate")
-            raise UserError(f"the value of the {leaf.role} {leaf.name or 'without a name'} is needed, and it has none", where=user_span(),
-                            hint="feed it: Session().run(fetches, {placeholder: value})")
     device = nodes[0].device
-    key = (structure, device, tuple(sorted(options.items())) if options else ())
-    program = _programs.get(key)
-    if program is None:
+    with walking:
+        structure, leaves = structure_of(nodes)
+        for leaf in leaves:
+            if leaf.buffer is None:
+                assert isinstance(leaf, Source)
+                if is_tracing():
+                    raise value_error("evaluate")
+                raise UserError(f"the value of the {leaf.role} {leaf.name or 'without a name'} is needed, and it has none",
+                                where=user_span(), hint="feed it: Session().run(fetches, {placeholder: value})")
+        key = (structure, device, tuple(sorted(options.items())) if options else ())
+        program = _programs.get(key)
+        if program is not None:
+            return program, leaves
         graph, leaves_again = graph_of([Array(n) for n in nodes])
         assert list(leaves_again) == leaves
-        layouts = {i.name: tuple(leaf.buffer.stride()) for i, leaf in zip(graph.inputs, leaves, strict=True)
-                   if not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
-        chosen = Options.from_environment().with_overrides(**(options or {}))
-        program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=chosen)
-        while len(_programs) >= MOST_PROGRAMS:
-            _programs.pop(next(iter(_programs)))
-        _programs[key] = program
+    layouts = {i.name: tuple(leaf.buffer.stride()) for i, leaf in zip(graph.inputs, leaves, strict=True)
+               if not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
+    chosen = Options.from_environment().with_overrides(**(options or {}))
+    program = _programs.put(key, compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=chosen))
     return program, leaves
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, structure_of
+from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, structure_of, walking
 from tilefuse.frontends.array_nodes import Applied, user_span
 from tilefuse.frontends.array_trees import flatten, settings, unflatten
 from tilefuse.frontends.array_types import NAME_OF
@@ -19,7 +20,7 @@ from tilefuse.passes.autodiff import gradient_graph
 # Gradient graphs kept by the structure of what they differentiate: a loop that is not compiled differentiates once.
 MOST_GRADIENTS = 256
 
-_gradients: dict[tuple[object, ...], Graph] = {}
+_gradients: Bounded[tuple[object, ...], Graph] = Bounded(MOST_GRADIENTS)
 
 
 def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
@@ -43,10 +44,12 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
     if seed is not None and (seed.shape != y.shape or not seed.dtype.is_float):
         raise ShapeError(f"a seed of shape {seed.shape} ({NAME_OF[seed.dtype]}) does not fit an array of shape {y.shape}",
                          where=user_span())
-    _check_history(y, listed)
     wanted = [y, *listed, *(() if seed is None else (seed,))]
-    made = named_graph(wanted, "gradient", through=True)
-    found = arrays_of(_differentiated(wanted, made.graph, seed is not None), made.leaves, made.arrays)
+    with walking:
+        _check_history(y, listed)
+        made = named_graph(wanted, "gradient", through=True)
+        gradients = _differentiated(wanted, made.graph, seed is not None)
+    found = arrays_of(gradients, made.leaves, made.arrays)
     return unflatten(form, iter(found))
 
 
@@ -70,16 +73,13 @@ def _differentiated(wanted: list[Array], graph: Graph, seeded: bool) -> Graph:
     structure, leaves = structure_of([a.node for a in wanted])
     # An array that was computed and still knows how is a leaf of the structure, but not of the graph.
     key = None if any(isinstance(leaf, Applied) and leaf.operands for leaf in leaves) else (structure, seeded)
-    if key is not None and key in _gradients:
-        return _gradients[key]
+    known = None if key is None else _gradients.get(key)
+    if known is not None:
+        return known
     of, *names = graph.results
     seeds = {of: names.pop()} if seeded else None
     made = gradient_graph(graph, of, names, seeds)
-    if key is not None:
-        while len(_gradients) >= MOST_GRADIENTS:
-            _gradients.pop(next(iter(_gradients)))
-        _gradients[key] = made
-    return made
+    return made if key is None else _gradients.put(key, made)
 
 
 def value_and_grad(fn: Callable[..., Any], argument: int = 0, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -20,25 +21,27 @@ from tilefuse.ir.scalar import Call, Lookup, Read, walk
 # Values that one checking program gives back; longer graphs are looked at in several, from the start.
 VALUES_AT_ONCE = 200
 
-_depth: list[bool] = []
+_looking: ContextVar[bool] = ContextVar("tilefuse_trace_nan", default=False)
 
 
 def checks_nan() -> bool:
     """Whether programs are to be looked at before they run."""
-    return bool(_depth)
+    return _looking.get()
 
 
 @contextmanager
 def trace_nan() -> Iterator[None]:
-    """Inside, a computation that makes a NaN raises UserError naming the first node that did, its operands and the user's line.
+    """Inside a computation that makes a NaN raises UserError naming the first node that did, its operands and the user's line.
+
+    Of this context: other threads compute as always.
 
     Cost: every value goes to memory and is looked at; for finding an error, not for training.
     """
-    _depth.append(True)
+    before = _looking.set(True)
     try:
         yield
     finally:
-        _depth.pop()
+        _looking.reset(before)
 
 
 def find_nan(graph: Graph, arguments: Sequence[Any], device: str, options: Options) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.array_evaluate import Evaluation
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_graph import graph_of, structure_of
+from tilefuse.frontends.array_graph import graph_of, structure_of, walking
 from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, user_span
 from tilefuse.frontends.array_trees import LEAF, unflatten
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, as_dtype
@@ -91,7 +92,7 @@ class Session:
     def __init__(self, **options: Any) -> None:
         """options: fields of `Options`."""
         self._options = Options.from_environment().with_overrides(**options)
-        self._programs: dict[tuple[Any, ...], Any] = {}
+        self._programs: Bounded[tuple[Any, ...], Any] = Bounded(MOST_PROGRAMS)
 
     def run(self, fetches: Any, feed: Mapping[Array, Any] | None = None) -> Any:
         """The values of arrays, and of assignments after making them, in the form of `fetches` (an item, a list, tuple or dict).
@@ -115,29 +116,29 @@ class Session:
         # The variables are asked for too, so that one which only is assigned is an input of the program.
         if not nodes:
             return []
-        structure, leaves = structure_of([*nodes, *targets])
         device = common_device([*nodes, *targets])
-        key = (structure, tuple(assigns), device)
-        program = self._programs.get(key)
-        missing = [leaf for leaf in leaves if leaf.buffer is None and leaf not in fed]
-        if missing:
-            wanted = ", ".join(str(getattr(leaf, "name", "")) for leaf in missing)
-            raise UserError(f"the fetches need {wanted}, which is not fed", where=user_span(), hint="run(fetches, {placeholder: value})")
         graph = None
-        if program is None or checks_nan():
-            graph, again = graph_of([Array(n) for n in (*nodes, *targets)], "session")
-            assert list(again) == leaves
-            names = [*graph.results[:len(nodes)]]
-            updates = tuple((graph.results[len(nodes) + k], names[number]) for k, number in enumerate(assigns))
-            graph = replace(graph, results=tuple(names), updates=tuple((t, v) for t, v in updates if t != v))
+        with walking:
+            structure, leaves = structure_of([*nodes, *targets])
+            key = (structure, tuple(assigns), device)
+            program = self._programs.get(key)
+            missing = [leaf for leaf in leaves if leaf.buffer is None and leaf not in fed]
+            if missing:
+                wanted = ", ".join(str(getattr(leaf, "name", "")) for leaf in missing)
+                raise UserError(f"the fetches need {wanted}, which is not fed", where=user_span(),
+                                hint="run(fetches, {placeholder: value})")
+            if program is None or checks_nan():
+                graph, again = graph_of([Array(n) for n in (*nodes, *targets)], "session")
+                assert list(again) == leaves
+                names = [*graph.results[:len(nodes)]]
+                updates = tuple((graph.results[len(nodes) + k], names[number]) for k, number in enumerate(assigns))
+                graph = replace(graph, results=tuple(names), updates=tuple((t, v) for t, v in updates if t != v))
         if program is None:
             assert graph is not None
             layouts = {i.name: tuple(leaf.buffer.stride()) for i, leaf in zip(graph.inputs, leaves, strict=True)
                        if leaf not in fed and not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
-            program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options)
-            while len(self._programs) >= MOST_PROGRAMS:
-                self._programs.pop(next(iter(self._programs)))
-            self._programs[key] = program
+            compiled = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options)
+            program = self._programs.put(key, compiled)
         given = [fed.get(leaf, leaf.buffer) for leaf in leaves]
         if checks_nan():
             assert graph is not None

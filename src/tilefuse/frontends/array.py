@@ -7,6 +7,7 @@ the driver's: it installs itself here as the `Evaluator`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol, Union
 
 import numpy as np
@@ -60,8 +61,9 @@ class Evaluator(Protocol):
 
 
 _installed: list[Evaluator] = []
-# Called with a node and what is wanted of it ("bool", "float", ...) before it is computed; a tracer refuses here.
-value_hooks: list[Callable[[ArrayNode, str], None]] = []
+# Called with a node and what is wanted of it ("bool", "float", ...) before it is computed; a tracer refuses here. Of this context: other
+# threads may trace or compute meanwhile.
+value_hooks: ContextVar[tuple[Callable[[ArrayNode, str], None], ...]] = ContextVar("tilefuse_value_hooks", default=())
 
 
 def install(evaluator: Evaluator) -> None:
@@ -159,7 +161,7 @@ class Array(ArrayMethods):
         """The data as a torch tensor; computes it. `wanted`: what for, for the message of a tracer that refuses."""
         node = self.node
         if node.buffer is None:
-            for hook in value_hooks:
+            for hook in value_hooks.get():
                 hook(node, wanted)
             installed().compute((node,))
         return node.buffer
@@ -223,7 +225,7 @@ class Array(ArrayMethods):
         return int(self._scalar("index"))
 
     def __repr__(self) -> str:
-        for hook in value_hooks:
+        for hook in value_hooks.get():
             if self.node.buffer is None:
                 hook(self.node, "repr")
         if isinstance(self.node, Source) and self.node.buffer is None:

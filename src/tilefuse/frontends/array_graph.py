@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,10 @@ from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, common_device, number_of_template, renamed, template_of, user_place
 from tilefuse.ir.build import GraphBuilder
 from tilefuse.ir.graph import Graph
+
+# Held while a structure and its graph are made, and while nodes get their values or forget how they came about: another thread's
+# evaluation of a shared array between two walks would make the walks differ.
+walking = threading.RLock()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Union
 
+from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import CompilerError, InternalError, UserError
 from tilefuse.base.source import Span
 from tilefuse.ir.graph import Node, Type
@@ -90,9 +91,11 @@ class Recording:
 _numbers: dict[Node, int] = {}
 _type_numbers: dict[Type, int] = {}
 _number_by_object: dict[int, tuple[Type, int]] = {}
+# Threads record at the same time: a number is taken from a counter before it is stored, so that no two things get the same one.
 _next_number = itertools.count()
+_next_type_number = itertools.count()
 _recordings: dict[tuple[Any, ...], Recording] = {}
-_views: dict[tuple[Any, ...], Recording] = {}
+_views: Bounded[tuple[Any, ...], Recording] = Bounded(MOST_VIEWS)
 
 
 def number_of_type(type: Type) -> int:
@@ -100,7 +103,7 @@ def number_of_type(type: Type) -> int:
     found = _number_by_object.get(id(type))
     if found is not None and found[0] is type:
         return found[1]
-    number = _type_numbers.setdefault(type, len(_type_numbers))
+    number = _type_numbers.setdefault(type, next(_next_type_number))
     if len(_number_by_object) > MOST_RECORDINGS:
         _number_by_object.clear()
     _number_by_object[id(type)] = (type, number)
@@ -119,7 +122,7 @@ def number_of_template(template: Node) -> int:
     """Equal for equal templates, and never used for another one."""
     number = _numbers.get(template)
     if number is None:
-        number = _numbers[template] = next(_next_number)
+        number = _numbers.setdefault(template, next(_next_number))
     return number
 
 
@@ -162,10 +165,7 @@ def record_view(lowering: Lowering, operand: ArrayNode, settings: tuple[Any, ...
     key = (lowering, settings, operand.type_number)
     found = _views.get(key)
     if found is None:
-        found = _record(lowering, (operand,), settings, numbered=False)
-        if len(_views) >= MOST_VIEWS:
-            _views.pop(next(iter(_views)))
-        _views[key] = found
+        found = _views.put(key, _record(lowering, (operand,), settings, numbered=False))
     made = played(found, (operand,))[0]
     if made is not operand:
         made.buffer = view

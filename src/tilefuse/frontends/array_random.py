@@ -6,8 +6,11 @@ compiled function draws anew at each call.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,38 +29,53 @@ _STRIDE = 0x9E3779B97F4A7C15
 _MASK = (1 << 63) - 1
 
 
+@dataclass
+class TracedKey:
+    """The key that draws of a trace take theirs from, and how many did."""
+
+    key: Array
+    num_drawn: int = 0
+
+
+# The key of the trace in progress in this context.
+_traced: ContextVar[TracedKey | None] = ContextVar("tilefuse_traced_key", default=None)
+
+
 class Generator:
-    """A sequence of keys from a seed. `traced` holds the key of each trace in progress, and how many keys were drawn from it."""
+    """A sequence of keys from a seed. Threads share it: each draw takes a key that no other gets."""
 
     def __init__(self, seed: int = 0) -> None:
+        self._guard = threading.Lock()
         self.seed(seed)
-        self.traced: list[tuple[Array, list[int]]] = []
 
     def seed(self, seed: int) -> None:
         """Starts the sequence of `seed`."""
-        self._seed, self._count = int(seed), 0
+        with self._guard:
+            self._seed, self._count = int(seed), 0
 
     def key(self, device: str) -> Array:
         """The next key. Shapes: i64[1]"""
-        if self.traced:
-            base, count = self.traced[-1]
-            count[0] += 1
-            return apply(lower_key, (base,), (const(_mixed(0, count[0]), I64),))
+        traced = _traced.get()
+        if traced is not None:
+            traced.num_drawn += 1
+            return apply(lower_key, (traced.key,), (const(_mixed(0, traced.num_drawn), I64),))
         return fixed_key(self.next_number(), device)
 
     def next_number(self) -> int:
         """The next key as a number."""
-        self._count += 1
-        return _mixed(self._seed, self._count)
+        with self._guard:
+            self._count += 1
+            return _mixed(self._seed, self._count)
 
     @contextmanager
-    def tracing(self, key: Array) -> Iterator[None]:
-        """Draws inside take their keys from `key` (i64[1])."""
-        self.traced.append((key, [0]))
+    def tracing(self, key: Array) -> Iterator[TracedKey]:
+        """Draws inside, of this context, take their keys from `key` (i64[1])."""
+        made = TracedKey(key)
+        before = _traced.set(made)
         try:
-            yield
+            yield made
         finally:
-            self.traced.pop()
+            _traced.reset(before)
 
 
 def _mixed(seed: int, count: int) -> int:

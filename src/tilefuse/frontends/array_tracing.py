@@ -9,6 +9,7 @@ import ast
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from tilefuse.base.errors import UserError
@@ -28,35 +29,39 @@ _REMEDIES: dict[str, tuple[str, str]] = {
     "other": ("Python code", _OUTSIDE),
 }
 
-_depth: list[str] = []
+# Names of the functions that this context is tracing, the innermost last.
+_traced: ContextVar[tuple[str, ...]] = ContextVar("tilefuse_traced_functions", default=())
 
 
 def is_tracing() -> bool:
     """Whether a function is being traced: calls of compiled functions are then part of it."""
-    return bool(_depth)
+    return bool(_traced.get())
 
 
 def value_error(wanted: str) -> UserError:
     """The error for a value that is asked for in the middle of a trace. Requires: `is_tracing()`."""
-    return control_flow_error(_depth[-1], wanted)
+    return control_flow_error(_traced.get()[-1], wanted)
 
 
 @contextmanager
 def tracing(name: str, placeholders: Sequence[ArrayNode]) -> Iterator[None]:
-    """Inside, asking for a value that depends on the placeholders is an error that names the line and the remedy."""
+    """Inside, asking for a value that depends on the placeholders is an error that names the line and the remedy.
+
+    Of this context (thread, or asynchronous task): others may trace and compute at the same time.
+    """
     own = set(placeholders)
 
     def refuse(node: ArrayNode, wanted: str) -> None:
         if depends_on(node, own):
             raise control_flow_error(name, wanted)
 
-    value_hooks.append(refuse)
-    _depth.append(name)
+    hooks = value_hooks.set((*value_hooks.get(), refuse))
+    names = _traced.set((*_traced.get(), name))
     try:
         yield
     finally:
-        _depth.pop()
-        value_hooks.remove(refuse)
+        _traced.reset(names)
+        value_hooks.reset(hooks)
 
 
 def depends_on(node: ArrayNode, leaves: set[ArrayNode]) -> bool:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +35,10 @@ class Statistic:
     value: Any
 
 
+# Module (by identity) -> (parameters, statistics) that stand in place of its own, in this context: see `apply`.
+_held: ContextVar[Mapping[int, tuple[Arrays, Arrays]]] = ContextVar("tilefuse_held_arrays", default=MappingProxyType({}))
+
+
 class Module:
     """A network or a part of one: `forward` says what it computes; parts are attributes that are modules, or lists of modules."""
 
@@ -41,6 +47,18 @@ class Module:
         self.__dict__["_statistics"] = {}
         self.__dict__["_parts"] = {}
         self.__dict__["training"] = True
+
+    @property
+    def _parameters(self) -> Arrays:
+        held = _held.get().get(id(self))
+        own: Arrays = self.__dict__["_parameters"]
+        return own if held is None else held[0]
+
+    @property
+    def _statistics(self) -> Arrays:
+        held = _held.get().get(id(self))
+        own: Arrays = self.__dict__["_statistics"]
+        return own if held is None else held[1]
 
     def forward(self, *inputs: Any) -> Any:
         """What the module computes. Raises: UserError where a subclass does not say."""
@@ -73,9 +91,9 @@ class Module:
                 self.__dict__[name] = value
 
     def __getattr__(self, name: str) -> Any:
-        for kept in ("_parameters", "_statistics", "_parts"):
-            if name in self.__dict__.get(kept, ()):
-                return self.__dict__[kept][name]
+        for kept in (self._parameters, self._statistics, self._parts) if "_parts" in self.__dict__ else ():
+            if name in kept:
+                return kept[name]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     # Names
@@ -161,9 +179,8 @@ def _fitting(name: str, old: Any, value: Any) -> Any:
 def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = None) -> tuple[Any, Arrays]:
     """What `model` computes with these parameters and statistics in place of its own, and its statistics afterwards.
 
-    The module itself is left as it was.
+    The module itself is left as it was, and other threads see its own arrays meanwhile.
     seed: an i64 scalar that decides all random draws of the call; None: the generator of `tilefuse.array.random` does.
-    Requires: no two threads apply one module at a time.
     Raises: as `Module.load`, and whatever `forward` raises.
     """
     with _holding(model, arrays), nullcontext() if seed is None else ta.random.generator.tracing(ta.reshape(seed, (1,))):
@@ -173,14 +190,12 @@ def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = No
 
 @contextmanager
 def _holding(model: Module, arrays: Mapping[str, Any]) -> Iterator[None]:
-    kept = [(m, dict(m._parameters), dict(m._statistics)) for _, m in model.modules()]
+    before = _held.set({**_held.get(), **{id(m): (dict(m._parameters), dict(m._statistics)) for _, m in model.modules()}})
     try:
         model.load(arrays)
         yield
     finally:
-        for module, parameters, statistics in kept:
-            module._parameters.update(parameters)
-            module._statistics.update(statistics)
+        _held.reset(before)
 
 
 class Sequential(Module):

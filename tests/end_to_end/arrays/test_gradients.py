@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 import tilefuse.array as ta
 from tilefuse import nn
+from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 
 Pair = tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]
@@ -161,7 +162,7 @@ def test_equal_structures_are_differentiated_once(monkeypatch: pytest.MonkeyPatc
     calls: list[int] = []
     made = array_gradients.gradient_graph
     monkeypatch.setattr(array_gradients, "gradient_graph", lambda *a: calls.append(1) or made(*a))
-    monkeypatch.setattr(array_gradients, "_gradients", {})
+    monkeypatch.setattr(array_gradients, "_gradients", Bounded(4))
     w = ta.asarray([1.0, 2.0])
     for step in range(3):
         slope = ta.grad(ta.sum(w * w * w), w)
