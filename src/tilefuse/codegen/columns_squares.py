@@ -8,8 +8,8 @@ Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3), shifted d
 """
 from __future__ import annotations
 
-from tilefuse.codegen.compose import KernelWriter
 from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg
+from tilefuse.codegen.kernel_writer import KernelWriter
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.resolved import Instance

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tilefuse.codegen.compose import Held
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
 from tilefuse.codegen.fetch_operands import RowScalars, column_operands
 from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, Reg
+from tilefuse.codegen.kernel_writer import Held
 from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row, team_threads
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilefuse.codegen.compose import KernelWriter, compose_alone, extent_in_memory, hoist_without_lane, reachable
+from tilefuse.codegen.compose_alone import compose_alone
 from tilefuse.codegen.compose_stitch import compose_stitch
 from tilefuse.codegen.kernel import Buffer, Comment, Group, Kernel, Member
+from tilefuse.codegen.kernel_writer import KernelWriter, extent_in_memory, hoist_without_lane, reachable
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.codegen.compose import KernelWriter
+from tilefuse.codegen.compose_fetch import compose_turns
+from tilefuse.codegen.compose_scan import compose_scans
 from tilefuse.codegen.fetch_operands import ResultOperands, column_operands
 from tilefuse.codegen.kernel import (
     Assign,
@@ -18,6 +19,7 @@ from tilefuse.codegen.kernel import (
     Reg,
     Store,
 )
+from tilefuse.codegen.kernel_writer import KernelWriter
 from tilefuse.codegen.rows_combine import combine_threads
 from tilefuse.codegen.rows_moments import joins_moments, reduce_moments
 from tilefuse.codegen.rows_reduce import reduce_stage
@@ -37,8 +39,6 @@ def compose_rows(writer: KernelWriter, choice: Rows) -> None:
     if not choice.groups:
         _compose_row(state)
         return
-    from tilefuse.codegen.compose_fetch import compose_turns
-
     compose_turns(state, _compose_row)
 
 
@@ -86,8 +86,6 @@ def _compose_row(state: RowState) -> None:
         reduce_stage(state, [i for i in group if i.node.category == "reduce"], early_outputs if stage == 0 else [])
         scans = [i for i in group if i.node.category == "scan"]
         if scans:
-            from tilefuse.codegen.compose_scan import compose_scans
-
             compose_scans(state, scans)
     if choice.split > 1:
         return _finish_split(state, row_outputs)

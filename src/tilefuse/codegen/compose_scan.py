@@ -4,8 +4,8 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.compose import SCAN_FUNCTION, Running
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
+from tilefuse.codegen.kernel_writer import SCAN_FUNCTION, Running
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
 from tilefuse.codegen.rows_walk import RowState, in_row, restart_scans, vector_at
 from tilefuse.ir.affine import Affine, axis
@@ -61,13 +61,13 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     e.emit(Barrier("block"))
     offset = Reg(e.fresh("before"), dtype)
     e.emit(Declare(offset.name, dtype, None, identity))
-    if slots <= FEW_SLOTS and c.cluster == 1:
-        before = _before_by_all(state, i, totals, shared, base, warps, warp, lane_of_warp, offset)
-    else:
-        below, total = _scan_slots(state, i, shared, base, slots, lane_of_warp, identity)
+    by_all = slots <= FEW_SLOTS and c.cluster == 1
+    told = shared
+    if not by_all:
+        told, total = _scan_slots(state, i, shared, base, slots, lane_of_warp, identity)
         if c.cluster > 1:
             _before_this_block(state, i, total, offset)
-        before = _before_vectors(state, i, totals, below, base, warps, warp, lane_of_warp, offset)
+    before = _before_vectors(state, i, totals, told, base, warps, warp, lane_of_warp, offset, by_all)
     running = Reg(e.fresh(i.node.name), dtype)
     e.emit(Declare(running.name, dtype))
     w.running.append(Running(i, running, before))
@@ -157,9 +157,12 @@ def _before_this_block(state: RowState, i: Instance, total: Reg, offset: Reg) ->
         e.emit(Assign(offset, _join(i, offset, Load(told, dtype, first + r))))
 
 
-def _before_vectors(state: RowState, i: Instance, totals: Reg, below: str, base: Affine, warps: int, warp: Affine, lane: Affine,
-                    offset: Reg) -> Reg:
-    """What comes before each of the thread's vectors: lower blocks, lower chunks and warps, lower lanes."""
+def _before_vectors(state: RowState, i: Instance, totals: Reg, told: str, base: Affine, warps: int, warp: Affine, lane: Affine,
+                    offset: Reg, by_all: bool) -> Reg:
+    """What comes before each of the thread's vectors: lower blocks, lower chunks and warps, lower lanes.
+
+    told: what comes before each chunk of each warp; `by_all`: the sums of chunks of warps, which every thread adds up.
+    """
     w, c = state.writer, state.choice
     e = w.emitter
     dtype = totals.dtype
@@ -169,31 +172,14 @@ def _before_vectors(state: RowState, i: Instance, totals: Reg, below: str, base:
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
         mine = Reg(before.name, dtype, k)
         lower = Reg(e.fresh("before_lane"), dtype)
-        e.emit(Assign(mine, _join(i, offset, Load(below, dtype, base + k * warps + warp))), Declare(lower.name, dtype),
-               Shuffle(lower, Reg(totals.name, dtype, k), "up", 1, width))
-        with e.when([Bound(lane, 1, width)]):
-            e.emit(Assign(mine, _join(i, mine, lower)))
-    return before
-
-
-def _before_by_all(state: RowState, i: Instance, totals: Reg, shared: str, base: Affine, warps: int, warp: Affine, lane: Affine,
-                   offset: Reg) -> Reg:
-    """As `_before_vectors`, where every thread adds up what the warps told."""
-    w, c = state.writer, state.choice
-    e = w.emitter
-    dtype = totals.dtype
-    width = min(c.threads, 32)
-    before = Reg(e.fresh("before_vector"), dtype)
-    e.emit(Declare(before.name, dtype, c.chunks))
-    with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
-        mine = Reg(before.name, dtype, k)
-        lower = Reg(e.fresh("before_lane"), dtype)
-        e.emit(Assign(mine, offset), Declare(lower.name, dtype))
-        with e.loop("slot", warps, unroll=w.unroll) as s:
-            held = e.register(Load(shared, dtype, base + k * warps + s), dtype, "warp_sum")
-            with e.when([Bound(warp - s, 1, max(warps, 2))]):
-                e.emit(Assign(mine, _join(i, mine, held)))
-            e.emit(Assign(offset, _join(i, offset, held)))
+        first = offset if by_all else _join(i, offset, Load(told, dtype, base + k * warps + warp))
+        e.emit(Assign(mine, first), Declare(lower.name, dtype))
+        if by_all:
+            with e.loop("slot", warps, unroll=w.unroll) as s:
+                held = e.register(Load(told, dtype, base + k * warps + s), dtype, "warp_sum")
+                with e.when([Bound(warp - s, 1, max(warps, 2))]):
+                    e.emit(Assign(mine, _join(i, mine, held)))
+                e.emit(Assign(offset, _join(i, offset, held)))
         e.emit(Shuffle(lower, Reg(totals.name, dtype, k), "up", 1, width))
         with e.when([Bound(lane, 1, width)]):
             e.emit(Assign(mine, _join(i, mine, lower)))

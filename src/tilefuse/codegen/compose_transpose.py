@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.codegen.compose import Held, KernelWriter
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
+from tilefuse.codegen.kernel_writer import Held, KernelWriter
 from tilefuse.ir.affine import Affine, Extents, axis, floordiv, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of

@@ -7,8 +7,8 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.compose import Held, reachable
 from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg
+from tilefuse.codegen.kernel_writer import Held, reachable
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis, substitute
 from tilefuse.ir.scalar import Bound, const

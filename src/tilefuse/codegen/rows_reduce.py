@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import (
     Assign,
     Comment,
     Declare,
     Reg,
 )
+from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.codegen.rows_combine import combine_threads
 from tilefuse.codegen.rows_exponentials import at_once, declare_all, merge_all, merge_vector
 from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row

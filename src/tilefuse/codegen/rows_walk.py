@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tilefuse.codegen.compose import Held, KernelWriter, reachable
 from tilefuse.codegen.kernel import (
     Assign,
     Comment,
     Reg,
     VectorLoad,
 )
+from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound

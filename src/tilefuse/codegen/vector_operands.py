@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilefuse.codegen.compose import Held, KernelWriter
 from tilefuse.codegen.kernel import Declare, If, KExpr, VectorLoad
+from tilefuse.codegen.kernel_writer import Held, KernelWriter
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index
 from tilefuse.schedule.access import is_vector, stride_of

@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, Reg
+from tilefuse.codegen.kernel_writer import KernelWriter
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.ir.affine import Affine, number
 from tilefuse.schedule.resolved import Instance, Touch, resolved_walk
 from tilefuse.schedule.windows import taps_of
-
-if TYPE_CHECKING:
-    from tilefuse.codegen.compose import KernelWriter
 
 
 def windows_in_lanes(writer: KernelWriter, lane_env: dict[str, Affine], lane: str, width: int) -> None:

@@ -1,0 +1,316 @@
+"""The emitter of one kernel with its buffers: what the templates of one walk share.
+
+Touches of memory held in register arrays, lanes of a vector, results, scratch memory; and the kernel made of it all.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.codegen.emitter import Emitter
+from tilefuse.codegen.kernel import (
+    Assign,
+    Buffer,
+    Declare,
+    Kernel,
+    KExpr,
+    Reg,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.ir.dtype import I32, DType
+from tilefuse.ir.ops import NARROW_CUDA
+from tilefuse.ir.scalar import Call
+from tilefuse.schedule.access import is_vector
+from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
+from tilefuse.schedule.template import Columns, Rows
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+
+# The scalar function of each scan monoid.
+SCAN_FUNCTION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A touch whose elements lie in a register array: element `chunk * width + lane` (`step`: the array holds one chunk only)."""
+
+    touch: Touch
+    array: str
+    width: int
+    vector: bool
+    step: bool = False
+    dynamic: tuple[tuple[KExpr, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A scan whose values are made anew as a walk passes them: the running value of the thread (`before` None), or of its vector,
+    joined with element `chunk` of `before`."""
+
+    instance: Instance
+    value: Reg
+    before: Reg | None = None
+
+
+class KernelWriter:
+    """The emitter of one kernel with its buffers, and what all templates share."""
+
+    def __init__(self, program: TileProgram, device: DeviceSpec, taken: Iterable[str] = ()) -> None:
+        self.program = program
+        self.device = device
+        assert isinstance(program.internal, Domain)
+        self.domain: Domain = program.internal
+        self.emitter = Emitter(self.domain)
+        self.emitter.names.update(taken)
+        self.shared_bytes = 0
+        self.num_barriers = 0
+        self.scratch: list[Buffer] = []
+        self.unroll = device.kind == "cuda"
+        self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
+        self.running: list[Running] = []
+        self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
+        graph = program.graph
+        scattered = self.domain.scatter[0] if self.domain.scatter else ""
+        for value in graph.inputs:
+            if scattered and value.name == graph.node_by_name[scattered].operands[0] and not self._touched(value.name):
+                continue
+            self._add(value.name, value.type.dtype, self._extent(value.name), "in")
+        for name in graph.results:
+            self._add(name, graph.type_of(name).dtype, self._extent(name), "inout" if name == scattered else "out")
+
+    @property
+    def narrow(self) -> bool:
+        """Whether hardware approximations (relative error below 2^-16) are lost in the rounding of the kernel's data.
+
+        Results that have a value an element of the domain must be floats of 16 bits or fewer, or owe nothing to an approximated
+        function. Results with fewer values (statistics of rows or columns, losses, positions) may be wider where every float
+        that the kernel reads has 16 bits or fewer: each term then carries a rounding of its own of 2^-12 or more, and a sum of n
+        terms in f32 an error of up to n * 2^-24 of the sum of their magnitudes, to which the approximations add at most 2^-16.
+        """
+        graph = self.program.graph
+        size = prod(self.domain.extents[a] for a in self.domain.kept + self.domain.reduced)
+        read_narrow = all(v.type.dtype.bits <= 16 for v in graph.inputs if v.type.dtype.is_float)
+        keys = {name: key for name, key, _ in self.domain.outputs}
+        for name in graph.results:
+            t = graph.type_of(name)
+            if t.dtype.is_float and t.dtype.bits <= 16:
+                continue
+            if t.num_elements < size and read_narrow and t.dtype.name != "f64":
+                continue
+            if t.dtype.is_float or name not in keys or self._approximated(keys[name]):
+                return False
+        return True
+
+    def _approximated(self, key: int) -> bool:
+        """Whether a value depends on a function that has an approximate form."""
+        needed = reachable(self.domain, [key], set())
+        return any(isinstance(x, Call) and x.fn in NARROW_CUDA for i in needed for x in resolved_walk(i.body))
+
+    def _touched(self, value: str) -> bool:
+        bodies = [i.body for i in self.domain.instances]
+        if self.domain.scatter is not None:
+            bodies += [self.domain.scatter[1], *(t for t, _, _ in self.domain.scatter[2])]
+        return any(isinstance(x, Touch) and x.value == value for b in bodies for x in resolved_walk(b))
+
+    def _extent(self, value: str) -> int:
+        """Elements from the first to the last of a value in memory. Units: elements."""
+        return extent_in_memory(self.program, value)
+
+    def _add(self, value: str, dtype: DType, num_elements: int, role: str) -> None:
+        name = self.emitter.fresh(value)
+        self.emitter.buffers[value] = Buffer(name, dtype, num_elements, "global", role, value)
+        if role == "in":
+            self.emitter.cache[value] = self._cache(value, num_elements)
+
+    def _cache(self, value: str, num_elements: int) -> str:
+        """Large values are read once; what several rows or lanes share is kept."""
+        largest = max((self._extent(v.name) for v in self.program.graph.inputs), default=0)
+        return "stream" if num_elements * 4 >= largest and num_elements >= 4096 else "keep"
+
+    @property
+    def leaving(self) -> str:
+        """How results are stored: "stream" where the kernel moves more than the second-level cache holds, as they would leave it before
+        they are read. Others get the usual priority: they must not leave before lines that nobody reads again. So do rows that blocks
+        read, reduce and store one after another.
+
+        Source: H200, chains of kernels that read what the one before wrote: 3 % faster at 16 + 16 MiB, equal at 4 + 4 and below; 60
+        patterns of rows with and without: the usual priority up to 1.8 % faster, elementwise and persistent kernels up to 3 % slower.
+        """
+        choice = self.program.choice
+        return "stream" if self.floods and not (isinstance(choice, Rows) and not choice.groups) else ""
+
+    @property
+    def floods(self) -> bool:
+        """Whether the kernel moves more than the second-level cache holds."""
+        return self.program.bytes_read + self.program.bytes_written > self.device.l2_bytes
+
+    def shared(self, wanted: str, dtype: DType, num_elements: int) -> str:
+        """Reserves shared memory, 16-byte aligned; returns the buffer's name."""
+        name = self.emitter.fresh(wanted)
+        offset = -(-self.shared_bytes // 128) * 128 if num_elements * dtype.itemsize >= 1024 else -(-self.shared_bytes // 16) * 16
+        self.scratch.append(Buffer(name, dtype, num_elements, "shared", "", "", offset))
+        self.shared_bytes = offset + num_elements * dtype.itemsize
+        return name
+
+    def workspace(self, wanted: str, dtype: DType, num_elements: int) -> str:
+        """A global scratch parameter."""
+        name = self.emitter.fresh(wanted)
+        self.scratch.append(Buffer(name, dtype, num_elements, "global", "workspace"))
+        return name
+
+    def counter(self, wanted: str, num_elements: int) -> str:
+        """A global counter parameter: zero before and after every launch."""
+        name = self.emitter.fresh(wanted)
+        self.scratch.append(Buffer(name, I32, num_elements, "global", "counter"))
+        return name
+
+    # -- touches in register arrays --------------------------------------------------------------------------------
+
+    def touches(self, bodies: Iterable[object]) -> list[Touch]:
+        """Distinct unguarded direct touches of bodies, in order."""
+        return list(dict.fromkeys(t for body in bodies for t in direct_touches(body)))  # type: ignore[arg-type]
+
+    def runs(self, touch: Touch, width: int, lane: str, env: dict[str, Affine]) -> bool:
+        """Whether a touch is one aligned vector. `env` maps root axes with `lane` as the vector's variable."""
+        return is_vector(substitute(touch.offset, env, self.emitter.extents | {lane: width}), lane, width)
+
+    def held(self, touch: Touch, chunks: int, width: int, vector: bool, step: bool = False) -> Held:
+        """Declares the register array of a touch: `chunks` vectors."""
+        array = self.emitter.fresh(touch.value + "_v")
+        self.emitter.emit(Declare(array, touch.dtype, chunks * width))
+        return Held(touch, array, width, vector, step)
+
+    def fill(self, held: Held, chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:
+        """Loads one vector of a held touch; `lane_env` maps root axes with `lane` as the vector's variable."""
+        e = self.emitter
+        offset = substitute(held.touch.offset, lane_env, e.extents | {lane: held.width})
+        buffer = e.buffers[held.touch.value].name
+        cache = e.cache.get(held.touch.value, "")
+        start = chunk * held.width
+        if held.width == 1 or held.vector:
+            e.emit(VectorLoad(held.array, start, buffer, substitute(offset, {lane: number(0)}), held.width, cache))
+            return
+        with e.loop("v", held.width, unroll=self.unroll, simd=not self.unroll) as v:
+            e.emit(VectorLoad(held.array, start + v, buffer, substitute(offset, {lane: v}), 1, cache))
+
+    def bind(self, held: Iterable[Held], chunk: Affine, lane: Affine) -> None:
+        """In the current lane frame, touches held in arrays are read from them."""
+        e = self.emitter
+        for key, (reg, width) in self.chunk_values.items():
+            e.frame.values[key] = Reg(reg.name, reg.dtype, chunk * width + lane)
+        for h in held:
+            start = number(0) if h.step else chunk * h.width
+            e.frame.loads[h.touch.value, e.index(h.touch.offset), h.dynamic] = Reg(h.array, h.touch.dtype, start + lane)
+        for scan in self.running:
+            join = SCAN_FUNCTION[scan.instance.node.detail]
+            e.emit(Assign(scan.value, Call(join, (scan.value, e.expression(scan.instance.body)))))  # type: ignore[arg-type]
+            value: KExpr = scan.value
+            if scan.before is not None:
+                before = Reg(scan.before.name, scan.before.dtype, chunk)
+                value = e.register(Call(join, (before, value)), scan.value.dtype, scan.instance.node.name)  # type: ignore[arg-type]
+            e.frame.values[scan.instance.key] = value
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def write_lanes(self, outputs: list[tuple[str, int, Affine]], width: int, held: list[Held], chunk: Affine,
+                    lane_env: dict[str, Affine], lane: str, also: Callable[[Affine], None] | None = None) -> None:
+        """Computes `width` lanes of the outputs at the current point and stores them, as vectors where memory allows.
+
+        `also` emits what else each lane computes.
+        """
+        e = self.emitter
+        plans: list[tuple[str, int, Affine, str | None]] = []
+        for name, key, offset in outputs:
+            at = substitute(offset, e.env | lane_env, e.extents | {lane: width})
+            array = None
+            if width > 1 and is_vector(at, lane, width):
+                array = e.fresh(name + "_out")
+                e.emit(Declare(array, e.buffers[name].dtype, width))
+            plans.append((name, key, at, array))
+        with self.lanes(width, lane_env, lane) as v:
+            self.bind(held, chunk, v)
+            if also is not None:
+                also(v)
+            for name, key, at, array in plans:
+                value = e.value(key)
+                if array is not None:
+                    e.emit(Assign(Reg(array, e.buffers[name].dtype, v), value))
+                else:
+                    e.emit(Store(e.buffers[name].name, substitute(at, {lane: v}, e.extents), value, (), self.leaving))
+        for name, _, at, array in plans:
+            if array is not None:
+                first = substitute(at, {lane: number(0)}, e.extents)
+                e.emit(VectorStore(e.buffers[name].name, first, array, number(0), width, self.leaving))
+
+    @contextlib.contextmanager
+    def lanes(self, width: int, lane_env: dict[str, Affine], lane: str) -> Iterator[Affine]:
+        """A loop over the lanes of a vector with the root axes set for it; yields the lane variable."""
+        e = self.emitter
+        saved = dict(e.env)
+        with e.loop("v", width, unroll=self.unroll, simd=not self.unroll) as v, e.nested() as inner:
+            e.env = saved | {a: substitute(x, {lane: v}, e.extents) for a, x in lane_env.items()}
+            inner.values.update({k: r if width == 1 else Reg(r.name, r.dtype, v) for k, r in self.lane_values.items()})
+            e.neighbours += width > 1
+            yield v
+            e.neighbours -= width > 1
+            e.frames[-2].statements.extend(inner.statements)
+        e.env = saved
+
+    def finish(self) -> Kernel:
+        """The kernel: buffers in parameter order, launch, header for the reader."""
+        e = self.emitter
+        program = self.program
+        buffers = tuple(e.buffers.values()) + tuple(self.scratch)
+        largest = max((b.num_elements for b in buffers), default=0)
+        total = prod(self.domain.extents[a] for a in self.domain.kept + self.domain.reduced) if self.domain.extents else 1
+        bits = 32 if max(largest, total) + (1 << 20) < (1 << 31) else 64
+        launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes,
+                        self.device.starts_early)
+        header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
+                  f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
+        resident = program.choice.resident if isinstance(program.choice, Rows | Columns) else 0
+        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, resident, self.num_barriers, self.narrow)
+
+
+def extent_in_memory(program: TileProgram, value: str) -> int:
+    """Elements from the first to the last of a boundary value in memory. Units: elements."""
+    shape = program.graph.type_of(value).shape
+    strides = program.layouts.get(value)
+    if prod(shape) == 0:
+        return 0
+    if strides is None:
+        return prod(shape)
+    return 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+
+
+def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Instance]:
+    """Instances needed for `keys` in evaluation order, not going through those in `stop` (already computed)."""
+    seen: set[int] = set()
+    todo = [k for k in keys if k not in stop]
+    while todo:
+        key = todo.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        todo.extend(u for u in domain.instances[key].uses if u not in stop)
+    return [domain.instances[k] for k in sorted(seen)]
+
+
+def hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:
+    """Loads that are the same for all lanes of the vector happen once, before the lane loop."""
+    e = writer.emitter
+    loaded = {h.touch for h in held}
+    saved = dict(e.env)
+    e.env = saved | lane_env
+    # What depends on the loop of a reduction by one thread has no value out here.
+    loops = {loop for i in writer.domain.instances for loop, _ in i.serial}
+    for touch in writer.touches(bodies):
+        if touch not in loaded and lane not in e.index(touch.offset).axes() and not touch.offset.axes() & loops:
+            e.touch(touch, False)
+    e.env = saved
