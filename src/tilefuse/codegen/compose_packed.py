@@ -15,6 +15,7 @@ from tilefuse.codegen.kernel import Buffer, Comment, Group, Kernel, Member
 from tilefuse.codegen.kernel_writer import KernelWriter, extent_in_memory, hoist_without_lane, reachable
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.flat import FLAT
@@ -68,7 +69,7 @@ def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block:
         for slot in body.parameters:
             origin = part.values[place[slot.origin]] if slot.origin else ""
             size = extent_in_memory(program, origin) if origin else slot.num_elements
-            name = _fresh(f"{slot.name}_of_{number_of_member}", taken)
+            name = free_name(f"{slot.name}_of_{number_of_member}", taken)
             parameters.append(replace(slot, name=name, num_elements=size, origin=origin))
             arguments.append(name)
         members.append(Member(tuple(arguments), part.num_blocks, _numbers(packed, part)))
@@ -89,14 +90,6 @@ def _numbers(packed: PackedGroup, part: Part) -> tuple[int, ...]:
 def _has_rest(packed: PackedGroup) -> bool:
     assert isinstance(packed.program.choice, Pointwise)
     return any(p.num_elements % packed.program.choice.vector for p in packed.parts)
-
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    name = wanted
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def compose_flat(packed: PackedGroup, device: DeviceSpec, taken: set[str]) -> Kernel:

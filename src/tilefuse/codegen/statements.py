@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tilefuse.codegen.kernel import Assign, Buffer, Declare, For, If, KExpr, Let, Reg, Stmt
 from tilefuse.ir.affine import Affine, axis, bounds, number, simplify, substitute
 from tilefuse.ir.dtype import DType
+from tilefuse.ir.names import free_name, plain_name
 from tilefuse.ir.scalar import Bound, Const
 from tilefuse.schedule.online import KERNEL_MONOIDS
 
@@ -61,15 +62,10 @@ class Statements:
 
     def fresh(self, wanted: str) -> str:
         """A C identifier not used in this kernel yet."""
-        base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wanted) or "v"
+        base = plain_name(wanted)
         if base[0].isdigit() or base.startswith(("__", "tf_")):
             base = "v" + base
-        name, count = base, 0
-        while name in self.names:
-            count += 1
-            name = f"{base}_{count}"
-        self.names.add(name)
-        return name
+        return free_name(base, self.names)
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[Frame]:

@@ -15,6 +15,7 @@ from tilefuse.driver.in_place_walks import Walks
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Read, reads
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
@@ -36,10 +37,7 @@ def separate_updates(graph: Graph) -> Graph:
 
     def copied(value: str) -> str:
         if value not in copies:
-            name = f"{value}_copy"
-            while name in taken:
-                name += "_"
-            taken.add(name)
+            name = free_name(f"{value}_copy", taken)
             type_ = graph.type_of(value)
             axes = axis_names(len(type_.shape))
             nodes.append(Node(name, type_, "map", axes, body=Read(value, tuple(map(axis, axes)))))

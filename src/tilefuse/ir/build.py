@@ -7,7 +7,8 @@ from tilefuse.base.source import Span
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Attribute, Graph, Input, Node, Type
-from tilefuse.ir.scalar import Expr, Read
+from tilefuse.ir.names import plain_name
+from tilefuse.ir.scalar import Expr, Lookup, Read, walk
 
 AXIS_NAMES = "ijklmnpqrstuvw"
 
@@ -25,7 +26,7 @@ class GraphBuilder:
 
     def fresh(self, wanted: str) -> str:
         """`wanted` if it is free, else with a number behind it. Characters outside [A-Za-z0-9_] become "_"."""
-        base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wanted) or "v"
+        base = plain_name(wanted)
         if base[0].isdigit():
             base = "_" + base
         name = base
@@ -54,8 +55,6 @@ class GraphBuilder:
 
     def map(self, name: str, dtype: DType, shape: Sequence[int], axes: Sequence[str], body: Expr) -> str:
         """A map (or a gather where a lookup occurs in the body)."""
-        from tilefuse.ir.scalar import Lookup, walk
-
         kind = "gather" if any(isinstance(x, Lookup) for x in walk(body)) else "map"
         return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), kind, tuple(axes), body=body, span=self.span))
 

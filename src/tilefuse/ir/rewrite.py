@@ -1,11 +1,9 @@
-"""Rewriting aids on whole nodes and graphs: renaming, sorting, canonical names. Scalar trees have theirs in `scalar.py`."""
+"""Rewriting aids on whole nodes and graphs: renaming, canonical names. Scalar trees have theirs in `scalar.py`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 
-from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import axis
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import rename_reads, substitute_axes
@@ -52,36 +50,6 @@ def rename_axes(node: Node, names: Mapping[str, str]) -> Node:
         body=None if node.body is None else substitute_axes(node.body, by_axis),
         target=tuple(substitute_axes(t, by_axis) for t in node.target),
     )
-
-
-def in_topological_order(graph: Graph) -> Graph:
-    """`graph` with every node after those it reads, the order kept where it allows; `graph` itself if it is in order.
-
-    Raises: InternalError where nodes read each other in a circle.
-    """
-    position = {node.name: n for n, node in enumerate(graph.nodes)}
-    if all(position.get(value, -1) < n for n, node in enumerate(graph.nodes) for value in node.reads()):
-        return graph
-    sorter = TopologicalSorter({node.name: [v for v in node.reads() if v in position] for node in graph.nodes})
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        raise InternalError(f"nodes read each other in a circle: {' -> '.join(error.args[1])}", where=f"@{graph.name}") from error
-    order: list[Node] = []
-    ready: list[str] = []
-    while sorter.is_active():
-        ready = sorted([*ready, *sorter.get_ready()], key=lambda name: position[name])
-        first, ready = ready[0], ready[1:]
-        order.append(graph.node_by_name[first])
-        sorter.done(first)
-    return replace(graph, nodes=tuple(order))
-
-
-def without_nodes(graph: Graph, dropped: frozenset[str]) -> Graph:
-    """`graph` without the named nodes; `graph` itself if there are none. Requires: nothing kept uses them."""
-    if not dropped:
-        return graph
-    return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in dropped))
 
 
 def canonical(graph: Graph) -> tuple[Graph, dict[str, str]]:

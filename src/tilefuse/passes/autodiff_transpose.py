@@ -28,6 +28,7 @@ from tilefuse.ir.affine import (
     row_major_strides,
     simplify,
 )
+from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound
 
 # More equations than this mean subscripts that no frontend writes: the solver gives up rather than search.
@@ -88,19 +89,10 @@ def _renaming(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequenc
             if extent == 1:
                 solution[name] = number(0)
                 continue
-            made = _unused(name, taken)
-            taken.add(made)
+            made = free_name(name, taken)
             free.append((made, extent))
             solution[name] = axis(made)
     return Inverse(solution, tuple(free), tuple(limits), not limits)
-
-
-def _unused(wanted: str, taken: set[str]) -> str:
-    """`wanted`, or with the first number behind it that makes it new."""
-    made, count = wanted, 0
-    while made in taken:
-        made, count = f"{wanted}{count}", count + 1
-    return made
 
 
 class _IrregularError(Exception):
@@ -291,8 +283,7 @@ class _Solver:
 
     def _set_free(self, name: str) -> None:
         low, high = self.ranges[name]
-        made = _unused(name if name.isidentifier() else "r", self.taken)
-        self.taken.add(made)
+        made = free_name(name if name.isidentifier() else "r", self.taken)
         self.known[made] = high - low + 1
         self.free.append((made, high - low + 1))
         self.solved[name] = axis(made) + low

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import rename_reads, substitute_axes
+from tilefuse.ir.rewrite import rename_operands
+from tilefuse.ir.scalar import substitute_axes
 from tilefuse.passes.analyses import live_values
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 
@@ -24,18 +25,6 @@ def merge_key(node: Node) -> object:
         along=canonical[axes.index(node.along)] if node.along else "",
         body=None if node.body is None else substitute_axes(node.body, renamed),
         target=tuple(substitute_axes(e, renamed) for e in node.target),
-    )
-
-
-def rename_node_reads(node: Node, names: dict[str, str]) -> Node:
-    """`node` with everything it uses renamed; `node` itself if none of the names occurs."""
-    if not names or not any(v in names for v in node.reads()):
-        return node
-    return replace(
-        node,
-        body=None if node.body is None else rename_reads(node.body, names),
-        target=tuple(rename_reads(e, names) for e in node.target),
-        operands=tuple(names.get(v, v) for v in node.operands),
     )
 
 
@@ -58,7 +47,7 @@ class MergeEqualNodes(Pass):
         renamed: dict[str, str] = {}
         kept: list[Node] = []
         for old in graph.nodes:
-            node = rename_node_reads(old, renamed)
+            node = rename_operands(old, renamed)
             found = first.setdefault(merge_key(node), node.name)
             if found == node.name:
                 kept.append(node)

@@ -15,10 +15,10 @@ from tilefuse.ir.affine import floordiv
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import DType, compute_dtype
 from tilefuse.ir.graph import Graph, Node, library_call_key
+from tilefuse.ir.rewrite import rename_operands
 from tilefuse.ir.scalar import Expr, Read, call, const
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.passes.analyses import COMPOSITES
-from tilefuse.passes.cleanup import rename_node_reads
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 
 
@@ -50,7 +50,7 @@ class Rewriter(TensorBuilder):
             if self.nodes[at].name == value:
                 self.nodes[at] = replace(self.nodes[at], name=name)
                 self.types[name] = self.types.pop(value)
-                self.nodes[at + 1 :] = [rename_node_reads(n, {value: name}) for n in self.nodes[at + 1 :]]
+                self.nodes[at + 1 :] = [rename_operands(n, {value: name}) for n in self.nodes[at + 1 :]]
                 return name
         return value
 
@@ -306,7 +306,7 @@ class Decompose(Pass):
         renamed: dict[str, str] = {}
         expanded: dict[object, tuple[str, ...]] = {}
         for old in graph.nodes:
-            node = rename_node_reads(old, renamed)
+            node = rename_operands(old, renamed)
             if old.category != "library" or old.detail not in COMPOSITES:
                 b.add(node)
                 continue

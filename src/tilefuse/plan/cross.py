@@ -13,6 +13,7 @@ from math import prod
 
 from tilefuse.ir.affine import axis, delinearise
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import MONOIDS, dtype_of
 from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
 from tilefuse.schedule.carried import num_groups
@@ -92,7 +93,7 @@ def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
         groups -= 1
     span = -(-count // groups)
     taken = set(node.axes) | {a for a, _ in node.over}
-    group, step = _fresh("g", taken), _fresh("t", taken)
+    group, step = free_name("g", taken), free_name("t", taken)
     extents = dict(zip(node.axes, node.type.shape)) | {group: groups, step: span}
     flat = axis(step) * groups + axis(group)
     where = delinearise(flat, shape, extents)
@@ -100,16 +101,9 @@ def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
     dtype = dtype_of(node.body, lambda v: graph.type_of(v).dtype)
     if groups * span > count:
         body = Guard((Bound(flat, 0, count),), body, MONOIDS["sum"].identity(dtype)[0])
-    name = _fresh(node.name + "_partial", set(graph.type_by_name))
+    name = free_name(node.name + "_partial", set(graph.type_by_name))
     partial = replace(node, name=name, type=Type(node.type.dtype, (groups, *node.type.shape)), axes=(group, *node.axes),
                       over=((step, span),), body=body)
     whole = replace(node, over=((group, groups),), body=Read(name, (axis(group), *(axis(a) for a in node.axes))))
     return partial, whole
 
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    name, count = wanted, 0
-    while name in taken:
-        count += 1
-        name = f"{wanted}{count}"
-    return name

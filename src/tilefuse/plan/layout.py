@@ -16,6 +16,7 @@ from tilefuse.base.options import Options
 from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node, Type, library_call_key
+from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Read, cast, walk
 from tilefuse.plan.views import as_view, strides_of
 from tilefuse.schedule.tile import Layouts
@@ -88,12 +89,12 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
             continue
         for value in node.operands[place - 1:place + 1]:
             if value in (inputs if value == node.operands[place] else images) and value not in packed:
-                packed[value] = _fresh(f"{value}_packed", taken)
+                packed[value] = free_name(f"{value}_packed", taken)
                 nodes.append(_copy(packed[value], value, graph.type_of(value)))
         node = replace(node, operands=tuple(packed.get(v, v) for v in node.operands))
         unpacked = not is_channels_last((wanted or {}).get(node.name), node.type.shape) and _changes(node.type.shape)
         if not forward and node.name in fixed and unpacked:
-            name = _fresh(f"{node.name}_packed", taken)
+            name = free_name(f"{node.name}_packed", taken)
             nodes += [replace(node, name=name), _copy(node.name, name, node.type)]
         else:
             nodes.append(node)
@@ -108,13 +109,6 @@ def _images_of_several(graph: Graph, device: DeviceSpec) -> set[str]:
         if place is not None and packing_pays(graph.type_of(node.operands[place]), device):
             readers.setdefault(node.operands[place - 1], set()).add(library_call_key(node))
     return {v for v, calls in readers.items() if len(calls) > 1 and _changes(graph.type_of(v).shape)}
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _copy(name: str, value: str, type_: Type) -> Node:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
 
-from tilefuse.ir.affine import Affine, Extents, substitute
+from tilefuse.ir.affine import Affine, Extents, delinearise, simplify
 from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Call, Guard
 from tilefuse.schedule.resolved import Domain, Resolved, Touch, resolved_walk
@@ -97,8 +97,6 @@ def by_memory_order(names: tuple[str, ...], found: list[Access], extents: Extent
 
 def flat_axes(names: tuple[str, ...], flat: Affine, extents: Mapping[str, int], kernel_extents: Extents) -> dict[str, Affine]:
     """Each axis as a function of one flat position that walks them row-major in the given order."""
-    from tilefuse.ir.affine import delinearise, simplify
-
     shape = tuple(extents[a] for a in names)
     return {a: simplify(c, kernel_extents) for a, c in zip(names, delinearise(flat, shape, kernel_extents), strict=True)}
 
@@ -172,8 +170,3 @@ def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
         axes = set(instance.depends) | ({*domain.reduced} if instance.shared else set()) | {a for a, _ in instance.serial}
         flops += (flops_of(instance.body) + (1 if instance.node.category != "map" else 0)) * prod(domain.extents[a] for a in axes)  # type: ignore[arg-type]
     return Traffic(sum(read.values()), written, flops)
-
-
-def substituted(offset: Affine, env: Mapping[str, Affine], extents: Extents) -> Affine:
-    """An offset in root axes as one in kernel names, simplified."""
-    return substitute(offset, env, extents)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.dtype import DType
@@ -330,9 +330,3 @@ def _operations(form: OnlineForm) -> tuple[int, int]:
             flops += 2 * len(e.bounds)
         stack.extend(children(e))
     return flops, special
-
-
-def bytes_through_cache(plan: OnlinePlan) -> int:
-    """What all blocks read of right operands together. Units: bytes."""
-    turns = -(-plan.form.length // plan.choice.columns)
-    return plan.num_blocks * turns * sum(prod((t.rows, t.columns)) * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight"))

@@ -1,4 +1,4 @@
-"""Renaming, sorting and canonical names of whole graphs."""
+"""Renaming and canonical names of whole graphs."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -7,9 +7,8 @@ from random import Random
 import pytest
 
 from tests.laws.random_graphs import random_graph, random_inputs
-from tilefuse.base.errors import InternalError
 from tilefuse.ir.interpret import interpret
-from tilefuse.ir.rewrite import canonical, in_topological_order, rename_values, without_nodes
+from tilefuse.ir.rewrite import canonical, rename_values
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import verify
 
@@ -30,29 +29,6 @@ def test_renaming_reaches_every_use() -> None:
 def test_renaming_nothing_gives_the_same_object() -> None:
     graph = parse_graph(TEXT)
     assert rename_values(graph, {"other": "name"}) is graph
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_sorting_a_shuffled_graph(seed: int) -> None:
-    graph = random_graph(Random(seed), num_nodes=8)
-    nodes = list(graph.nodes)
-    Random(seed).shuffle(nodes)
-    ordered = in_topological_order(replace(graph, nodes=tuple(nodes)))
-    assert verify(ordered) == []
-    assert set(ordered.nodes) == set(graph.nodes)
-    assert in_topological_order(graph) is graph
-
-
-def test_a_circle_is_named() -> None:
-    graph = parse_graph(TEXT.replace("%x[i, k]", "%b[i]"), check=False)
-    with pytest.raises(InternalError, match="circle.*a.*b"):
-        in_topological_order(graph)
-
-
-def test_dropping_nodes() -> None:
-    graph = parse_graph(TEXT.replace("return %c", "return %b"))
-    assert [n.name for n in without_nodes(graph, frozenset({"c"})).nodes] == ["a", "b"]
-    assert without_nodes(graph, frozenset()) is graph
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -1,0 +1,21 @@
+"""Names of values: which characters they have, and names that nothing else has yet."""
+from __future__ import annotations
+
+import re
+
+_NOT_PLAIN = re.compile(r"[^0-9A-Za-z_]")
+
+
+def plain_name(wanted: str) -> str:
+    """`wanted` with every character outside [A-Za-z0-9_] as "_"; "v" where nothing is left of it."""
+    return _NOT_PLAIN.sub("_", wanted) or "v"
+
+
+def free_name(wanted: str, taken: set[str]) -> str:
+    """`wanted`, or where it is taken with the first number behind it that makes it new; joins `taken`."""
+    name, count = wanted, 0
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    taken.add(name)
+    return name
