@@ -1,6 +1,6 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
-Suites: patterns, models, stitched, workloads, arrays, blas, search, tables, compiler, planner, show.
+Suites: patterns, models, stitched, workloads, arrays, blas, search, compiler, planner. Of records: show, tables, readme.
 """
 from __future__ import annotations
 

@@ -6,14 +6,13 @@ Patterns that are equal in flat form run one body, whatever their shapes are.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from math import prod
 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.scalar import Bound, Call, Guard, Index
-from tilefuse.schedule.resolved import Domain, Resolved, Touch
+from tilefuse.schedule.resolved import Domain, Resolved, Touch, rebuilt
 
 # The only axis of a domain in flat form.
 FLAT = "flat"
@@ -75,17 +74,7 @@ class _Flattener:
 
     def body(self, e: Resolved) -> Resolved:
         """A resolved body over the flat position. Raises: _NotFlatError."""
-        match e:
-            case Call(fn, args):
-                return Call(fn, tuple(self.body(a) for a in args))  # type: ignore[misc,arg-type]
-            case Guard(bounds, then, otherwise):
-                new = tuple(Bound(self.index(b.index), b.low, b.high) for b in bounds)
-                return Guard(new, self.body(then), self.body(otherwise))  # type: ignore[arg-type]
-            case Touch(value, dtype, offset, dynamic):
-                return Touch(value, dtype, self.index(offset), tuple((self.body(d), extent, stride) for d, extent, stride in dynamic))
-            case Index(affine):
-                return Index(self.index(affine))
-        return e
+        return rebuilt(e, subscript=self.index)
 
 
 def flat_key(domain: Domain, graph: Graph) -> Hashable:
@@ -99,15 +88,4 @@ def flat_key(domain: Domain, graph: Graph) -> Hashable:
 
 def renamed(e: Resolved, number_of: Mapping[str, int]) -> Resolved:
     """A resolved body with values named by number."""
-    return _touches_mapped(e, lambda t: replace(t, value=str(number_of[t.value])))
-
-
-def _touches_mapped(e: Resolved, fn: Callable[[Touch], Touch]) -> Resolved:
-    match e:
-        case Call(name, args):
-            return Call(name, tuple(_touches_mapped(a, fn) for a in args))  # type: ignore[misc,arg-type]
-        case Guard(bounds, then, otherwise):
-            return Guard(bounds, _touches_mapped(then, fn), _touches_mapped(otherwise, fn))  # type: ignore[arg-type]
-        case Touch(_, _, _, dynamic):
-            return fn(replace(e, dynamic=tuple((_touches_mapped(d, fn), extent, stride) for d, extent, stride in dynamic)))
-    return e
+    return rebuilt(e, lambda x: replace(x, value=str(number_of[x.value])) if isinstance(x, Touch) else x)

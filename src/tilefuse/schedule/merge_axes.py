@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import permutations
 
 from tilefuse.ir.affine import Affine, axis, floordiv, from_terms, mod, substitute
-from tilefuse.ir.scalar import Bound, Call, Guard, Index
-from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, resolved_walk
+from tilefuse.ir.scalar import Guard, Index
+from tilefuse.schedule.resolved import Domain, Instance, Touch, rebuilt, resolved_walk
 
 
 def with_merged_axes(domain: Domain) -> Domain:
@@ -70,21 +70,8 @@ def _merged(domain: Domain, outer: str, inner: str) -> Domain:
         rest = [(atom, c) for atom, c in e.terms if atom not in (outer, inner)]
         return from_terms([*rest, (outer, step)] if step else rest, e.const)
 
-    def body(e: Resolved) -> Resolved:
-        match e:
-            case Call(fn, args):
-                return Call(fn, tuple(body(a) for a in args))  # type: ignore[misc,arg-type]
-            case Guard(bounds, then, otherwise):
-                new = tuple(Bound(subscript(b.index), b.low, b.high) for b in bounds)
-                return Guard(new, body(then), body(otherwise))  # type: ignore[arg-type]
-            case Touch(value, dtype, offset, dynamic):
-                return Touch(value, dtype, subscript(offset), tuple((body(d), extent, stride) for d, extent, stride in dynamic))
-            case Index(affine):
-                return Index(subscript(affine))
-        return e
-
     def instance(i: Instance) -> Instance:
-        return replace(i, coordinate=tuple(substitute(c, names, extents) for c in i.coordinate), body=body(i.body),
+        return replace(i, coordinate=tuple(substitute(c, names, extents) for c in i.coordinate), body=rebuilt(i.body, subscript=subscript),
                        depends=frozenset(outer if a == inner else a for a in i.depends),
                        position=None if i.position is None else substitute(i.position, names, extents))
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.ops import MONOIDS, Monoid
-from tilefuse.ir.scalar import Call, Const, Guard, const
-from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use
+from tilefuse.ir.scalar import Call, Const, const
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Use, rebuilt
 from tilefuse.schedule.stages import is_multi_stage, writes_rows
 
 
@@ -74,13 +74,9 @@ def _maximum_of(s: Instance, domain: Domain) -> Instance | None:
 
 def _expanded(e: Resolved, domain: Domain) -> Resolved:
     """A body with the values of other maps written out."""
-    match e:
-        case Use(key) if not domain.instances[key].shared and not domain.instances[key].serial:
-            return _expanded(domain.instances[key].body, domain)
-        case Call(fn, args):
-            return Call(fn, tuple(_expanded(a, domain) for a in args))  # type: ignore[arg-type,misc]
-        case Guard(bounds, then, otherwise):
-            return Guard(bounds, _expanded(then, domain), _expanded(otherwise, domain))  # type: ignore[arg-type]
-        case Touch(value, dtype, offset, dynamic):
-            return Touch(value, dtype, offset, tuple((_expanded(d, domain), extent, stride) for d, extent, stride in dynamic))
-    return e
+    def leaf(x: Resolved) -> Resolved:
+        if isinstance(x, Use) and not domain.instances[x.key].shared and not domain.instances[x.key].serial:
+            return _expanded(domain.instances[x.key].body, domain)
+        return x
+
+    return rebuilt(e, leaf)

@@ -4,6 +4,7 @@ The tree is the scalar expression's with other leaves. `domain.py` makes these v
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Union
@@ -13,7 +14,7 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
 from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import SCALAR_OPS
-from tilefuse.ir.scalar import Call, Const, Guard, Index
+from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index
 
 Coordinate = tuple[Affine, ...]
 
@@ -108,6 +109,26 @@ def resolved_walk(e: Resolved) -> list[Resolved]:
     for x in found:
         found.extend(resolved_children(x))
     return found
+
+
+def rebuilt(e: Resolved, leaf: Callable[[Resolved], Resolved] = lambda x: x,
+            subscript: Callable[[Affine], Affine] = lambda a: a) -> Resolved:
+    """`e` with every index expression replaced by what `subscript` makes of it, and then every leaf by what `leaf` makes of that."""
+    def again(x: object) -> Resolved:
+        return rebuilt(x, leaf, subscript)  # type: ignore[arg-type]
+
+    match e:
+        case Call(fn, args):
+            return Call(fn, tuple(again(a) for a in args))  # type: ignore[misc]
+        case Guard(bounds, then, otherwise):
+            limits = tuple(Bound(subscript(b.index), b.low, b.high) for b in bounds)
+            return Guard(limits, again(then), again(otherwise))  # type: ignore[arg-type]
+        case Touch(value, dtype, offset, dynamic):
+            places = tuple((again(d), extent, stride) for d, extent, stride in dynamic)
+            return leaf(Touch(value, dtype, subscript(offset), places))
+        case Index(affine):
+            return leaf(Index(subscript(affine)))
+    return leaf(e)
 
 
 def direct_touches(body: Resolved) -> list[Touch]:

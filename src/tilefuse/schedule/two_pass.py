@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.ir.scalar import Call, Guard, const
-from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_dtype
+from tilefuse.ir.scalar import Call, const
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Use, rebuilt, resolved_dtype
 
 
 def two_pass(domain: Domain) -> Domain:
@@ -27,7 +27,7 @@ def two_pass(domain: Domain) -> Domain:
         return key
 
     for i in domain.instances:
-        body = renumber(i.body, renumbered)
+        body = rebuilt(i.body, lambda x: Use(renumbered[x.key]) if isinstance(x, Use) else x)
         uses = tuple(renumbered[u] for u in i.uses)
         if not (i.shared and i.node.kind == "reduce.m2"):
             renumbered[i.key] = add(i, body, uses)
@@ -43,17 +43,3 @@ def two_pass(domain: Domain) -> Domain:
         renumbered[i.key] = add(replace(i, node=replace(i.node, kind="reduce.sum"), squares_of=total), squared, (*uses, total))
     new.outputs = [(name, renumbered[key], offset) for name, key, offset in domain.outputs]
     return new
-
-
-def renumber(e: Resolved, by_key: dict[int, int]) -> Resolved:
-    """`e` with the keys of its uses replaced."""
-    match e:
-        case Use(key):
-            return Use(by_key[key])
-        case Call(fn, args):
-            return Call(fn, tuple(renumber(a, by_key) for a in args))  # type: ignore[misc,arg-type]
-        case Guard(bounds, then, otherwise):
-            return Guard(bounds, renumber(then, by_key), renumber(otherwise, by_key))  # type: ignore[arg-type]
-        case Touch(value, dtype, offset, dynamic):
-            return Touch(value, dtype, offset, tuple((renumber(d, by_key), extent, stride) for d, extent, stride in dynamic))
-    return e
