@@ -53,6 +53,7 @@ ALONE: dict[str, Callable[[], Pattern]] = {
     "pointwise-windows": lambda: max_pool(2, 5, 23, 17),
     "transpose": lambda: transpose(301, 133, "f16"),
     "transpose-channels": lambda: channels_last(3, 64, 33, 31, "f16"),
+    "transpose-images": lambda: channels_last(3, 3, 60, 68, "f32"),
     "rows-warp": lambda: softmax(333, 57, "f16"),
     "rows-registers": lambda: layer_norm(65, 1003, "bf16"),
     "rows-two-blocks": lambda: softmax(9, 20000),

@@ -13,7 +13,7 @@ from math import prod
 
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
 from tilefuse.codegen.kernel_writer import Held, KernelWriter
-from tilefuse.ir.affine import Affine, Extents, axis, floordiv, number, substitute
+from tilefuse.ir.affine import Affine, Extents, axis, floordiv, mod, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of
 from tilefuse.schedule.resolved import Touch
@@ -42,6 +42,9 @@ def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
     batch = e.let("batch", axis("block") // (tiles_w * tiles_r), max(batch_count, 1))
     batch_env = flat_axes(others, batch, domain.extents, e.extents)
     turned = _turned(writer, choice)
+    if c.writes_run:
+        _turn_rows(writer, choice, turned, batch_env, tile_r * c.columns, reads)
+        return
     layouts = {t: _Layout(c.rows, c.read_vector if c.depth else 1, max(c.depth, c.write_vector, SLOT_BYTES // t.dtype.itemsize), c.columns)
                for t in turned}
     tiles = {t: writer.shared(t.value + "_tile", t.dtype, layouts[t].num_elements) for t in turned}
@@ -145,6 +148,69 @@ def _read_run(writer: KernelWriter, c: Transpose, t: Touch, tile: str, layout: _
             r = e.let("r", (at + v) % c.columns, c.columns)
             w = e.let("w", (at + v) // c.columns, c.rows)
             e.emit(Store(tile, layout.row(r, e.extents) + w, Reg(array, t.dtype, step * width + v)))
+
+
+def _turn_rows(writer: KernelWriter, c: Transpose, turned: Sequence[Touch], batch_env: dict[str, Affine], first_r: Affine,
+               reads: int) -> None:
+    """A tile whose results are one run of memory: rows are read in vectors, and vectors along the run are put together of their elements.
+
+        x[w, r] with w < 3:   tile[0] = 00 01 02 ..   tile[1] = 10 11 12 ..   tile[2] = 20 21 22 ..   ->   | 00 10 20 01 11 21 02 12 | ...
+    """
+    e, domain = writer.emitter, writer.domain
+    pitches = {t: c.columns + SLOT_BYTES // t.dtype.itemsize for t in turned}
+    tiles = {t: writer.shared(t.value + "_tile", t.dtype, c.rows * pitches[t]) for t in turned}
+    e.emit(Comment(f"{', '.join('%' + t.value for t in turned)}: global memory -> shared memory, along {c.read_axis}"))
+    _read_rows(writer, c, tiles, pitches, batch_env, first_r, reads)
+    e.emit(Barrier("block"))
+    e.emit(Comment(f"{', '.join('%' + n for n, _, _ in domain.outputs)}: shared memory -> global memory, in runs along {c.write_axis} and "
+                   f"{c.read_axis}"))
+    width, length = c.write_vector, c.rows * c.columns
+    steps = -(-length // (width * c.threads))
+    lane = e.fresh("lane_")
+    bodies = [i.body for i in domain.instances]
+    with e.loop("step", steps, unroll=True) as step:
+        at = e.let("item", step * c.threads + axis("thread"), steps * c.threads) * width
+        with e.when([Bound(at, 0, length - width + 1), Bound(first_r * c.rows + at, 0, reads * c.rows - width + 1)]):
+            env = batch_env | {c.read_axis: first_r + floordiv(at + axis(lane), c.rows, e.extents),
+                               c.write_axis: mod(at + axis(lane), c.rows, e.extents)}
+            held = []
+            for t, tile in tiles.items():
+                h = writer.held(t, 1, width, False, step=True)
+                with e.loop("v", width, unroll=True) as v:
+                    place = mod(at + v, c.rows, e.extents) * pitches[t] + floordiv(at + v, c.rows, e.extents)
+                    e.emit(VectorLoad(h.array, v, tile, place, 1))
+                held.append(h)
+            held += _direct(writer, tiles, bodies, env, lane, width)
+            writer.write_lanes(domain.outputs, width, held, number(0), env, lane)
+
+
+def _read_rows(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pitches: dict[Touch, int], batch_env: dict[str, Affine],
+               first_r: Affine, reads: int) -> None:
+    """Each row of a tile in vectors, to a row of its own in shared memory. All loads are on their way before the first store."""
+    e = writer.emitter
+    width, across = c.read_vector, c.columns // c.read_vector
+    steps = -(-c.rows * across // c.threads)
+    arrays = {t: e.fresh(t.value + "_v") for t in tiles}
+    for t, array in arrays.items():
+        e.emit(Declare(array, t.dtype, steps * width))
+
+    def place(step: Affine) -> tuple[Affine, Affine, list[Bound]]:
+        item = e.let("item", step * c.threads + axis("thread"), steps * c.threads)
+        r = e.let("r_vector", item % across, across) * width
+        w = e.let("w", item // across, -(-steps * c.threads // across))
+        return r, w, [Bound(w, 0, c.rows), Bound(first_r + r, 0, reads - width + 1)]
+
+    with e.loop("step", steps, unroll=True) as step:
+        r, w, inside = place(step)
+        with e.when(inside):
+            for t, array in arrays.items():
+                start = substitute(t.offset, batch_env | {c.read_axis: first_r + r, c.write_axis: w}, e.extents)
+                e.emit(VectorLoad(array, step * width, e.buffers[t.value].name, start, width, e.cache.get(t.value, "")))
+    with e.loop("step", steps, unroll=True) as step:
+        r, w, inside = place(step)
+        with e.when(inside):
+            for t, array in arrays.items():
+                e.emit(VectorStore(tiles[t], w * pitches[t] + r, array, step * width, width))
 
 
 def _lanes_of_run(c: Transpose, itemsize: int) -> int:

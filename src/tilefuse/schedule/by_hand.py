@@ -275,7 +275,7 @@ def _check(choice: Walked, domain: Domain, device: DeviceSpec, template: Templat
         settle(width >= 1 and width & (width - 1) == 0 and width <= 16, f"{field_name}={width} is no vector width", "1, 2, 4 or 8 elements")
     for f in _setting_fields(type(choice)):
         value = getattr(choice, f.name)
-        settle(isinstance(value, bool) or value > 0 or value == f.default or f.name in ("batch", "lanes") and value > 0,
+        settle(isinstance(value, bool) or value > 0 or value == f.default or f.name == "depth" and value == 0,
                f"setting {f.name}={value} is too small", "at least 1")
     if isinstance(choice, Rows):
         settle(choice.cluster <= device.max_cluster_blocks, f"clusters of {choice.cluster} blocks, and {device.name} has at most "
@@ -289,6 +289,11 @@ def _check(choice: Walked, domain: Domain, device: DeviceSpec, template: Templat
                f"a row of {domain.num_reduced} elements on chip, but threads x chunks x vector are {covered}",
                f"chunks={steps_of(choice, domain)} at least, or on_chip=false")
         settle(choice.split == 1 or not choice.on_chip, "a row split over the grid is not held on chip", "on_chip=false")
+    if isinstance(choice, Transpose):
+        for whole, side, along in ((choice.depth == 0, "columns", choice.read_axis), (choice.writes_run, "rows", choice.write_axis)):
+            settle(not whole or getattr(choice, side) == domain.extents[along],
+                   f"tiles of {getattr(choice, side)} {side} are no runs of memory", f"{side}={domain.extents[along]}")
+        settle(choice.depth > 0 or not choice.writes_run, "a tile is one run on one side only", "depth=1, or writes_run=false")
     if isinstance(choice, Columns):
         settle(choice.threads_x & (choice.threads_x - 1) == 0 and choice.threads_y & (choice.threads_y - 1) == 0,
                f"{choice.threads_x} x {choice.threads_y} threads are no powers of two", "powers of two")

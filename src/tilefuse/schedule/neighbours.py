@@ -106,6 +106,14 @@ def _on_cuda(base: Choice, domain: Domain, device: DeviceSpec) -> Iterator[Choic
                         if base.split > 1 or split == 1:
                             yield replace(base, threads_x=threads_x, threads_y=threads_y, split=split,
                                           chunks=-(-length // (threads_y * split)), batch=batch)
+        case Transpose(writes_run=True):
+            for columns in (64, 128, 256, 512, 1024, 2048):
+                for threads in (64, 128, 256, 384, 512):
+                    yield replace(base, columns=columns, threads=threads)
+        case Transpose(depth=0):
+            for rows in (64, 128, 256, 512, 1024):
+                for threads in (64, 128, 256, 384, 512):
+                    yield replace(base, rows=rows, threads=threads)
         case Transpose():
             for rows, columns in ((32, 32), (64, 64), (32, 64), (64, 32), (128, 32), (32, 128), (128, 64), (128, 128)):
                 for threads in (128, 256, 512):

@@ -31,7 +31,8 @@ class Transpose:
     """Tiles of `rows` x `columns`: read along `read_axis`, written along `write_axis`, turned in shared memory.
 
     Each thread reads `depth` vectors that lie below each other along `write_axis` and writes their columns into shared memory.
-    `depth` 0: a tile is one run of memory (the read axis is short) and is read in vectors along it.
+    `depth` 0: a tile is one run of memory (the read axis is short) and is read in vectors along it. `writes_run`: a tile is one run of
+    the written memory (the write axis is short, all of it lies in a tile) and is written in vectors along it.
     """
 
     order: tuple[str, ...]
@@ -43,6 +44,7 @@ class Transpose:
     read_vector: int
     write_vector: int
     depth: int = 1
+    writes_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

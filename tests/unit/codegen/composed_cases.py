@@ -129,7 +129,12 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     # Weights of convolutions: a tile is one run of memory.
     *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in ((33, 56, 3, 3, "f16"), (5, 1000, 3, 7, "f32"))),
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((2040, 9, "bf16"), (1604, 11, "f32"), (1512, 13, "i8"), (820, 21, "f64"))),
-    *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3))),
+    # Images of few channels: a tile is one run of the written memory, or, the other way round, of the one that is read.
+    *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in (
+        (2, 3, 52, 60, "f32"), (3, 5, 40, 44, "bf16"), (1, 7, 50, 50, "f64"), (2, 3, 64, 65, "i8"))),
+    *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((3, 5600, "f32"), (6004, 3, "f32"), (11, 1600, "f16"), (21, 836, "f64"))),
+    ("2x3x3000", transposed_add(2, 3, 3000), {}),
+    *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3), (3, 6000, 2))),
     ("3x70x96", transposed_add(3, 70, 96), {}),
     *((f"{r}x{n}", written_and_scanned(r, n), {}) for r, n in ((6, 10), (3, 700))),
     *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in (
@@ -237,6 +242,7 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("split6", full_sum(30, 70), rows(4, 32, 3, split=6, on_chip=False, lanes=4, batch=2)),
     ("small-tiles", transpose(33, 50), tiles("r0", "r1", (16, 8), 32, (1, 1))),
     ("vectors", transpose(40, 48, "f16"), tiles("r0", "r1", (16, 16), 64, (8, 8))),
+    ("long-runs", channels_last(2, 3, 52, 60), lambda d: Transpose(d.kept + d.reduced, "r1", "r3", 3, 1024, 384, 4, 4, 1, True)),
     ("cluster2", running_sum(4, 300), rows(4, 32, 2, cluster=2)),
     ("many-warps", running_sum(3, 4000), rows(4, 128, 8)),
     ("many-warps-cluster", running_sum(2, 4100), rows(4, 64, 9, cluster=2)),
