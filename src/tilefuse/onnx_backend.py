@@ -18,6 +18,7 @@ from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, Unsup
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.onnx_call import ValueNeededError
 from tilefuse.frontends.onnx_import import import_onnx
+from tilefuse.frontends.onnx_model import static_extent
 from tilefuse.ir.graph import Node
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES, walk
@@ -48,6 +49,7 @@ class PreparedModel(BackendRep):
         self.executor = executor
         self.random = random
         held = {t.name for t in model.graph.initializer}
+        self.defaults = held & {i.name for i in model.graph.input}  # inputs that have a value where none is given
         self.input_names = [i.name for i in model.graph.input if i.name not in held]
         self.output_names = [o.name for o in model.graph.output]
         self.specialised: tuple[str, ...] = ()
@@ -65,6 +67,7 @@ class PreparedModel(BackendRep):
             if not isinstance(value, np.ndarray) and not np.isscalar(value):
                 raise UnsupportedModel(f"input {name!r} is no tensor")
         arrays = {name: np.asarray(value) for name, value in feeds.items()}
+        self.specialised = tuple(sorted({*self.specialised, *(self.defaults & set(arrays))}))
         imported, program = self.specialise(arrays)
         results = execute(imported, program, self.graph_arguments(arrays))
         return tuple(namedtupledict("Outputs", self.output_names)(*results))
@@ -80,7 +83,7 @@ class PreparedModel(BackendRep):
         """
         while True:
             try:
-                return self._make(arrays, {name: arrays[name] for name in self.specialised})
+                return self._make(arrays, {name: arrays[name] for name in self.specialised if name in arrays})
             except ValueNeededError as needed:
                 large = [name for name in needed.inputs if arrays[name].size > SPECIALISED_LIMIT]
                 if large or not needed.inputs or set(needed.inputs) <= set(self.specialised):
@@ -113,7 +116,7 @@ def draws_random_numbers(imported: Imported) -> bool:
 def _is_dynamic(item: onnx.ValueInfoProto) -> bool:
     tensor = item.type.tensor_type
     return item.type.WhichOneof("value") == "tensor_type" and (
-        not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim)
+        not tensor.HasField("shape") or any(static_extent(d) is None for d in tensor.shape.dim)
     )
 
 

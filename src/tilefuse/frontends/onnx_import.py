@@ -21,7 +21,16 @@ from tilefuse.base.source import Span
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.onnx_call import FUNCTION_BODY, INEXPRESSIBLE, ONNX_OPS, Call, Lowered, Value, dtype_of_array
 from tilefuse.frontends.onnx_fold import fold
-from tilefuse.frontends.onnx_model import ELEMENT_OF_DTYPE, element_dtype, input_shapes, load_model, normal_domain, opsets_of
+from tilefuse.frontends.onnx_model import (
+    ELEMENT_OF_DTYPE,
+    all_nodes,
+    element_dtype,
+    inner_graphs,
+    input_shapes,
+    load_model,
+    normal_domain,
+    opsets_of,
+)
 from tilefuse.frontends.onnx_ops import load_all_lowerings
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import rename_reads
@@ -84,6 +93,7 @@ class ModelImporter:
         self.constant_names: dict[int, tuple[np.ndarray, str]] = {}
         self.renames: dict[str, str] = {}
         self.scope = Scope(opsets_of(model.opset_import))
+        self.walking: list[tuple[str, str]] = []  # the model's own functions around the node being walked
 
     def run(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, np.ndarray]) -> Imported:
         """Walks the main graph."""
@@ -96,7 +106,7 @@ class ModelImporter:
         outside = [i for i in proto.input if i.name not in held and i.name not in values]
         for item in outside:
             if item.type.WhichOneof("value") != "tensor_type":
-                kind = str(item.type.WhichOneof("value")).removesuffix("_type")
+                kind = (item.type.WhichOneof("value") or "value without a type").removesuffix("_type")
                 raise UnsupportedOpError(f"input {item.name!r} is a {kind}; only tensors are supported", where=f"input {item.name}")
         dtypes = {i.name: element_dtype(i.type.tensor_type.elem_type, f"input {i.name!r}") for i in outside}
         found = input_shapes(self.model, shapes, frozenset(held) | frozenset(values))
@@ -105,7 +115,7 @@ class ModelImporter:
             self.scope.values[item.name] = Value(name=made, depends=frozenset({item.name}))
         for name, array in values.items():
             self.scope.values[name] = Value(array=np.asarray(array))
-        self._walk(proto.node)
+        self._walk(needed_nodes(proto))
         results = []
         for out in proto.output:
             value = self.scope.find(out.name)
@@ -189,16 +199,23 @@ class ModelImporter:
         attributes = self._attributes(node)
         local = self.functions.get((domain, node.op_type, node.overload))
         opset = self.scope.opsets.get(domain, 1)
+        num_outputs = max((i for i, o in enumerate(node.output, 1) if o), default=0)  # nameless ones at the end are not asked for
         label = node.name or next((o for o in node.output if o), node.op_type)
         if local is not None:
-            call = Call(self, node.op_type, domain, opset, opset, label, operands, attributes, len(node.output))
-            return self.run_function(local, call)
+            call = Call(self, node.op_type, domain, opset, opset, label, operands, attributes, num_outputs)
+            if (domain, node.op_type) in self.walking:
+                raise call.wrong(f"function {node.op_type} calls itself, by way of {' -> '.join(name for _, name in self.walking)}")
+            self.walking.append((domain, node.op_type))
+            try:
+                return self.run_function(local, call)
+            finally:
+                self.walking.pop()
         schema = schema_of(node.op_type, opset, domain)
         if schema is None:
             raise UnsupportedOpError(
                 f"ONNX operator {node.op_type} of domain {domain or 'ai.onnx'!r} (opset {opset}) is unknown", where=f"node {label}"
             )
-        call = Call(self, node.op_type, domain, schema.since_version, opset, label, operands, attributes, len(node.output))
+        call = Call(self, node.op_type, domain, schema.since_version, opset, label, operands, attributes, num_outputs)
         depends = frozenset[str]().union(*(v.depends for v in operands if v is not None))
         if all(v is None or v.array is not None for v in operands):
             arrays = [None if v is None else v.array for v in operands]
@@ -216,6 +233,12 @@ class ModelImporter:
             if error.where is None and not getattr(error, "__notes__", ()):
                 error.add_note(f"in {call.place}")
             raise
+        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as cause:
+            # The model is input: attributes of the wrong length, rank or kind show themselves where a lowering trips over them.
+            raise UserError(
+                f"{call.place}: its attributes do not fit its operands ({type(cause).__name__}: {cause})",
+                where=f"operands {', '.join(self._operand_text(v) for v in operands)}",
+            ) from cause
         if lowered is FUNCTION_BODY:
             return self._expand(node, schema, call)
         listed: Sequence[Lowered] = lowered if isinstance(lowered, (list, tuple)) else [cast(Lowered, lowered)]
@@ -250,6 +273,13 @@ class ModelImporter:
         known = self.builder.type_of(value.name)
         return onnx.helper.make_tensor_type_proto(ELEMENT_OF_DTYPE[known.dtype.name], known.shape)
 
+    def _operand_text(self, value: Value | None) -> str:
+        if value is None:
+            return "none"
+        if value.array is not None:
+            return f"{value.array.dtype}{list(value.array.shape)}"
+        return str(self.builder.type_of(value.name)) if value.name is not None else "a sequence"
+
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for a in node.attribute:
@@ -280,6 +310,18 @@ class ModelImporter:
 
 
 ABSENT = Value()
+
+
+def needed_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that an output needs, in order: what exporters leave over may be inexpressible, and is no matter."""
+    wanted = {o.name for o in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            kept.append(node)
+            wanted.update(name for inner in all_nodes([node]) for name in inner.input)
+            wanted.update(name for inner in inner_graphs(node) for name in (o.name for o in inner.output))
+    return kept[::-1]
 
 
 @cache

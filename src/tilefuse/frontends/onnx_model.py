@@ -134,6 +134,14 @@ def all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from all_nodes(inner.node)
 
 
+def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of a node and those inside them."""
+    for inner in all_nodes([node]):
+        for attribute in inner.attribute:
+            yield from ([attribute.g] if attribute.HasField("g") else [])
+            yield from attribute.graphs
+
+
 def normal_domain(domain: str) -> str:
     """The domain's canonical name: "" for the standard operators."""
     return "" if domain == "ai.onnx" else domain
@@ -182,7 +190,11 @@ def _check_nodes(model: onnx.ModelProto, title: str) -> None:
     context.ir_version = model.ir_version or onnx.IR_VERSION
     context.opset_imports = opsets_of(model.opset_import)
     local = {(normal_domain(f.domain), f.name) for f in model.functions}
-    defined = {i.name for i in model.graph.input}
+    defined: set[str] = set()
+    for item in model.graph.input:
+        if item.name in defined:
+            raise UserError(f"{title} has two inputs called {item.name!r}")
+        defined.add(item.name)
     for node in model.graph.node:
         for name in node.output:
             if name and name in defined:
@@ -193,6 +205,8 @@ def _check_nodes(model: onnx.ModelProto, title: str) -> None:
         try:
             onnx.checker.check_node(node, context)
         except onnx.checker.ValidationError as cause:
+            if "is deprecated" in str(cause):  # it keeps the meaning of its last version; exporters write some for years
+                continue
             raise UserError(
                 f"{title} is not a valid ONNX model: {str(cause).strip().splitlines()[0]}",
                 where=f"node {node.name or next((o for o in node.output if o), '')} ({node.op_type})",
@@ -220,6 +234,11 @@ def _dimensions(proto: onnx.ValueInfoProto) -> list[Any] | None:
     return list(tensor.shape.dim) if tensor.HasField("shape") else None
 
 
+def static_extent(dim: Any) -> int | None:
+    """The extent that a dimension states; None where it is dynamic, which some exporters write as -1."""
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+
+
 def _bind_names(proto: onnx.ValueInfoProto, shape: tuple[int, ...], fixed: dict[str, tuple[int, str]]) -> None:
     dims = _dimensions(proto)
     if dims is None:
@@ -227,7 +246,7 @@ def _bind_names(proto: onnx.ValueInfoProto, shape: tuple[int, ...], fixed: dict[
     if len(dims) != len(shape):
         raise ShapeError(f"input {proto.name!r} has {len(dims)} dimensions, but the given shape is {_shape_text(shape)}")
     for dim, extent in zip(dims, shape):
-        if dim.HasField("dim_value") and dim.dim_value != extent:
+        if static_extent(dim) not in (None, extent):
             raise ShapeError(f"input {proto.name!r} is {_declared_text(dims)} in the model, but the given shape is {_shape_text(shape)}")
         if dim.dim_param:
             known, giver = fixed.setdefault(dim.dim_param, (extent, proto.name))
@@ -246,7 +265,7 @@ def _static_shape(proto: onnx.ValueInfoProto, given: Sequence[int] | None, fixed
             f"input {proto.name!r} has no shape in the model",
             hint=f"give one: shapes={{{proto.name!r}: (...)}}, or --shapes {proto.name}:1x3x...",
         )
-    extents = [d.dim_value if d.HasField("dim_value") else fixed[d.dim_param][0] if d.dim_param in fixed else None for d in dims]
+    extents = [fixed[d.dim_param][0] if d.dim_param in fixed else static_extent(d) for d in dims]
     if any(e is None for e in extents):
         example = "x".join(str(e if e is not None else 1) for e in extents)
         raise ShapeError(
@@ -261,4 +280,4 @@ def _shape_text(shape: Sequence[int]) -> str:
 
 
 def _declared_text(dims: Sequence[Any]) -> str:
-    return "x".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
+    return "x".join(str(d.dim_value) if static_extent(d) is not None else d.dim_param or "?" for d in dims)

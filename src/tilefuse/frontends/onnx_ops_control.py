@@ -8,6 +8,7 @@ import numpy as np
 
 from tilefuse.frontends.onnx_call import Call, Value, onnx_op
 from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.scalar import NUMPY_DTYPES
 
 # Steps beyond this make graphs that take longer to compile than the loop is worth.
 UNROLL_LIMIT = 512
@@ -55,8 +56,16 @@ def loop(n: Call) -> list[Value]:
             values.append(new)
         step += 1
     if step == 0 and scanned:
-        raise n.unsupported("no step is taken, so the shapes of its scan outputs are unknown")
+        # The body is walked for the types of what it would have shown; nothing uses what it computes.
+        results = n.importer.run_subgraph(body, [Value(array=np.asarray(0, np.int64)), Value(array=np.asarray(True)), *carried], n)
+        return [*carried, *(_none_of(n, value) for value in results[1 + len(carried) :])]
     return [*carried, *(stacked(n, values, 0) for values in scanned)]
+
+
+def _none_of(n: Call, value: Value) -> Value:
+    """No elements like `value`, along a new first axis."""
+    have = n.b.type_of(n.importer.materialise(value, n.label))
+    return Value(array=np.zeros((0, *have.shape), NUMPY_DTYPES[have.dtype.name]))
 
 
 @onnx_op("Scan")
@@ -72,6 +81,8 @@ def scan(n: Call) -> list[Value]:
     outputs = len(body.output) - len(states)
     out_axes, out_directions = n.attr("scan_output_axes", [0] * outputs), n.attr("scan_output_directions", [0] * outputs)
     steps = n.shape(first)[n.axis(axes[0], len(n.shape(first)))]
+    if steps == 0:
+        raise n.unsupported("an axis without elements to walk")
     if steps > UNROLL_LIMIT:
         raise n.unsupported(f"{steps} steps to unroll (at most {UNROLL_LIMIT})")
     scanned: list[list[Value]] = [[] for _ in range(outputs)]
@@ -132,6 +143,8 @@ def sequence_construct(n: Call) -> Value:
 def sequence_insert(n: Call) -> Value:
     have = items(n, 0)
     at = place(n, 2, len(have), len(have))
+    if not 0 <= at <= len(have):
+        raise n.wrong(f"position {at} is outside a sequence of {len(have)} elements")
     return Value(items=(*have[:at], n.operand(1), *have[at:]))
 
 
@@ -139,6 +152,8 @@ def sequence_insert(n: Call) -> Value:
 def sequence_erase(n: Call) -> Value:
     have = items(n, 0)
     at = place(n, 1, len(have), len(have) - 1)
+    if not 0 <= at < len(have):
+        raise n.wrong(f"position {at} is outside a sequence of {len(have)} elements")
     return Value(items=(*have[:at], *have[at + 1 :]))
 
 
@@ -181,6 +196,21 @@ def split_to_sequence(n: Call) -> Value:
     if not n.has(1) and not n.attr("keepdims", 1):
         parts = [n.b.squeeze(p, [at]) for p in parts]
     return Value(items=tuple(Value(name=p, depends=n.operand(0).depends) for p in parts))
+
+
+@onnx_op("SequenceMap")
+def sequence_map(n: Call) -> list[Value]:
+    """The body once for every element of the first sequence; other sequences go along, tensors are the same for all."""
+    body = n.needed_attr("body")
+    beside = [n.operand(i) for i in range(1, len(n.inputs))]
+    if any(v.items is not None and len(v.items) != len(items(n, 0)) for v in beside):
+        raise n.wrong("its sequences differ in length")
+    made: list[list[Value]] = [[] for _ in body.output]
+    for at, element in enumerate(items(n, 0)):
+        given = [element, *(v if v.items is None else v.items[at] for v in beside)]
+        for values, new in zip(made, n.importer.run_subgraph(body, given, n)):
+            values.append(new)
+    return [Value(items=tuple(values)) for values in made]
 
 
 @onnx_op("OptionalHasElement")

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilefuse.frontends.onnx_call import Call, onnx_op
 from tilefuse.frontends.onnx_model import element_dtype
-from tilefuse.ir.dtype import BOOL, F8E4M3, F8E5M2, DType, compute_dtype
+from tilefuse.ir.dtype import BOOL, F8E4M3, F8E5M2, F32, F64, DType, compute_dtype
 from tilefuse.ir.scalar import NUMPY_DTYPES, Expr, call, const
 
 # ONNX operator -> scalar function applied to the one operand.
@@ -284,7 +284,9 @@ def prelu(n: Call) -> str:
 
 @onnx_op("Shrink")
 def shrink(n: Call) -> str:
-    bias, edge, work = float(n.attr("bias", 0.0)), float(n.attr("lambd", 0.5)), compute_dtype(n.dtype(0))
+    have = n.dtype(0)
+    bias, edge, work = float(n.attr("bias", 0.0)), float(n.attr("lambd", 0.5)), compute_dtype(have) if have.is_float else F64
+    x = n[0] if have.is_float else n.b.cast(n[0], work)  # the parameters of whole numbers may have fractions
 
     def body(x: Expr) -> Expr:
         above = call("sub", x, const(bias, work))
@@ -292,14 +294,15 @@ def shrink(n: Call) -> str:
         inner = call("select", call("gt", x, const(edge, work)), above, const(0, work))
         return call("select", call("lt", x, const(-edge, work)), below, inner)
 
-    return n.b.expression(body, n[0], dtype=n.dtype(0), name="shrink")
+    return n.b.cast(n.b.expression(body, x, dtype=have if have.is_float else work, name="shrink"), have)
 
 
 @onnx_op("Clip")
 def clip(n: Call) -> str:
     """Limits are operands from opset 11 on, attributes before."""
     if n.version < 11:
-        return n.b.clamp(n[0], n.attr("min"), n.attr("max"))
+        largest = largest_finite(F32) if n.version >= 6 else None  # the limits' default from 6 on: infinities become finite
+        return n.b.clamp(n[0], n.attr("min", None if largest is None else -largest), n.attr("max", largest))
     limits = [n[i] if n.has(i) else None for i in (1, 2)]
     limits = [None if x is None else n.b.reshape(x, ()) for x in limits]
     return n.b.clamp(n[0], *limits)

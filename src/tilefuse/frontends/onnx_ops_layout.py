@@ -8,9 +8,11 @@ import numpy as np
 
 from tilefuse.frontends.onnx_call import DTYPE_OF_NUMPY, Call, Value, onnx_op
 from tilefuse.frontends.onnx_model import element_dtype
+from tilefuse.frontends.onnx_ops_resample import resize_by
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Guard, Read, const
+from tilefuse.ir.tensor_elementwise import broadcast_shapes
 
 
 @onnx_op("Identity")
@@ -54,6 +56,8 @@ def reshape(n: Call) -> str:
 def flatten(n: Call) -> str:
     have = n.shape(0)
     at = n.attr("axis", 1)
+    if not -len(have) <= at <= len(have):
+        raise n.wrong(f"axis {at} is outside a tensor of {len(have)} dimensions")
     at = at + len(have) if at < 0 else at
     return n.b.reshape(n[0], (prod(have[:at]), prod(have[at:])))
 
@@ -71,7 +75,11 @@ def squeeze(n: Call) -> str:
 @onnx_op("Unsqueeze")
 def unsqueeze(n: Call) -> str:
     axes = n.needed_attr("axes") if n.version < 13 else n.ints(1, "the axes")
-    return n.b.expand_dims(n[0], axes)
+    rank = len(n.shape(0)) + len(axes)
+    at = {n.axis(a, rank) for a in axes}
+    if len(at) != len(axes):
+        raise n.wrong(f"axes {axes} name a dimension twice")
+    return n.b.expand_dims(n[0], sorted(at))
 
 
 @onnx_op("Transpose")
@@ -95,6 +103,10 @@ def split(n: Call) -> list[str]:
         count = n.attr("num_outputs", n.num_outputs)
         each = -(-have[at] // count)
         sizes = [min(each, have[at] - each * i) for i in range(count)]
+        if min(sizes, default=0) < 0:
+            raise n.wrong(f"{count} pieces of {each} elements are more than the extent {have[at]} of axis {at}")
+    if len(sizes) != n.num_outputs:
+        raise n.wrong(f"it is split into {len(sizes)} pieces, but has {n.num_outputs} outputs")
     return n.b.split(n[0], sizes, at)
 
 
@@ -108,7 +120,9 @@ def slice_(n: Call) -> str:
         starts, stops = n.ints(1, "the starts"), n.ints(2, "the ends")
         axes = n.ints(3, "the axes") if n.has(3) else None
         steps = n.ints(4, "the steps") if n.has(4) else None
-    axes = list(range(len(starts))) if axes is None else axes
+    axes = list(range(len(starts))) if axes is None else [n.axis(a, len(have)) for a in axes]
+    if len(set(axes)) != len(axes) or not len(axes) == len(starts) == len(stops):
+        raise n.wrong(f"{len(starts)} starts and {len(stops)} ends for the axes {axes}")
     limit = max(have, default=1) + 1  # INT64_MIN and INT64_MAX mean "to the end"
     stops = [min(max(e, -limit - 1), limit) for e in stops]
     starts = [min(max(e, -limit - 1), limit) for e in starts]
@@ -131,9 +145,18 @@ def pad(n: Call) -> str:
     for i, d in enumerate(axes):
         pairs[d] = (amounts[i], amounts[i + len(axes)])
     mode = n.attr("mode", "constant")
+    if mode != "constant" and any(min(p) < 0 for p in pairs):
+        return n.b.pad(cropped(n, pairs), [(max(p[0], 0), max(p[1], 0)) for p in pairs], mode, 0)
     if value is not None or mode != "constant":
         return n.b.pad(n[0], pairs, mode, 0 if value is None else value)
     return pad_with(n, n[0], pairs, n.b.reshape(n[2], ()))
+
+
+def cropped(n: Call, pairs: list[tuple[int, int]]) -> str:
+    """The operand without what negative paddings take away: it is gone before the other end is filled from what is left."""
+    have = n.shape(0)
+    ends = [(max(-before, 0), have[d] + min(after, 0)) for d, (before, after) in enumerate(pairs)]
+    return n.b.slice(n[0], [e[0] for e in ends], [max(e) for e in ends])
 
 
 def pad_with(n: Call, x: str, pairs: list[tuple[int, int]], value: str) -> str:
@@ -149,8 +172,7 @@ def pad_with(n: Call, x: str, pairs: list[tuple[int, int]], value: str) -> str:
 @onnx_op("Expand")
 def expand(n: Call) -> str:
     """Broadcasting goes both ways: an extent of 1 in the wanted shape keeps the operand's."""
-    wanted = np.broadcast_shapes(n.shape(0), tuple(n.ints(1, "the shape")))
-    return n.b.broadcast_to(n[0], wanted)
+    return n.b.broadcast_to(n[0], broadcast_shapes(n.shape(0), tuple(n.ints(1, "the shape"))))
 
 
 @onnx_op("Tile")
@@ -215,14 +237,9 @@ def reverse_sequence(n: Call) -> str:
 
 @onnx_op("Upsample")
 def upsample(n: Call) -> str:
-    """Opsets 7 to 9; nearest by whole factors."""
+    """Opsets 7 to 9: what Resize does with positions out / scale, cut to whole numbers where it takes the nearest."""
     scales = [float(s) for s in n.attr("scales", [])] or [float(s) for s in n.known(1, "the scales").reshape(-1)]
-    if n.attr("mode", "nearest") != "nearest" or any(s != int(s) for s in scales):
-        raise n.unsupported(f"mode {n.attr('mode')} with scales {scales} (only nearest with whole factors)")
-    x = n[0]
-    for d, s in enumerate(scales):
-        x = n.b.repeat_interleave(x, int(s), d) if s != 1 else x
-    return x
+    return resize_by(n, range(len(scales)), scales)
 
 
 @onnx_op("Col2Im")

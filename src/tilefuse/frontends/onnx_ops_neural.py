@@ -16,6 +16,10 @@ def paddings(n: Call, extents: Sequence[int], kernel: Sequence[int], strides: Se
     """(before, after) of every spatial dimension."""
     dims = len(kernel)
     mode = n.attr("auto_pad", "NOTSET")
+    if not len(extents) == len(strides) == len(dilations) == dims or min([1, *kernel, *strides, *dilations]) < 1:
+        raise n.wrong(
+            f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)} do not fit {len(extents)} spatial dimensions"
+        )
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         pairs = []
         for extent, k, s, d in zip(extents, kernel, strides, dilations):
@@ -25,6 +29,8 @@ def paddings(n: Call, extents: Sequence[int], kernel: Sequence[int], strides: Se
         return pairs
     pads = n.attr("pads") if mode != "VALID" else None
     pads = pads or [0] * 2 * dims
+    if len(pads) != 2 * dims:
+        raise n.wrong(f"{len(pads)} paddings for {dims} spatial dimensions")
     return [(pads[d], pads[d + dims]) for d in range(dims)]
 
 
@@ -33,6 +39,8 @@ def conv(n: Call) -> str:
     x, w = n.shape(0), n.shape(1)
     dims = len(x) - 2
     strides, dilations = n.attr("strides", [1] * dims), n.attr("dilations", [1] * dims)
+    if tuple(n.attr("kernel_shape", w[2:])) != w[2:]:
+        raise n.wrong(f"kernel_shape {n.attr('kernel_shape')} is not that of the weight, {list(w[2:])}")
     pairs = paddings(n, x[2:], w[2:], strides, dilations)
     return convolve(n, n[0], n[1], n[2] if n.has(2) else None, strides, pairs, dilations)
 

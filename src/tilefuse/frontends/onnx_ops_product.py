@@ -104,7 +104,10 @@ def parse_equation(n: Call) -> tuple[list[list[str]], list[str]]:
         widest = max(widest, rest)
         terms.append(_letters(part, rest))
     if arrow:
-        return terms, _letters(right, widest)
+        wanted = _letters(right, widest)
+        if len(set(wanted)) != len(wanted) or not set(wanted) <= {c for t in terms for c in t}:
+            raise n.wrong(f"the result of {text!r} repeats a letter, or names one that no operand has")
+        return terms, wanted
     counts = [c for t in terms for c in t if not c.startswith(".")]
     return terms, [*_letters("...", widest), *sorted(c for c in set(counts) if counts.count(c) == 1)]
 

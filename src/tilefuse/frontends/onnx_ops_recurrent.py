@@ -30,6 +30,8 @@ def recurrent(n: Call) -> list[str]:
     batch_first = bool(n.attr("layout", 0))
     x = n.b.permute(n[0], (1, 0, 2)) if batch_first else n[0]
     steps = n.b.shape_of(x)[0]
+    if steps == 0:
+        raise n.unsupported("a sequence without steps")
     if steps > STEP_LIMIT:
         raise n.unsupported(f"{steps} steps (at most {STEP_LIMIT} are unrolled)")
     direction = n.attr("direction", "forward")
@@ -96,7 +98,8 @@ def one_direction(n: Call, x: str, d: int, reverse: bool, batch_first: bool) -> 
 def activations(n: Call, d: int) -> list[Activate]:
     """The activation functions of direction `d`, with their parameters and the clipping of what goes in."""
     count = len(DEFAULT_ACTIVATIONS[n.op])
-    given = n.attr("activations", DEFAULT_ACTIVATIONS[n.op] * (d + 1))[d * count : (d + 1) * count]
+    # The lists of parameters run through the functions of all directions, so those before direction `d` take theirs first.
+    given = n.attr("activations", DEFAULT_ACTIVATIONS[n.op] * (d + 1))[: (d + 1) * count]
     alphas, betas = iter(n.attr("activation_alpha", [])), iter(n.attr("activation_beta", []))
     limit = n.attr("clip")
     made: list[Activate] = []
@@ -109,7 +112,9 @@ def activations(n: Call, d: int) -> list[Activate]:
                 n, name, next(alphas, None) if name in WITH_ALPHA else None, next(betas, None) if name in WITH_BETA else None, limit
             )
         )
-    return made
+    if len(made) != (d + 1) * count:
+        raise n.wrong(f"{len(made)} activations are given where each direction needs {count}")
+    return made[d * count :]
 
 
 WITH_ALPHA = frozenset({"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"})
@@ -117,9 +122,13 @@ WITH_BETA = frozenset({"Affine", "ScaledTanh", "HardSigmoid"})
 
 
 def _activation(n: Call, name: str, alpha: float | None, beta: float | None, limit: float | None) -> Activate:
+    def parameter(which: str, default: float) -> float:
+        given = {"alpha": alpha, "beta": beta}.get(which)
+        return default if given is None else given
+
     def apply(x: str) -> str:
         held = n.b.clamp(x, -limit, limit) if limit is not None else x
-        return activate(n, held, name, lambda p, default: {"alpha": alpha, "beta": beta}.get(p) or default)
+        return activate(n, held, name, parameter)
 
     return apply
 

@@ -8,7 +8,7 @@ from math import prod
 from tilefuse.frontends.onnx_call import Call, Value, onnx_op
 from tilefuse.frontends.onnx_model import ELEMENT_OF_DTYPE, element_dtype
 from tilefuse.frontends.onnx_ops_random import seed_of
-from tilefuse.ir.dtype import BOOL, I64, compute_dtype
+from tilefuse.ir.dtype import BOOL, F64, I64, compute_dtype
 from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import Expr, call, const
 
@@ -65,9 +65,12 @@ def reduction(n: Call) -> str:
             wide = n.b.cast(x, work)
             return n.b.cast(n.b.elementwise("sqrt", reduced(n, n.b.elementwise("mul", wide, wide), "sum", over, keep)), have)
         case "ReduceLogSum":
-            return n.b.elementwise("log", reduced(n, x, "sum", over, keep))
+            total = reduced(n, x, "sum", over, keep)
+            return n.b.elementwise("log", total) if have.is_float else n.b.cast(n.b.elementwise("log", n.b.cast(total, F64)), have)
         case "ReduceLogSumExp":
-            return n.b.logsumexp(x, over, keep) if over else x
+            if not over:
+                return x
+            return n.b.logsumexp(x, over, keep) if have.is_float else n.b.cast(n.b.logsumexp(n.b.cast(x, F64), over, keep), have)
     if have.is_float:
         return n.b.mean(x, over, keep) if over else x
     count = prod(n.shape(0)[d] for d in over)
@@ -118,10 +121,13 @@ def top_k(n: Call) -> list[str]:
     first = n.b.expand_dims(x, at + 1)
     other = n.b.expand_dims(x, at)
     before = n.b.elementwise("gt" if largest else "lt", other, first)
+    equal = n.b.elementwise("eq", other, first)
+    if n.dtype(0).is_float:
+        before, equal = _with_nan(n, first, other, before, equal, largest)
     shape = [1] * (len(have) + 1)
     shape[at] = shape[at + 1] = have[at]
     row, column = n.b.iota(shape, at), n.b.iota(shape, at + 1)
-    earlier = n.b.elementwise("logical_and", n.b.elementwise("eq", other, first), n.b.elementwise("lt", column, row))
+    earlier = n.b.elementwise("logical_and", equal, n.b.elementwise("lt", column, row))
     rank = n.b.reduce(n.b.cast(n.b.elementwise("logical_or", before, earlier), I64), "sum", [at + 1])
     slots = [count if d == at else e for d, e in enumerate(have)]
     places = n.b.scatter(
@@ -130,14 +136,27 @@ def top_k(n: Call) -> list[str]:
     return [n.b.gather_elements(x, places, at), places]
 
 
+def _with_nan(n: Call, first: str, other: str, before: str, equal: str, largest: bool) -> tuple[str, str]:
+    """The order completed where elements are NaN: each counts as larger than every number, and all are equal.
+
+    Without it two elements would claim one place of the result.
+    """
+    b = n.b
+    here, there = b.elementwise("isnan", first), b.elementwise("isnan", other)
+    winner, loser = (there, here) if largest else (here, there)
+    ahead = b.elementwise("logical_and", winner, b.elementwise("logical_not", loser))
+    return b.elementwise("logical_or", before, ahead), b.elementwise("logical_or", equal, b.elementwise("logical_and", here, there))
+
+
 def top_k_library(n: Call, at: int, count: int, largest: bool) -> list[str]:
-    """TopK as the framework's operator; the order of equal elements is its own."""
-    shape = tuple(count if d == at else e for d, e in enumerate(n.shape(0)))
-    args = (("%", 0), count, at, largest, True)
+    """TopK as the first elements of the framework's stable sort: its own top-k may exchange equal elements."""
+    args = (("%", 0),)
+    kwargs = (("stable", True), ("dim", at), ("descending", largest))
     made = []
     for result, dtype in enumerate((n.dtype(0), I64)):
-        attributes: dict[str, Attribute] = {"args": args, "kwargs": (), "result": result}
-        made.append(n.b.library("topk", "aten.topk.default", Type(dtype, shape), (n[0],), attributes))
+        attributes: dict[str, Attribute] = {"args": args, "kwargs": kwargs, "result": result}
+        ordered = n.b.library("sort", "aten.sort.stable", Type(dtype, n.shape(0)), (n[0],), attributes)
+        made.append(n.b.slice(ordered, [0], [count], axes=[at]))
     return made
 
 
@@ -230,9 +249,12 @@ def layer_normalization(n: Call) -> list[str]:
     have = n.shape(0)
     axes = list(range(n.axis(n.attr("axis", -1), len(have)), len(have)))
     stash = element_dtype(n.attr("stash_type", 1), n.place)
-    weight = affine_part(n, 1, have, axes)
-    bias = affine_part(n, 2, have, axes)
-    y, mean, rstd = n.b.layer_norm(n[0], axes, weight, bias, n.attr("epsilon", 1e-5))
+    weight, bias = affine_part(n, 1, have, axes), affine_part(n, 2, have, axes)
+    beside = any(n.has(i) and part is None for i, part in ((1, weight), (2, bias)))
+    y, mean, rstd = n.b.layer_norm(n[0], axes, None if beside else weight, None if beside else bias, n.attr("epsilon", 1e-5))
+    if beside:
+        y = n.b.elementwise("mul", y, n[1])
+        y = n.b.elementwise("add", y, n[2]) if n.has(2) else y
     return [y, n.b.cast(mean, stash), n.b.cast(rstd, stash)]
 
 
@@ -240,15 +262,13 @@ def layer_normalization(n: Call) -> list[str]:
 def rms_normalization(n: Call) -> str:
     have = n.shape(0)
     axes = list(range(n.axis(n.attr("axis", -1), len(have)), len(have)))
-    y = n.b.rms_norm(n[0], axes, affine_part(n, 1, have, axes), n.attr("epsilon", 1e-5))[0]
-    return y
+    weight = affine_part(n, 1, have, axes)
+    y = n.b.rms_norm(n[0], axes, weight, n.attr("epsilon", 1e-5))[0]
+    return n.b.elementwise("mul", y, n[1]) if weight is None else y
 
 
 def affine_part(n: Call, i: int, have: tuple[int, ...], axes: list[int]) -> str | None:
-    """Operand `i` with exactly the extents of the normalised axes, as the composites want it.
-
-    Raises: UnsupportedOpError when it varies along another axis.
-    """
+    """Operand `i` with exactly the extents of the normalised axes, as the composites want it; None where it varies along another axis."""
     if not n.has(i):
         return None
     wanted = tuple(have[d] for d in axes)
@@ -258,7 +278,7 @@ def affine_part(n: Call, i: int, have: tuple[int, ...], axes: list[int]) -> str 
         return value
     extra = len(given) - len(wanted)
     if extra > 0 and any(e != 1 for e in given[:extra]):
-        raise n.unsupported(f"operand {i} of shape {given} varies along an axis that is not normalised ({wanted})")
+        return None
     return n.b.broadcast_to(n.b.reshape(value, given[max(extra, 0) :]), wanted)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def resize_extents(n: Call, have: Sequence[int], axes: Sequence[int]) -> tuple[l
     scale_at, size_at = (1, 99) if n.version < 11 else (2, 3)
     if n.has(scale_at) and n.shape(scale_at) not in ((0,),):
         scales = [float(s) for s in n.known(scale_at, "the scales").reshape(-1)]
-        return scales, [math.floor(have[d] * s) for d, s in zip(axes, scales)]
+        return scales, [scaled_extent(have[d], s) for d, s in zip(axes, scales)]
     sizes = n.ints(size_at, "the sizes")
     scales = [s / have[d] for d, s in zip(axes, sizes)]
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
@@ -48,7 +49,23 @@ def resize_extents(n: Call, have: Sequence[int], axes: Sequence[int]) -> tuple[l
     return scales, sizes
 
 
-def source_position(n: Call, out: np.ndarray, scale: float, extent: int, outputs: int, region: tuple[float, float]) -> np.ndarray:
+def scaled_extent(extent: int, scale: float) -> int:
+    """The output extent in f32, as the standard's shape inference has it: 10 * 0.7 is 7 there, 6.99999988 with that scale in f64."""
+    return math.floor(np.float32(extent) * np.float32(scale))
+
+
+def resize_by(n: Call, axes: Sequence[int], scales: Sequence[float]) -> str:
+    """Operand 0 resized by the factors, as the attributes say."""
+    x, have = n[0], n.shape(0)
+    for d, scale in zip(axes, scales):
+        if scale != 1.0:
+            x = resize_axis(n, x, d, scaled_extent(have[d], scale), scale, (0.0, 1.0))
+    return x if n.b.dtype_of(x) == n.dtype(0) else n.b.cast(x, n.dtype(0))
+
+
+def source_position(
+    n: Call, out: np.ndarray, scale: float | np.floating[Any], extent: int, outputs: int, region: tuple[float, float]
+) -> np.ndarray:
     """Where in the input each output stands. Source: the operator's `coordinate_transformation_mode`."""
     mode = n.attr("coordinate_transformation_mode", "half_pixel" if n.version >= 11 else "asymmetric")
     match mode:
@@ -61,7 +78,7 @@ def source_position(n: Call, out: np.ndarray, scale: float, extent: int, outputs
         case "half_pixel":
             return (out + 0.5) / scale - 0.5
         case "pytorch_half_pixel":
-            return (out + 0.5) / scale - 0.5 if extent * scale > 1 else np.full_like(out, -0.5)
+            return (out + 0.5) / scale - 0.5 if outputs > 1 else np.zeros_like(out)
         case "half_pixel_symmetric":
             adjustment = outputs / (extent * scale)
             return extent / 2 * (1 - adjustment) + (out + 0.5) / scale - 0.5
@@ -118,9 +135,12 @@ def resize_axis(n: Call, x: str, d: int, outputs: int, scale: float, region: tup
     """One axis of `x` resampled to `outputs` positions."""
     have = n.b.shape_of(x)
     extent = have[d]
-    at = source_position(n, np.arange(outputs, dtype=np.float64), scale, extent, outputs, region)
+    is_nearest = n.attr("mode", "nearest") == "nearest"
+    # Nearest positions are worked out in f32, as runtimes do: with 4 / (4 / 3) in f64, 2.9999999 is cut to 2.
+    number = np.float32 if is_nearest else np.float64
+    at = source_position(n, np.arange(outputs, dtype=number), number(scale), extent, outputs, region)
     outside = (at < 0) | (at > extent - 1)
-    if n.attr("mode", "nearest") == "nearest":
+    if is_nearest:
         places = np.clip(nearest_positions(n, at), 0, extent - 1).astype(np.int64)
         out = nearest(n, x, d, places)
     else:

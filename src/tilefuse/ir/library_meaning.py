@@ -258,7 +258,7 @@ def _correlate(w: _Windows, x: Array, weight: Array) -> Array:
     out = np.zeros((x.shape[0], w.groups, kernels.shape[1], *w.steps))
     for at, window in w.positions():
         out += np.einsum("ngc...,goc->ngo...", padded[window], kernels[at], optimize=True)
-    return out.reshape(x.shape[0], -1, *w.steps)
+    return out.reshape(x.shape[0], w.groups * kernels.shape[1], *w.steps)
 
 
 def _spread_windows(w: _Windows, y: Array, weight: Array) -> Array:
@@ -269,7 +269,7 @@ def _spread_windows(w: _Windows, y: Array, weight: Array) -> Array:
     for at, window in w.positions():
         padded[window] += np.einsum(
             "ngo...,goc->ngc...", parts, kernels[at], optimize=True)
-    return w.crop(padded.reshape(y.shape[0], -1, *padded.shape[3:]))
+    return w.crop(padded.reshape(y.shape[0], w.groups * weight.shape[1], *padded.shape[3:]))
 
 
 def _weight_gradient(w: _Windows, x: Array, y: Array) -> Array:
@@ -281,7 +281,7 @@ def _weight_gradient(w: _Windows, x: Array, y: Array) -> Array:
     for at, window in w.positions():
         met = padded[window].reshape(*padded.shape[:3], -1)
         out[at] = np.einsum("ngos,ngcs->goc", flat, met, optimize=True)
-    return out.reshape(-1, *out.shape[2:])
+    return out.reshape(w.groups * parts.shape[2], *out.shape[2:])
 
 
 @meaning

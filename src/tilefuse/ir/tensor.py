@@ -107,6 +107,9 @@ class TensorBuilder(PoolBuilder):
                 f"convolution of {self.types[x]} with weight {self.types[weight]} and {groups} groups: "
                 f"{channels} input channels expected, {shape[1]} given"
             )
+        features = kernel[1] * groups if transposed else kernel[0]
+        if bias is not None and self.shape_of(bias) != (features,):
+            raise ShapeError(f"convolution with weight {self.types[weight]}: the bias is {self.types[bias]} instead of [{features}]")
         extra = output_padding or (0,) * dims
         out: list[int] = []
         for s, k, t, p, d, e in zip(shape[2:], kernel[2:], steps, pads, gaps, extra, strict=True):
@@ -125,7 +128,6 @@ class TensorBuilder(PoolBuilder):
             "output_padding": extra,
             "has_bias": bias is not None,
         }
-        features = kernel[1] * groups if transposed else kernel[0]
         operands = (x, weight) if bias is None else (x, weight, bias)
         return self.library(
             self.hint or "convolution", "convolution", Type(self.dtype_of(x), (shape[0], features, *out)), operands, attributes
