@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.tuning import CASES, shapes_of
@@ -21,7 +21,7 @@ from tilefuse.driver.measure import DiskRecords, KernelMeasurer
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.cost import AnalyticCost
-from tilefuse.plan.measure import MeasuredCost, rank_correlation
+from tilefuse.plan.measure import MeasuredCost
 from tilefuse.plan.pattern import Pattern
 from tilefuse.runtime.measurements import Journal
 from tilefuse.schedule.pattern import schedule_pattern
@@ -87,3 +87,26 @@ def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0
     path.write_text(json.dumps({"device": device.name, "rank_correlation": correlation, "kernels": kernels}, indent=1) + "\n")
     print(f"record: {path}", file=sys.stderr)
     return 1 if bad else 0
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    """Spearman's rank correlation of predicted and measured times; ties share their mean rank. 0 for fewer than two distinct pairs."""
+    a, b = (_ranks([p[side] for p in pairs]) for side in (0, 1))
+    mean = (len(pairs) - 1) / 2
+    across = sum((x - mean) * (y - mean) for x, y in zip(a, b))
+    squares = sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b)
+    return across / squares ** 0.5 if squares > 0 else 0.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for place in order[start:end + 1]:
+            ranks[place] = (start + end) / 2
+        start = end + 1
+    return ranks

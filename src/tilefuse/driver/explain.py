@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tilefuse.driver.category import category_of
+from tilefuse.plan.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
-from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Call, Read, walk
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.category import is_product
 from tilefuse.plan.cost import CostModel
 from tilefuse.plan.pattern import Cost, Plan, PlannedKernel
 from tilefuse.schedule.coordinates import over_is_contiguous
@@ -178,20 +178,6 @@ def is_complex(graph: Graph) -> bool:
     return len(along) > 1 or bool(products) and len(reductions) > 1
 
 
-def is_product(node: Node) -> bool:
-    """Whether a reduction sums products of two values with different subscripts: a matrix product or a convolution."""
-    if node.kind != "reduce.sum" or node.body is None:
-        return False
-    for e in walk(node.body):
-        if isinstance(e, Call) and e.fn == "mul":
-            sides = [[r for r in walk(a) if isinstance(r, Read)] for a in e.args]
-            if all(sides):
-                axes = [{x for r in side for i in r.index for x in i.axes()} for side in sides]
-                if axes[0] - axes[1] and axes[1] - axes[0]:
-                    return True
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Slower:
     """A kernel of a plan that its unfused parts beat. Units: microseconds."""
@@ -239,26 +225,3 @@ def timed_check(plan: Plan, model: MeasuredCost, measurer: Measurer, parts: Part
         elif fused.median_us >= apart.median_us:
             model.tie(kernel.program, apart.median_us)
     return tuple(slower)
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Spearman's rank correlation of predicted and measured times; ties share their mean rank. 0 for fewer than two distinct pairs."""
-    a, b = (_ranks([p[side] for p in pairs]) for side in (0, 1))
-    mean = (len(pairs) - 1) / 2
-    across = sum((x - mean) * (y - mean) for x, y in zip(a, b))
-    squares = sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b)
-    return across / squares ** 0.5 if squares > 0 else 0.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for place in order[start:end + 1]:
-            ranks[place] = (start + end) / 2
-        start = end + 1
-    return ranks

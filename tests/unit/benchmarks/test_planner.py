@@ -26,3 +26,10 @@ def test_cases_are_planned_fused_and_node_by_node() -> None:
     name, graph = next(planner.cases("layer_norm", quick=True, tiny=True))
     made = list(planner.programs_of(graph, H200))
     assert name.startswith("layer_norm-f32") and [len(p.graph.nodes) for p in made] == [len(graph.nodes)] + [1] * len(graph.nodes)
+
+
+@pytest.mark.parametrize(("pairs", "found"), [
+    ([(1, 10), (2, 20), (3, 30)], 1.0), ([(1, 30), (2, 20), (3, 10)], -1.0), ([(1, 5), (2, 5)], 0.0), ([], 0.0),
+    ([(1, 1), (2, 3), (3, 2), (4, 4)], 0.8)])
+def test_rank_correlation(pairs: list[tuple[float, float]], found: float) -> None:
+    assert planner.rank_correlation(pairs) == pytest.approx(found)

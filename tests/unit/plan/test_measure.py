@@ -4,8 +4,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import pytest
-
 from tests.unit.plan.graphs import softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
@@ -19,7 +17,6 @@ from tilefuse.plan.measure import (
     is_complex,
     is_faster,
     key_of,
-    rank_correlation,
     timed_check,
     timing_of,
     total,
@@ -153,10 +150,3 @@ def test_equal_kernels_have_equal_keys_and_others_do_not() -> None:
     parts = plan_on_device(softmax(), {}, H200, Options(fuse=False), result_layouts={}, layouts={}).kernels
     assert len({key_of(program), *(key_of(k.program) for k in parts)}) == 5
     assert key_of(program) == key_of(planned(Stopwatch({}), Memory()).kernels[0].program)
-
-
-@pytest.mark.parametrize(("pairs", "found"), [
-    ([(1, 10), (2, 20), (3, 30)], 1.0), ([(1, 30), (2, 20), (3, 10)], -1.0), ([(1, 5), (2, 5)], 0.0), ([], 0.0),
-    ([(1, 1), (2, 3), (3, 2), (4, 4)], 0.8)])
-def test_rank_correlation(pairs: list[tuple[float, float]], found: float) -> None:
-    assert rank_correlation(pairs) == pytest.approx(found)

@@ -4,9 +4,9 @@ from __future__ import annotations
 import pytest
 
 from tilefuse.base.options import Options
-from tilefuse.driver.category import category_of
 from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
+from tilefuse.plan.category import category_of
 from tilefuse.target.device import H200
 
 
