@@ -411,21 +411,27 @@ class StitchWriter(Statements):
         if p.stored:
             self.emit(Store(self.shared[p.key].name, self.tile_offset(p, at), value))
         if p.written:
-            self.emit(Store(self.buffers[p.value].name, self.global_offset(p.value, at), value))
+            with self.when(self.writers(p)):
+                self.emit(Store(self.buffers[p.value].name, self.global_offset(p.value, at), value))
+
+    def writers(self, p: Piece) -> tuple[Bound, ...]:
+        """Bounds under which a block writes a result: of blocks that compute the same region, the first."""
+        return tuple(Bound(self.index(axis(name)), 0, 1) for name, _ in self.plan.grid if name not in p.grid_axes)
 
     def store_vector(self, p: Piece, start: Point, array: str, at: Affine, width: int) -> None:
         """`width` elements of a register array to shared and global memory, as vectors where they lie so."""
         lane = self.fresh("v")
         moving = tuple(x + (axis(lane) if n == len(start) - 1 else 0) for n, x in enumerate(start))
         self.frame.extents[lane] = width
-        targets: list[tuple[str, Affine]] = []
+        targets: list[tuple[str, Affine, tuple[Bound, ...]]] = []
         if p.stored:
-            targets.append((self.shared[p.key].name, self.tile_offset(p, moving)))
+            targets.append((self.shared[p.key].name, self.tile_offset(p, moving), ()))
         if p.written:
-            targets.append((self.buffers[p.value].name, self.global_offset(p.value, moving)))
-        for buffer, offset in targets:
-            for first, part in vector_parts(offset, lane, width, p.dtype):
-                self.emit(VectorStore(buffer, substitute(offset, {lane: number(first)}, self.extents), array, at + first, part))
+            targets.append((self.buffers[p.value].name, self.global_offset(p.value, moving), self.writers(p)))
+        for buffer, offset, here in targets:
+            with self.when(here):
+                for first, part in vector_parts(offset, lane, width, p.dtype):
+                    self.emit(VectorStore(buffer, substitute(offset, {lane: number(first)}, self.extents), array, at + first, part))
 
     def prefetch(self, pieces: list[Piece], moving: Point, lane: str, width: int) -> list[tuple[str, Point, str, DType]]:
         """Loads that are vectors along the lanes, before the loop over the lanes."""

@@ -145,7 +145,7 @@ class Row:
             with w.when((*self.active, *self.first)):
                 w.emit(Store(w.shared[p.key].name, w.tile_offset(p, self.row), value))
         if p.written:
-            with w.when((*self.bounds, *self.first)):
+            with w.when((*self.bounds, *self.first, *w.writers(p))):
                 w.emit(Store(w.buffers[p.value].name, w.global_offset(p.value, self.row), value))
 
     def _reduce(self, p: Piece) -> None:

@@ -155,7 +155,7 @@ class SumRows:
             with w.when((first,)):
                 w.emit(Store(w.shared[p.key].name, w.tile_offset(p, at), value))
         if p.written:
-            with w.when((first, *self._present(at))):
+            with w.when((first, *self._present(at), *w.writers(p))):
                 w.emit(Store(w.buffers[p.value].name, w.global_offset(p.value, at), value))
 
     def _reduce(self, p: Piece) -> None:

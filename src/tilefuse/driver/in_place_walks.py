@@ -15,7 +15,7 @@ from tilefuse.ir.scalar import Guard, Lookup, Read, walk
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.regions import Span, holds, region_of, whole
-from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.resolved import Domain, Touch, resolved_walk
 from tilefuse.schedule.row_lanes import first_lane_pieces
 from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
 from tilefuse.schedule.template import Columns, Rows
@@ -51,8 +51,9 @@ class Walks:
         plan = found.program.internal
         if isinstance(plan, StitchPlan):
             return _in_stages(plan, found.name_of[value], found.name_of.get(target, ""))
-        once = _is_walked_once(found.program, self.graph.type_of(value).num_elements)
-        return once and _element_by_element(self.graph, found.nodes, target)
+        if not _is_walked_once(found.program, self.graph.type_of(value).num_elements):
+            return False
+        return _element_by_element(self.graph, found.nodes, target) or _read_before_sums(found, value, target)
 
     def _walk_of(self, kernel: PlannedKernel, value: str, target: str) -> Walk | None:
         """The walk that writes `value`; None where another part of the kernel reads `target`: it would read the old contents at a time
@@ -116,17 +117,42 @@ def _is_walked_once(program: TileProgram, num_elements: int) -> bool:
         case Columns(), Domain() as domain:
             # One value a column: the thread that has the whole sum stores it. Whole columns are read ahead by threads without work too.
             return domain.num_reduced > 1 and num_elements == domain.num_kept
-        case Rows(groups=0, split=1), Domain() as domain:
-            # With `split` every thread of the last block evaluates what the first one stores.
+        case Rows(groups=0), Domain() as domain:
+            # One value a row: one thread, of the last block where several share a row, computes and stores it.
             return domain.num_reduced > 1 and num_elements == domain.num_kept
     return program.template == "pointwise"
+
+
+def _read_before_sums(found: Walk, value: str, target: str) -> bool:
+    """Whether a walk reads an element of `target` for the elements of the row (or column) whose sum decides what overwrites it, and all
+    threads meet between: a bias that is added to each element, and updated by the sum of the gradients of these elements.
+
+        read p[i]  for all k   ->   barrier, last block   ->   p[i] = p[i] - rate * s[i]
+    """
+    program, domain = found.program, found.program.internal
+    assert isinstance(domain, Domain)
+    choice, name = program.choice, found.name_of.get(target, "")
+    meets = isinstance(choice, Rows) and (choice.split > 1 or choice.threads > 32) or isinstance(choice, Columns) and (
+        choice.split > 1 or choice.threads_y > 1)
+    sums = {i.key for i in domain.instances if i.shared}
+    if not (name and meets) or domain.has_scan or domain.scatter is not None or any(i.carried for i in domain.instances):
+        return False
+    for i in domain.instances:  # in evaluation order: users follow what they use
+        if not sums.isdisjoint(i.uses):
+            sums.add(i.key)
+            if i.depends & set(domain.reduced) or i.shared:
+                return False  # the elements are walked again after a sum
+    at = next((offset for output, _, offset in domain.outputs if output == found.name_of[value]), None)
+    touches = [t for i in domain.instances for t in resolved_walk(i.body) if isinstance(t, Touch) and t.value == name]
+    return at is not None and all(t.offset == at and not t.dynamic for t in touches)
 
 
 def _in_stages(plan: StitchPlan, value: str, target: str) -> bool:
     """Whether a stitched kernel reads of `target` only what the same block overwrites: at the same element in the loop that does, or
     before a barrier in front of that loop.
 
-    Blocks have no element of a result in common: every axis of the grid leads to other elements of each.
+    Blocks have no element of the value in common: every axis of the grid leads to other elements of it. What several blocks compute, each
+    from the old contents, is not overwritten.
     """
     graph = plan.graph
     stitcher = Stitcher(graph)
@@ -135,7 +161,7 @@ def _in_stages(plan: StitchPlan, value: str, target: str) -> bool:
     stitcher.kept = plan.kept
     home = {k: n for n, s in enumerate(plan.stages) for k in (*s.pieces, *s.products)}
     written = [p for p in plan.pieces if p.value == value]
-    if len(written) != 1 or written[0].kind != "map":
+    if len(written) != 1 or written[0].kind != "map" or written[0].grid_axes != {name for name, _ in plan.grid}:
         return False
     shape = graph.type_of(target).shape
     own, at = written[0], home[written[0].key]

@@ -15,6 +15,7 @@ from tilefuse.plan.cost import CostModel
 from tilefuse.plan.pattern import Cost, Pattern
 from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.structure import Structures, boundary
+from tilefuse.schedule.stitched import computed_by_several
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.device import DeviceSpec
 
@@ -50,6 +51,7 @@ class Pricer:
         self._known: dict[tuple[int, ...], Priced | Rejected] = {}
         self._packed: dict[tuple[int, ...], Priced | Rejected] = {}
         self._call_us: dict[str, float] = {}
+        self._updated = frozenset(v for _, v in graph.updates)
         self.num_scheduled = 0
 
     def calls_us(self, nodes: Iterable[str]) -> float:
@@ -82,7 +84,18 @@ class Pricer:
         found = store.get(key)
         if found is None:
             found = store[key] = self._schedule(pattern) if limited else self._pack(pattern)
-        return found
+        if self._updated.isdisjoint(pattern.written) or isinstance(found, Rejected):
+            return found
+        return self._refused(pattern, found) or found
+
+    def _refused(self, pattern: Pattern, priced: Priced) -> Rejected | None:
+        """Why a pattern that updates an input is no kernel though its structure is one: the update would need a copy besides."""
+        several = computed_by_several(priced.program)
+        names = dict(zip(priced.boundary, boundary(self._graph, pattern), strict=True)) if several else {}
+        copied = [names[v] for v in sorted(several) if names[v] in self._updated]
+        if not copied:
+            return None
+        return Rejected(Reason.NEEDS_GRID_SYNC, f"several blocks compute %{copied[0]}, the new contents of an input that they read")
 
     def _schedule(self, pattern: Pattern) -> Priced | Rejected:
         values = boundary(self._graph, pattern)

@@ -48,7 +48,7 @@ class Piece:
 
     kind      "copy" (a boundary value brought on chip), "map", "reduce" or "product"
     stored    in shared memory, rows `pad` elements longer; else in the registers of the stage that uses it, or nowhere
-    written   to global memory as a result of the kernel
+    written   to global memory as a result of the kernel; where several blocks compute the same region, by the first of them
     buffers   tiles in shared memory: 2 where the next one is copied while this one is read
     """
 
@@ -78,6 +78,11 @@ class Piece:
     def strides(self) -> tuple[int, ...]:
         """Strides of the region in shared memory. Units: elements."""
         return local_strides(self.region, self.pad)
+
+    @property
+    def grid_axes(self) -> frozenset[str]:
+        """Axes of the grid along which blocks have other regions; along all others they have the same one."""
+        return frozenset().union(*(s.offset.axes() for s in self.region))
 
 
 @dataclass(frozen=True)
@@ -179,8 +184,8 @@ class Stitcher(StitchPattern):
         for result in self.graph.results:
             region = tuple(span_of.get(self._root((result, d)), Span(number(0), e)) for d, e in enumerate(self.graph.type_of(result).shape))
             used = frozenset().union(*(s.offset.axes() for s in region)) if region else frozenset()
-            if used != extents.keys():
-                return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}")
+            if used != extents.keys() and not self.graph.users_by_name[result]:
+                return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}, and none needs it")
             requests[result] = [region]
         pieces: list[Piece] = []
         reads = self._propagate(requests, extents, pieces)

@@ -28,14 +28,33 @@ def flops_of(e: Expr) -> int:
     return sum(SCALAR_OPS[x.fn].flops for x in walk(e) if isinstance(x, Call) and x.fn in SCALAR_OPS)
 
 
+def anchor_of(graph: Graph) -> str:
+    """The largest of the results that nothing else in the pattern is computed from, the last of several: what others are computed from may
+    be computed by many blocks. Another one only where it is larger and has more dimensions to cut.
+
+        n = norm(x), n w  ->  n w, whatever its width          e = exp(x w), sums of the rows of e  ->  e
+    """
+    place = graph.position_by_name
+
+    def size(result: str) -> tuple[int, int]:
+        return graph.type_of(result).num_elements, place.get(result, -1)
+
+    def rank(result: str) -> int:
+        return sum(e > 1 for e in graph.type_of(result).shape)
+
+    largest = max(graph.results, key=size)
+    last = max((r for r in graph.results if not graph.users_by_name[r]), key=size, default=largest)
+    return largest if rank(largest) > rank(last) else last
+
+
 class StitchPattern:
-    """One pattern. `anchor`: its largest result, whose tiles the blocks compute; `kept`: values with stages of their own."""
+    """One pattern. `anchor`: the result whose tiles the blocks compute; `kept`: values with stages of their own."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.inside = {n.name for n in graph.nodes}
         self.contractions: dict[str, Contraction] = {}
-        self.anchor = max(graph.results, key=lambda r: graph.type_of(r).num_elements)
+        self.anchor = anchor_of(graph)
         self._touches: dict[str, list[tuple[str, tuple[Affine, ...]]]] = {}
         self._class: dict[tuple[str, int], tuple[str, int]] = {}
         self._values: dict[tuple[str, int], frozenset[str]] = {}

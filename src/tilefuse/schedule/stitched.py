@@ -11,6 +11,7 @@ from tilefuse.schedule.choose_stitch import choose_stitch
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker, parse_template, print_template
 from tilefuse.schedule.parts import structure_but_starts
 from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
+from tilefuse.schedule.stitch_pattern import anchor_of
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.target.device import DeviceSpec
@@ -53,6 +54,14 @@ def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSp
     if isinstance(found, TileProgram) and isinstance(found.choice, Stitched):
         known[form] = found.choice
     return found
+
+
+def computed_by_several(program: TileProgram) -> frozenset[str]:
+    """Results that several blocks compute, of which one writes: none of them lies where the kernel reads."""
+    plan = program.internal
+    if not isinstance(plan, StitchPlan):
+        return frozenset()
+    return frozenset(p.value for p in plan.pieces if p.written and p.grid_axes != {name for name, _ in plan.grid})
 
 
 def template_of_stages(choice: Stitched, plan: StitchPlan, launch: Launch) -> Template:
@@ -101,7 +110,7 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
         elif setting.name != "cta_num":
             tiles[int(setting.name.removeprefix("tile_"))] = setting.value
     where = template.schedules[0].span if template.schedules else None
-    shape = max((program.graph.type_of(r).shape for r in program.graph.results), key=prod)
+    shape = program.graph.type_of(anchor_of(program.graph)).shape
     if threads % 32 or not 32 <= threads <= device.max_threads_per_block:
         raise UserError(f"cta_size={threads} is no number of threads for a stitched kernel", where=where,
                         hint=f"a multiple of 32, at most {device.max_threads_per_block}")

@@ -18,6 +18,7 @@ from tests.unit.codegen.stitched_graphs import (
     lstm_cell,
     many_reductions,
     masked_sum,
+    norm_before_product,
     normed_chain,
     product_softmax,
     row_sums_and_product,
@@ -157,6 +158,15 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("gram matrix of f16", gram(32, 16, F16), tiles(16, 32)),
     StitchedCase("operand beside its product", beside_itself(9), tiles(4, 9)),
     StitchedCase("operand beside its product in squares", beside_itself(10), tiles(3, 4)),
+    # Results that several blocks need, and compute: the first of them writes.
+    StitchedCase("gram matrix in squares", gram(9, 5), tiles(4, 4)),
+    StitchedCase("norm before a product", norm_before_product(7, 24, 10), tiles(4, 4), 400, smooth),
+    StitchedCase("norm before a product, walked", norm_before_product(7, 24, 10), tiles(2, 4, groups=3), 400, smooth),
+    StitchedCase("norm before a product of odd rows", norm_before_product(7, 19, 12), tiles(4, 4), 400, smooth),
+    StitchedCase("norm before a product of f16", norm_before_product(24, 32, 32, F16), tiles(16, 8), 64, smooth),
+    StitchedCase("softmax before a product", attention(2, 20, 24, keys=9, probabilities=True), tiles(1, 8, 8), 64, smooth),
+    StitchedCase("softmax before a product in registers", attention(2, 20, 24, keys=9, probabilities=True), tiles(1, 16, 8, threads=32), 64,
+                 smooth),
     # Tiles that reach beyond the last row and column: neighbours in one thread of which some are elements, reductions of what is
     # outside, operands long enough to be read where they lie.
     StitchedCase("columns cut anywhere", turned_product(16, 5, 16, (False, False)), tiles(10, 9)),

@@ -161,6 +161,15 @@ def row_sums_and_product(rows: int, inner: int, columns: int) -> Graph:
     return normal(b, [y])
 
 
+def norm_before_product(rows: int, width: int, columns: int, dtype: DType = F32) -> Graph:
+    """n w with n the layer norm of x + s; n and the sums of its rows are results too, which every block of columns needs."""
+    b = TensorBuilder("before")
+    n, _, _ = b.layer_norm(b.elementwise("add", *(b.input(v, dtype, (rows, width)) for v in "xs")), (1,))
+    y = b.matmul(n, b.input("w", dtype, (width, columns)))
+    total = b.reduce(n, "sum", (1,))
+    return normal(b, [n, total, b.elementwise("add", y, b.reshape(total, (rows, 1)))])
+
+
 def heads(rows: int, count: int, width: int, dtype: DType = F16) -> Graph:
     """q k' of each head, where heads lie between rows and columns of the operands."""
     b = TensorBuilder("heads")

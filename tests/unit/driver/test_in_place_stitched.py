@@ -20,7 +20,7 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost, Pattern, PlannedKernel
 from tilefuse.runtime.spec import CopyStep, KernelStep
 from tilefuse.schedule.pattern import schedule_pattern
-from tilefuse.schedule.stitched import schedule_stitched
+from tilefuse.schedule.stitched import computed_by_several, schedule_stitched
 from tilefuse.schedule.template import Stitched
 from tilefuse.target.device import H200
 
@@ -134,6 +134,29 @@ def test_small_reductions_of_every_shape_are_one_block() -> None:
 def test_rows_that_other_blocks_read_are_not_overwritten() -> None:
     graph = parse_graph(ALL_ROWS)
     assert not Walks(graph).may_overwrite(kernel_of(graph, Stitched((8, 24), 64)), "w1", "w")
+
+
+# A state and a product of the new one, which every block of columns needs.
+STATE = """graph @state(%h: f16[8, 512], %x: f16[8, 512], %w: f16[512, 512]) -> (f16[8, 512]) {
+  %s: f16[8, 512] = map [i, j] { f16(tanh(add(f32(%h[i, j]), f32(%x[i, j])))) }
+  %y: f16[8, 512] = library.matmul(%s, %w) {transpose_a=false, transpose_b=false, precision="ieee"}
+  %z: f16[8, 512] = map [i, j] { f16(maximum(f32(%y[i, j]), 0.0:f32)) }
+  update %h = %s
+  return %z
+}"""
+
+
+def test_what_several_blocks_compute_is_not_written_over_what_they_read() -> None:
+    """Blocks of whole rows may; and the planner makes two kernels of it rather than one and a copy."""
+    graph = parse_graph(STATE)
+    assert Walks(graph).may_overwrite(kernel_of(graph, Stitched((4, 512), 64)), "s", "h")
+    assert not Walks(graph).may_overwrite(kernel_of(graph, Stitched((4, 64), 64)), "s", "h")
+    made = generate(graph, constants={}, device=H200, options=Options())
+    assert [type(s) for s in made.spec.steps] == [KernelStep, KernelStep]
+    apart = parse_graph(STATE.replace("  update %h = %s\n", "").replace("-> (f16[8, 512])", "-> (f16[8, 512], f16[8, 512])")
+                        .replace("return %z", "return %s, %z"))
+    (kernel,) = generate(apart, constants={}, device=H200, options=Options()).plan.kernels
+    assert computed_by_several(kernel.program) == {"s"}
 
 
 def test_an_element_that_is_read_elsewhere_is_not_overwritten() -> None:
