@@ -57,6 +57,9 @@ class Options:
     plan: str = option("", "text of a plan, as explain prints it, that is followed instead of planning", affects_code=True)
     template: str = option("", "template of one kernel, in the notation that explain prints", affects_code=True)
     tuned: bool = option(True, "use the templates that `tilefuse tune` found for this device", affects_code=True)
+    early_start: str = option(
+        "inputs", "what a kernel does while the one ahead of it still runs, on devices that can: inputs (stand ready and fetch inputs of "
+        "the program), ready (stand ready), off (begin when that one has ended)", affects_code=True, choices=("inputs", "ready", "off"))
     # How it is checked
     verify: int = option(1, "0 off, 1 rules after each pass, 2 + established properties and the interpreter", affects_code=False,
                          choices=(0, 1, 2))

@@ -86,7 +86,7 @@ def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure]) 
         "figures": {f.name: round(f.value, 4) for f in figures},
         # The code's launch, not the schedule's: composing the kernel settles how much shared memory it needs.
         "launch": {"num_blocks": code.launch.num_blocks, "num_threads": code.launch.num_threads, "cluster": code.launch.cluster,
-                   "shared_bytes": code.launch.shared_bytes},
+                   "shared_bytes": code.launch.shared_bytes, "early": code.launch.early},
     }
 
 

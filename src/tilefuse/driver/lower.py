@@ -82,6 +82,8 @@ class _Lowering:
 
         None where no kernel of the program is ahead: what is may still be writing the inputs.
         """
+        if self.options.early_start != "inputs":
+            return frozenset()
         ahead = steps[-1] if steps else None
         if not isinstance(ahead, KernelStep) or not self.codes[ahead.kernel].launch.num_blocks:
             return frozenset()
@@ -90,6 +92,8 @@ class _Lowering:
         return frozenset(here for here, there in kernel.binding if there in self.unwritten)
 
     def _starts_early(self, program: TileProgram) -> bool:
+        if self.options.early_start == "off":
+            return False
         return self.device.starts_early and program.bytes_read + program.bytes_written <= MAX_EARLY_BYTES
 
     def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step]) -> KernelStep:

@@ -42,7 +42,7 @@ def manifest(spec: Any) -> dict[str, Any]:
         "kernels": [{
             "name": k.name, "file": k.name + SUFFIXES.get(k.target, ".txt"), "entry": k.entry, "target": k.target, "arch": k.arch,
             "num_blocks": k.launch.num_blocks, "num_threads": k.launch.num_threads, "cluster": k.launch.cluster,
-            "shared_bytes": k.launch.shared_bytes, "nodes": list(k.nodes),
+            "shared_bytes": k.launch.shared_bytes, "early": k.launch.early, "nodes": list(k.nodes),
             "parameters": [{"name": p.name, "dtype": p.dtype, "num_elements": p.num_elements, "role": p.role} for p in k.parameters],
             "build": f"nvcc -arch={k.arch} -cubin {k.name}.cu" if k.target == "cuda" else f"g++ -O3 -fopenmp -shared -fPIC {k.name}.cpp",
         } for k in spec.kernels],

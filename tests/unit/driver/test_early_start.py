@@ -7,6 +7,7 @@ import torch
 import tilefuse
 from tests.unit.plan.test_units import recurrence
 from tilefuse.base.options import Options
+from tilefuse.driver.compile import generate
 from tilefuse.driver.lower import lower, unwritten_inputs
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.planner import plan_graph
@@ -50,6 +51,18 @@ def test_the_first_kernel_waits_first_and_later_ones_fetch_inputs() -> None:
     assert later and copies(first.source)[0] == 0 and "_early" not in first.name
     assert all(min(copies(k.source)) >= 1 and k.name.endswith("_early") for k in later)
     assert len({k.name for k in spec.kernels}) == len(spec.kernels)
+
+
+@pytest.mark.parametrize(("option", "stands_ready", "fetches"), [("inputs", True, True), ("ready", True, False), ("off", False, False)])
+def test_an_option_says_what_is_done_early(option: str, stands_ready: bool, fetches: bool) -> None:
+    """The whole compile, and its explanation; what is computed is the same text but for that."""
+    made = generate(recurrence(4, 16, 8), constants={}, device=H200, options=Options(max_kernel_nodes=6, early_start=option))
+    assert any(k.name.endswith("_early") for k in made.spec.kernels) is fetches
+    assert [("tf_wait_for_earlier_kernel();" in k.source, k.launch.early) for k in made.spec.kernels] == [
+        (stands_ready, stands_ready)] * len(made.spec.kernels)
+    assert {k["launch"]["early"] for k in made.explain(json=True)["kernels"]} == {stands_ready}
+    assert ("early_start" in made.explain(json=True)["options"]) is (option != "inputs")
+    assert all(copies(k.source)[0] == 0 for k in made.spec.kernels if not fetches and stands_ready)
 
 
 def test_a_device_without_early_starts_has_one_kernel_for_all_steps() -> None:
