@@ -16,7 +16,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 COMMIT_DIGITS = 12
 COMMIT_VARIABLE = "BENCHMARK_COMMIT"
-PACKAGES = ("torch", "triton", "jax", "jaxlib", "numpy", "onnx", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "highspy")
+PACKAGES = ("torch", "triton", "jax", "jaxlib", "numpy", "onnx", "cuda-bindings", "nvidia-cuda-nvrtc", "highspy")
 
 
 def default_device() -> torch.device:

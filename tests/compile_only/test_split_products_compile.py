@@ -1,7 +1,6 @@
 """Products of f32 on the matrix unit compile for each architecture without spills, and to the instructions they are meant to be."""
 from __future__ import annotations
 
-import io
 import re
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compile_only.assembler import assembled, without_spills
 from tests.unit.codegen.stitched_cases import StitchedCase, tiles
 from tests.unit.codegen.stitched_graphs import attention, clamped_layers, product_softmax, turned_product
 from tilefuse.codegen.cuda import print_cuda
@@ -34,15 +34,13 @@ CASES = {c.name: c for c in (
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_products_compile_without_spills_to_matrix_instructions(name: str, arch: str, tmp_path: Path) -> None:
     """The careful way, which is taken for numbers that are not finite, has its arrays in local memory; nothing else has."""
-    core = pytest.importorskip("cuda.core")
     case, device = CASES[name], DEVICES[arch]
     kernel = StitchedCase(name, case.graph, case.choice, device=device).kernel()
     source = print_cuda(kernel, device)
     assert ("mma.sync.aligned.m16n8k8.row.col.f32.tf32" in source) == ("f16" not in name)
-    log = io.StringIO()
-    made = core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"])).compile("cubin", logs=log)
-    assert "0 bytes spill stores, 0 bytes spill loads" in log.getvalue(), log.getvalue()[-600:]
-    instructions = disassembled(bytes(made.code), tmp_path / "kernel.cubin")
+    code, report = assembled(source, arch)
+    assert without_spills(report, stack=True), report[-600:]
+    instructions = disassembled(code, tmp_path / "kernel.cubin")
     assert re.search(r"HMMA\.16816\.F32\b" if "f16" in name else r"HMMA\.1688\.F32\.TF32", instructions)
 
 

@@ -1,10 +1,9 @@
 """Stitched kernels compile for each architecture without spills, products of 16-bit operands as matrix instructions. No GPU is needed."""
 from __future__ import annotations
 
-import io
-
 import pytest
 
+from tests.compile_only.assembler import assembled, without_spills
 from tests.unit.codegen.stitched_cases import StitchedCase, tiles
 from tests.unit.codegen.stitched_graphs import (
     attention,
@@ -44,13 +43,11 @@ STEPS = {"f32": (lstm_step(32, 256, 256), None), "f16": (lstm_step(64, 256, 64, 
 @pytest.mark.parametrize("name", sorted(STEPS))
 def test_a_step_that_begins_early_compiles_without_spills(name: str, arch: str) -> None:
     """Its instructions wait for the kernel ahead where there are such, and let the next one come."""
-    core = pytest.importorskip("cuda.core")
     (graph, choice), device = STEPS[name], DEVICES[arch]
     kernel = compose(StitchedCase(name, graph, choice, device=device).program(), device, frozenset("xwu"))
     source = print_cuda(kernel, device)
-    log = io.StringIO()
-    assert core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"])).compile("cubin", logs=log).code
-    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log.getvalue(), log.getvalue()[-600:]
+    _, report = assembled(source, arch)
+    assert without_spills(report), report[-600:]
     text = source[source.index('extern "C" __global__'):]
     assert text.count("tf_wait_for_earlier_kernel();") == (1 if device.starts_early else 0)
     assert text.index("tf_async_copy") < text.find("tf_wait_for_earlier_kernel") or not device.starts_early
@@ -59,14 +56,11 @@ def test_a_step_that_begins_early_compiles_without_spills(name: str, arch: str) 
 @pytest.mark.parametrize("arch", sorted(DEVICES))
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_stitched_kernel_compiles_without_spills(name: str, arch: str) -> None:
-    core = pytest.importorskip("cuda.core")
     case, device = CASES[name], DEVICES[arch]
     kernel = StitchedCase(name, case.graph, case.choice, device=device).kernel()
     source = print_cuda(kernel, device)
-    log = io.StringIO()
-    made = core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"])).compile("cubin", logs=log)
-    assert made.code
-    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log.getvalue(), log.getvalue()[-600:]
+    _, report = assembled(source, arch)
+    assert without_spills(report), report[-600:]
     assert kernel.launch.shared_bytes <= device.shared_bytes_per_block
     kernel_text = source[source.index('extern "C" __global__'):]
     assert (name in MATRIX_UNIT) == ("tf_matrix_product<" in kernel_text)
