@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tilefuse.codegen.kernel import Buffer, Comment, Declare, For, If, Kernel, Let, Load, Stmt
 from tilefuse.codegen.routine_finish import clear_kernel, last_blocks, second_kernels
+from tilefuse.codegen.routine_triangle import ends_early, triangle_walk
 from tilefuse.codegen.routine_writer import RoutineWriter, Where
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
@@ -44,11 +45,17 @@ def _header(fused: FusedRoutines) -> tuple[str, ...]:
 
 
 def _block_indices(w: RoutineWriter) -> tuple[Stmt, ...]:
-    """Block numbers along the directions; blocks that follow each other lie side by side along x."""
+    """Block numbers along the directions; blocks that follow each other lie side by side along x.
+
+    Where a triangle ends the walks of some blocks early, those with the longest come first, so that short ones fill the end.
+    """
     if w.other is None:
         return (Let("block_x", axis("block"), w.blocks("x")),)
     along = w.blocks("x")
-    return Let("block_x", axis("block") % along, along), Let("block_y", axis("block") // along, w.blocks("y"))
+    numbers = {"x": axis("block") % along, "y": axis("block") // along}
+    if ends_early(w.fused):
+        numbers[w.other] = number(w.blocks(w.other) - 1) - numbers[w.other]
+    return tuple(Let(f"block_{d}", at, w.blocks(d)) for d, at in numbers.items())
 
 
 def _shared_buffers(fused: FusedRoutines) -> tuple[Buffer, ...]:
@@ -93,6 +100,8 @@ def _walk(w: RoutineWriter, outer: frozenset[str], inside_other: bool) -> tuple[
         return (*_declared(w, stage, outer), *_steps(w, stage, Where(tile, inside | {d: whole_tile}, chunks)))
 
     block, tile = w.block(d), axis("tile")
+    if fused.grid.triangle:
+        return (*before, *triangle_walk(w, body, inside_other))
     if not inside_other:
         return (*before, *_tiles(block, tiles, chunks, chunks, body(fused.edge, tile, False)))
     found: list[Stmt] = list(before)

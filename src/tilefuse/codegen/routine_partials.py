@@ -181,7 +181,7 @@ def place(w: RoutineWriter, e: Element, word: Affine, tiles: Sequence[Affine]) -
     for d, extent, tile, stride in zip(e.axes, e.extents, tiles, strides, strict=True):
         at = tile * extent + (word if len(e.axes) == 1 else word % extent)
         index = index + at * stride
-        if w.fused.grid.extents[d] % extent:
+        if w.fused.grid.extents[d] % extent or not w.fused.grid.extents[d]:
             bounds.append(Bound(at, 0, w.fused.grid.extents[d]))
     return index, tuple(bounds)
 

@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,7 @@ def _probes_of(members: tuple[Timed, ...], device: DeviceSpec, options: Options)
     grid = bind_grid(graph, (0,))
     if not isinstance(grid, Grid):
         return
+    grid = replace(grid, triangle="")  # as the probe's
     threads = prod(function.implementations[number].geometry.threads)
     for e in environments(grid.nested, threads, moves=routine != "compute"):
         facts = ElementFacts(graph, (0,), (number,), grid, e.instances)

@@ -20,7 +20,7 @@ from tilefuse.frontends.blas_meaning import graph_of_calls
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.plan.routine_combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, combinations
-from tilefuse.plan.routine_fusions import Fusion, Fusions, find_fusions
+from tilefuse.plan.routine_fusions import Fusion, Fusions, calls_between_matrices, find_fusions
 from tilefuse.plan.routine_implementations import Candidates, implementations, list_candidates
 from tilefuse.plan.routine_prediction import RoutineTimes
 from tilefuse.plan.template_prediction import template_us
@@ -104,8 +104,8 @@ class ScriptSearch:
         for fusion in self.fusions.found:
             found[fusion.calls] = [] if self.kind == "template" else self._routines(fusion, most)
         if self.kind != "routines" and self.graph.calls:
-            # The whole script is compiled even where no single kernel of routines could run it.
-            for calls in dict.fromkeys((*found, tuple(range(len(self.graph.calls))))):
+            # The whole script is compiled even where no single kernel of routines could run it, and so is what stands between matrices.
+            for calls in dict.fromkeys((*found, *calls_between_matrices(self.graph), tuple(range(len(self.graph.calls))))):
                 made = self.template(calls)
                 if made is not None:
                     found.setdefault(calls, []).append(made)
@@ -122,9 +122,13 @@ class ScriptSearch:
         return self._candidates[fusion.calls]
 
     def _promised_us(self) -> float:
-        """The best that routines could promise, before anything is scheduled. Units: microseconds."""
+        """The best that routines could promise, before anything is scheduled; what stands between matrices as one kernel that takes no
+        time. Units: microseconds."""
         table = {f.calls: [FusionImplementation(f.calls, ROUTINES, c.prediction.us, c.decision) for c in self._listed(f).kept[:1]]
                  for f in self.fusions.found}
+        if self.kind != "routines":
+            for calls in calls_between_matrices(self.graph):
+                table.setdefault(calls, []).append(FusionImplementation(calls, TEMPLATE, self.device.graph_launch_us))
         best = next(combinations(self.graph, table), None)
         return math.inf if best is None else best.predicted_us
 
@@ -175,6 +179,10 @@ class ScriptSearch:
         if whole is not None and self._promised_us() > (1 - CLEARLY_FASTER) * whole.predicted_us:
             return self.whole(whole)
         table = {f.calls: self._routines(f, FIRST_IMPLEMENTATIONS) for f in self.fusions.found}
+        if whole is not None:
+            for calls in calls_between_matrices(self.graph):
+                made = self.template(calls)
+                table.setdefault(calls, []).extend([made] if made is not None else [])
         best = next(combinations(self.graph, table), None)
         if whole is not None and (best is None or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us):
             return self.whole(whole)

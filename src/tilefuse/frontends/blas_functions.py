@@ -7,26 +7,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from tilefuse.base.errors import UserError
 from tilefuse.frontends.blas_metadata import METADATA, MetadataReader, Slip
-from tilefuse.ir.elementary import ElementaryFunction
+from tilefuse.ir.elementary import ComposedFunction, ElementaryFunction
+
+AnyFunction = ElementaryFunction | ComposedFunction
 
 
 @dataclass(frozen=True)
 class FunctionLibrary:
-    """Functions by name, and by the name that scripts call (where several stand, they differ in the number of inputs)."""
+    """Functions by name, and by the name that scripts call (where several stand, they differ in the number of inputs).
+
+    composed: those that are calls of others.
+    """
 
     functions: Mapping[str, ElementaryFunction]
+    composed: Mapping[str, ComposedFunction] = field(default_factory=dict)
 
     @property
-    def called(self) -> dict[str, tuple[ElementaryFunction, ...]]:
+    def called(self) -> dict[str, tuple[AnyFunction, ...]]:
         """Call name -> its functions."""
-        found: dict[str, tuple[ElementaryFunction, ...]] = {}
-        for function in self.functions.values():
+        found: dict[str, tuple[AnyFunction, ...]] = {}
+        everything: list[AnyFunction] = [*self.functions.values(), *self.composed.values()]
+        for function in everything:
             name = function.called or function.name
             found[name] = (*found.get(name, ()), function)
         return found
@@ -42,7 +49,7 @@ def read_library(*folders: str | os.PathLike[str], shipped: bool = True) -> Func
 
     Raises: UserError that tells every slip of the folders' metadata.
     """
-    found: dict[str, ElementaryFunction] = {}
+    found: dict[str, AnyFunction] = {}
     for folder in (*map(Path, folders), *([shipped_folder()] if shipped else [])):
         functions, slips = _read(folder, _stamp(folder))
         if slips:
@@ -50,7 +57,8 @@ def read_library(*folders: str | os.PathLike[str], shipped: bool = True) -> Func
                             hint="docs/blas.md describes the metadata and the rules for routines")
         for function in functions:
             found.setdefault(function.name, function)
-    return FunctionLibrary(found)
+    return FunctionLibrary({n: f for n, f in found.items() if isinstance(f, ElementaryFunction)},
+                           {n: f for n, f in found.items() if isinstance(f, ComposedFunction)})
 
 
 def library_slips(folder: str | os.PathLike[str]) -> tuple[Slip, ...]:
@@ -75,11 +83,11 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 @cache
-def _read(folder: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[tuple[ElementaryFunction, ...], tuple[Slip, ...]]:
+def _read(folder: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[tuple[AnyFunction, ...], tuple[Slip, ...]]:
     if not stamp:
         return (), (Slip(str(folder), "", "is no library: there is no folder with a " + METADATA + " in it",
                          "a library is a folder with one folder a function; docs/blas.md has an example"),)
-    functions: list[ElementaryFunction] = []
+    functions: list[AnyFunction] = []
     slips: list[Slip] = []
     for one in _folders(folder):
         reader = MetadataReader(one)
@@ -88,10 +96,10 @@ def _read(folder: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[tuple[
     return tuple(functions), (*slips, *_across(functions))
 
 
-def _across(functions: Iterable[ElementaryFunction]) -> Iterable[Slip]:
+def _across(functions: Iterable[AnyFunction]) -> Iterable[Slip]:
     """Slips between functions: one name twice."""
-    by_name: dict[str, ElementaryFunction] = {}
-    by_call: dict[tuple[str, int], ElementaryFunction] = {}
+    by_name: dict[str, AnyFunction] = {}
+    by_call: dict[tuple[str, int], AnyFunction] = {}
     for function in functions:
         first = by_name.setdefault(function.name, function)
         call = (function.called or function.name, len(function.inputs))

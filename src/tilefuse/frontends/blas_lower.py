@@ -1,20 +1,21 @@
 """A script over a library becomes a call graph: functions looked up, kinds checked, sizes unified with those of the arguments.
 
-`resolve` does what needs no sizes and is done once a script; `call_graph` does the rest for given shapes and strides. A matrix stored
-column-major is replaced by its transposed, stored row-major, wherever every call that touches it has a sibling for that.
+A call of a composed function becomes the calls that it is made of. `resolve` does what needs no sizes and is done once a script;
+`call_graph` does the rest for given shapes and strides. A matrix stored column-major is replaced by its transposed, stored row-major,
+wherever every call that touches it has a sibling for that.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from tilefuse.base.errors import NameLookupError, ParseError, ShapeError, TypeMismatchError, UserError, nearest
 from tilefuse.base.source import Span
-from tilefuse.frontends.blas_functions import FunctionLibrary
-from tilefuse.frontends.blas_syntax import Name, Number, Script, Statement
+from tilefuse.frontends.blas_functions import AnyFunction, FunctionLibrary
+from tilefuse.frontends.blas_syntax import Name, Number, Script, Statement, parse_calls
 from tilefuse.ir.dtype import DType
-from tilefuse.ir.elementary import CallGraph, ElementaryFunction, FunctionCall, Parameter, Variable
+from tilefuse.ir.elementary import CallGraph, ComposedFunction, ElementaryFunction, FunctionCall, Parameter, Variable
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class _Resolver:
     def __init__(self, script: Script, library: FunctionLibrary) -> None:
         self.script, self.library = script, library
         self.called = library.called
+        # Names of the script, which those of composed functions' own values keep away from.
+        self.taken = {*script.declared, *(r.text for s in script.statements for r in s.results)}
         self.known: dict[str, Span] = {}
         self.kinds: dict[str, str] = {}
         self.dtypes: dict[str, tuple[DType, str]] = {}
@@ -82,7 +85,7 @@ class _Resolver:
                 raise NameLookupError(f"the input {name.text} is not declared", where=name.span,
                                       hint=nearest(name.text, declared) or f"say what it is: scalar {name.text}; or vector or matrix")
             self.known[name.text], self.kinds[name.text] = name.span, declared[name.text][0]
-        calls = tuple(self.call(s) for s in self.script.statements)
+        calls = tuple(made for s in self.script.statements for made in self.call(s))
         inputs = {n.text for n in self.script.inputs}
         for name in self.script.results:
             if name.text in inputs:
@@ -109,18 +112,51 @@ class _Resolver:
                 wanted |= {a.text for a in call.statement.arguments if isinstance(a, Name)}
         return tuple(reversed(kept))
 
-    def call(self, statement: Statement) -> ResolvedCall:
+    def call(self, statement: Statement, within: tuple[str, ...] = ()) -> Iterator[ResolvedCall]:
+        """The call, or the calls that a composed function is; `within`: the composed functions whose call this is."""
         function = self.function(statement)
         for argument, parameter in zip(statement.arguments, function.inputs, strict=True):
             self.argument(argument, parameter, function)
         if len(statement.results) != len(function.outputs):
             raise ParseError(f"{function.name} has {_count(len(function.outputs), 'result')}, {len(statement.results)} named",
                              where=statement.results[0].span, hint=f"write {_form(function)}")
+        if isinstance(function, ComposedFunction):
+            for result, parameter in zip(statement.results, function.outputs, strict=True):
+                self.new_result(result, parameter, function)
+            if function.name in within:
+                raise UserError(f"{function.name} is composed of calls of itself ({function.origin})", where=statement.function.span)
+            for inner in self.composed(statement, function):
+                yield from self.call(inner, (*within, function.name))
+            return
         for result, parameter in zip(statement.results, function.outputs, strict=True):
             self.result(result, parameter, function)
-        return ResolvedCall(statement, function)
+        yield ResolvedCall(statement, function)
 
-    def function(self, statement: Statement) -> ElementaryFunction:
+    def composed(self, statement: Statement, function: ComposedFunction) -> Iterator[Statement]:
+        """The calls that stand for a composed function's, with the script's names; all speak of the place of that call."""
+        at = statement.function.span
+        names: dict[str, Name | Number] = {p.name: a for p, a in zip(function.inputs, statement.arguments, strict=True)}
+        names |= {p.name: r for p, r in zip(function.outputs, statement.results, strict=True)}
+
+        def named(own: Name | Number) -> Name | Number:
+            if isinstance(own, Number):
+                return Number(own.value, at)
+            if own.text not in names:
+                text = f"{statement.results[0].text}_{own.text}"
+                while text in self.taken:
+                    text += "_"
+                self.taken.add(text)
+                names[own.text] = Name(text, at)
+            return names[own.text]
+
+        for inner in parse_calls(function.calls, function.name):
+            results = tuple(named(r) for r in inner.results)
+            if any(isinstance(r, Number) for r in results):
+                raise UserError(f"{function.name} assigns to its input {inner.results[0].text} ({function.origin})", where=at)
+            yield Statement(tuple(r for r in results if isinstance(r, Name)), Name(inner.function.text, at),
+                            tuple(named(a) for a in inner.arguments))
+
+    def function(self, statement: Statement) -> AnyFunction:
         name = statement.function
         found = self.called.get(name.text)
         if found is None:
@@ -132,7 +168,7 @@ class _Resolver:
         raise ParseError(f"{name.text} takes {' or '.join(str(len(f.inputs)) for f in found)} arguments, {len(statement.arguments)} given",
                          where=name.span, hint="write " + " or ".join(map(_form, found)))
 
-    def argument(self, argument: Name | Number, parameter: Parameter, function: ElementaryFunction) -> None:
+    def argument(self, argument: Name | Number, parameter: Parameter, function: AnyFunction) -> None:
         if isinstance(argument, Number):
             if parameter.extents:
                 raise TypeMismatchError(f"{function.name} takes a {parameter.kind} as {parameter.name}, not the number {argument.value:g}",
@@ -150,6 +186,11 @@ class _Resolver:
         self.typed(argument, parameter, function)
 
     def result(self, result: Name, parameter: Parameter, function: ElementaryFunction) -> None:
+        self.new_result(result, parameter, function)
+        self.known[result.text], self.kinds[result.text] = result.span, parameter.kind
+        self.typed(result, parameter, function)
+
+    def new_result(self, result: Name, parameter: Parameter, function: AnyFunction) -> None:
         if result.text in self.known:
             raise ParseError(f"{result.text} has a value already (line {self.known[result.text].line})", where=result.span,
                              hint="a result is a new value: give it a name of its own")
@@ -157,10 +198,8 @@ class _Resolver:
         if declared is not None and declared[0] != parameter.kind:
             raise TypeMismatchError(f"{result.text} is declared as a {declared[0]}, {function.name} gives a {parameter.kind}",
                                     where=result.span, hint=f"declare it: {parameter.kind} {result.text};")
-        self.known[result.text], self.kinds[result.text] = result.span, parameter.kind
-        self.typed(result, parameter, function)
 
-    def typed(self, name: Name, parameter: Parameter, function: ElementaryFunction) -> None:
+    def typed(self, name: Name, parameter: Parameter, function: AnyFunction) -> None:
         """Notes the element type of a variable, which all calls must agree on."""
         dtype = parameter.dtype or function.dtype
         first, by = self.dtypes.setdefault(name.text, (dtype, function.name))
@@ -238,6 +277,11 @@ def _sized(function: ElementaryFunction, statement: Statement, variables: Mappin
             if sizes.setdefault(size, extent) != extent:
                 _disagree(function, size, source[size], (argument, dimension), variables)
             source.setdefault(size, (argument, dimension))
+    if function.triangle and len(set(sizes.values())) > 1:
+        matrix, p = next((a, p) for a, p in zip(statement.arguments, function.inputs, strict=True) if len(p.extents) == 2)
+        assert isinstance(matrix, Name)
+        raise ShapeError(f"{_form(function)}: {p.name} is square, {matrix.text} is {_shape(variables[matrix.text].shape)}",
+                         where=matrix.span, hint=f"the {function.triangle} triangle is that of a square matrix")
     arguments = tuple(a.value if isinstance(a, Number) else a.text for a in statement.arguments)
     return FunctionCall(function, arguments, tuple(r.text for r in statement.results), sizes, statement.function.span)
 
@@ -284,7 +328,7 @@ def _sibling(call: FunctionCall, library: FunctionLibrary) -> FunctionCall:
     return replace(call, function=sibling, arguments=arguments, sizes=sizes)
 
 
-def _form(function: ElementaryFunction) -> str:
+def _form(function: AnyFunction) -> str:
     """How a function is called, as text."""
     inputs = ", ".join(p.name for p in function.inputs)
     return f"{', '.join(p.name for p in function.outputs)} = {function.called or function.name}({inputs})"

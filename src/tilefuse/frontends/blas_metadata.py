@@ -15,15 +15,30 @@ from typing import Any
 
 from tilefuse.base.errors import CompilerError, nearest
 from tilefuse.base.source import Span
+from tilefuse.frontends.blas_agreement import disagreements
 from tilefuse.frontends.blas_meaning import check_meaning
 from tilefuse.frontends.blas_numbers import coordinate, whole_number
+from tilefuse.frontends.blas_syntax import parse_calls
 from tilefuse.ir.affine import Affine, bounds
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
-from tilefuse.ir.elementary import ElementaryFunction, Geometry, HigherOrder, Implementation, Parameter, Place, SharedPlace, ThreadMapping
+from tilefuse.ir.elementary import (
+    ComposedFunction,
+    ElementaryFunction,
+    Geometry,
+    HigherOrder,
+    Implementation,
+    Parameter,
+    Place,
+    SharedPlace,
+    ThreadMapping,
+)
 
 METADATA = "function.toml"
 FUNCTION_KEYS = ("brief", "kind", "names", "called", "inputs", "outputs", "types", "over", "operator", "neutral", "padding", "meaning",
-                 "transposed", "turned", "positions", "state", "combine", "finish", "implementation")
+                 "transposed", "turned", "positions", "state", "combine", "finish", "implementation", "like", "macros", "triangle", "calls")
+# What a function that is made of calls may say.
+COMPOSED_KEYS = ("brief", "names", "called", "inputs", "outputs", "calls")
+COMPOSED = "composed"
 IMPLEMENTATION_KEYS = ("name", "threads", "macros", "tile", "places", "routines", "text")
 MOST_THREADS = 1024
 _PARAMETER = re.compile(r"([A-Za-z_]\w*)\s*(?:\[\s*([a-z]\w*)\s*(?:,\s*([a-z]\w*)\s*)?\])?\Z")
@@ -54,6 +69,7 @@ class MetadataReader:
 
     def __post_init__(self) -> None:
         self.file = str(self.folder / METADATA)
+        self.text_folder = self.folder
 
     def slip(self, key: str, message: str, remedy: str = "", file: str = "") -> None:
         """Notes a finding."""
@@ -87,15 +103,36 @@ class MetadataReader:
 
     # -- the function
 
-    def functions(self) -> tuple[ElementaryFunction, ...]:
-        """One function for each element type that `names` lists; none where the metadata cannot be used."""
+    def table(self, folder: Path) -> dict[str, Any] | None:
+        """The keys of a folder's metadata, those of the function that it is `like` among them; None with a finding."""
+        file = folder / METADATA
         try:
-            table = tomllib.loads((self.folder / METADATA).read_text(encoding="utf-8"))
+            own = tomllib.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
-            self.slip("", f"cannot be read: {error.strerror}", f"every folder of a library holds a {METADATA}")
-            return ()
-        except tomllib.TOMLDecodeError as error:
-            self.slip("", f"is not TOML: {error}", "see docs/blas.md for a whole example")
+            self.slip("", f"cannot be read: {error.strerror}", f"every folder of a library holds a {METADATA}", str(file))
+            return None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            self.slip("", f"is not TOML: {error}", "see docs/blas.md for a whole example", str(file))
+            return None
+        like = self.take(own, "like", str, "")
+        if not like:
+            return own
+        if folder != self.folder:
+            self.slip("like", f"{like!r} stands in {file}, which another function is like", "name the function that has the keys itself")
+            return None
+        other = folder / like
+        base = self.table(other)
+        if base is None:
+            return None
+        if "implementation" not in own:
+            self.text_folder = other
+        # Names of the function itself are never another's.
+        return {k: v for k, v in base.items() if k not in ("names", "called", "transposed", "turned")} | own
+
+    def functions(self) -> tuple[ElementaryFunction | ComposedFunction, ...]:
+        """One function for each element type that `names` lists; none where the metadata cannot be used."""
+        table = self.table(self.folder)
+        if table is None:
             return ()
         self.known_keys(table, FUNCTION_KEYS)
         names = self.take(table, "names", dict, {})
@@ -104,14 +141,36 @@ class MetadataReader:
                 self.slip(f"names.{type_name}", "is no element type of a function", "names = { f32 = \"saxpy\", f64 = \"daxpy\" }")
         if not names:
             self.slip("names", "no name is given", "names = { f32 = \"saxpy\", f64 = \"daxpy\" }")
-        found: list[ElementaryFunction] = []
+        found: list[ElementaryFunction | ComposedFunction] = []
+        made = self.composed if table.get("kind") == COMPOSED else self.function
         for dtype in (F32, F64):
             if isinstance(names.get(dtype.name), str):
                 before = len(self.slips)
-                function = self.function(table, dtype, names)
+                function = made(table, dtype, names)
                 self.slips[before:] = [s for s in dict.fromkeys(self.slips[before:]) if s not in self.slips[:before]]
                 found += [function] if function is not None else []
         return tuple(found)
+
+    def composed(self, table: Mapping[str, Any], dtype: DType, names: Mapping[str, str]) -> ComposedFunction | None:
+        """The function that is some calls of others, for one element type, or None."""
+        before = len(self.slips)
+        self.known_keys({k: v for k, v in table.items() if k != "kind"}, COMPOSED_KEYS)
+        inputs, outputs = self.parameters(table, "inputs"), self.parameters(table, "outputs")
+        made = ComposedFunction(names[dtype.name], dtype, inputs, outputs, self.by_type(table, "calls", dtype),
+                                self.by_type(table, "called", dtype), self.take(table, "brief", str, ""), str(self.folder))
+        for name in dict.fromkeys(p.name for p in outputs if p in inputs):
+            self.slip("outputs", f"{name} names two parameters", "results are new values: give the output a name of its own")
+        if not outputs:
+            self.slip("outputs", "no output is given", _EXAMPLES["outputs"])
+        if not made.calls:
+            self.slip("calls", f"no calls are given for {dtype}", 'calls = { f32 = "t = sgemv(A, x); y = svadd(t, x);" }')
+        else:
+            try:
+                parse_calls(made.calls, made.name)
+            except CompilerError as error:
+                place = error.where.column if isinstance(error.where, Span) else 1
+                self.slip(f"calls.{dtype}", f"{error.message} (character {place} of {made.calls!r})", error.hint or "")
+        return made if len(self.slips) == before else None
 
     def function(self, table: Mapping[str, Any], dtype: DType, names: Mapping[str, str]) -> ElementaryFunction | None:
         """The function for one element type, or None."""
@@ -132,8 +191,9 @@ class MetadataReader:
             meaning=self.named(table, "meaning", outputs, dtype), transposed=self.by_type(table, "transposed", dtype),
             turned=tuple(self.take(table, "turned", list, [])), positions=self.take(table, "positions", bool, False),
             state=self.take(table, "state", str, ""), finishes="finish" in table, called=self.by_type(table, "called", dtype),
-            brief=self.take(table, "brief", str, ""), origin=str(self.folder))
-        self.agreement(shell, table)
+            brief=self.take(table, "brief", str, ""), origin=str(self.folder), triangle=self.take(table, "triangle", str, ""))
+        for key, message, remedy in disagreements(shell, table):
+            self.slip(key, message, remedy)
         self.meanings(shell)
         given = self.take(table, "implementation", list, [])
         if not given:
@@ -198,40 +258,6 @@ class MetadataReader:
             return ""
         return found
 
-    def agreement(self, function: ElementaryFunction, table: Mapping[str, Any]) -> None:
-        """Findings about keys that contradict each other."""
-        sizes, kind = function.sizes, function.kind
-        if kind.nested != (len(sizes) == 2):
-            self.slip("kind", f"{kind.value!r} runs over {2 if kind.nested else 1} size{'s' if kind.nested else ''}, the parameters have "
-                      f"{len(sizes)} ({', '.join(sizes) or 'none'})", "nested functions have two sizes, others one")
-        for name in function.over:
-            if name not in sizes:
-                self.slip("over", f"{name} is no size of the parameters ({', '.join(sizes)})", nearest(name, sizes) or "")
-        given = {e for p in function.inputs for e in p.extents}
-        for p in function.outputs:
-            if unknown := [e for e in p.extents if e not in given]:
-                self.slip("outputs", f"{p.name} has the extent {unknown[0]}, which no input has", "sizes come from the arguments")
-        reduced = [p.name for p in function.outputs if set(p.extents) & set(function.over)]
-        if kind.reduces and not function.over:
-            self.slip("over", f"is missing: a {kind.value} says which sizes it reduces away", 'over = ["n"]')
-        if kind.reduces and reduced:
-            self.slip("over", f"{reduced[0]} has an extent that is reduced away ({', '.join(function.over)})",
-                      "outputs keep other sizes only")
-        if not kind.reduces and (function.over or function.operator):
-            self.slip("over", f"a {kind.value} reduces nothing", "drop `over` and `operator`, or make kind a reduction")
-        if kind.reduces and function.operator not in ("+", "max", "min", "combine"):
-            self.slip("operator", f"{function.operator!r} is no operator of a reduction" if function.operator else "is missing",
-                      'one of "+", "max", "min", or "combine" with a routine of your own')
-        whole = "combine" in table and bool(function.state)
-        if (function.operator == "combine") != whole:
-            self.slip("combine", "an operator of one's own needs operator = \"combine\", `state` and `combine`",
-                      'operator = "combine", state = "MyState", combine = "my_combine", finish = "my_finish"')
-        if function.state and "finish" not in table:
-            self.slip("finish", f"is missing: the output is made of {function.state} by a routine", 'finish = "my_finish"')
-        if function.turned and sorted(function.turned) != list(range(len(function.inputs))):
-            self.slip("turned", f"{list(function.turned)} is no order of {len(function.inputs)} inputs",
-                      f"a permutation of {list(range(len(function.inputs)))}")
-
     def meanings(self, function: ElementaryFunction) -> None:
         """Findings about meanings that do not parse or name what the function does not have."""
         if any(s.key == "outputs" for s in self.slips):
@@ -257,10 +283,11 @@ class MetadataReader:
             self.slip(where + "name", f"{name!r} is no name", 'letters, digits and _, for example name = "registers"')
             return
         before = len(self.slips)
+        constants = self.take(table, "macros", dict, {})
         source, routines = self.routine_text(function, table, given, name, where)
         if len(self.slips) > before:
             return
-        for threads, macros in self.geometries(given, where):
+        for threads, macros in self.geometries(given, table, where):
             values = {"VEC": 16 // function.dtype.itemsize, "BX": threads[0], "BY": threads[1], **macros}
             extents = self.tile(function, given, values, where)
             if extents is None:
@@ -269,14 +296,15 @@ class MetadataReader:
             places = self.places(function, given, values, threads, extents, where)
             if places is None:
                 return
-            title = " ".join([name, f"{threads[0]}x{threads[1]}", *(f"{k}={v}" for k, v in macros.items())])
-            file = str(self.folder / given.get("text", f"{name}.h"))
+            title = " ".join([name, f"{threads[0]}x{threads[1]}", *(f"{k}={v}" for k, v in macros.items() if k not in constants)])
+            file = str(self.text_folder / given.get("text", f"{name}.h"))
             yield Implementation(title, Geometry(threads, extents, values), places, routines, source, file)
 
-    def geometries(self, given: Mapping[str, Any], where: str) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
-        """Threads and macros: every combination of the listed values."""
+    def geometries(self, given: Mapping[str, Any], table: Mapping[str, Any],
+                   where: str) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
+        """Threads and macros: every combination of the listed values, with the function's own."""
         threads = self.take(given, "threads", list, [], where)
-        macros = self.take(given, "macros", dict, {}, where)
+        macros = self.take(given, "macros", dict, {}, where) | self.take(table, "macros", dict, {})
         lists: list[list[int]] = []
         for key, values in macros.items():
             listed = values if isinstance(values, list) else [values]
@@ -385,7 +413,7 @@ class MetadataReader:
     def routine_text(self, function: ElementaryFunction, table: Mapping[str, Any], given: Mapping[str, Any], name: str,
                      where: str) -> tuple[str, dict[str, str]]:
         """The C text and the function of each routine, with the number of parameters checked."""
-        file = self.folder / self.take(given, "text", str, f"{name}.h", where)
+        file = self.text_folder / self.take(given, "text", str, f"{name}.h", where)
         try:
             source = file.read_text(encoding="utf-8")
         except OSError as error:

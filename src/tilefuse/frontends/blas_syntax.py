@@ -87,6 +87,11 @@ def parse_script(text: str, source: str = "script") -> Script:
     return _Parser(text, source).script()
 
 
+def parse_calls(text: str, source: str) -> tuple[Statement, ...]:
+    """The statements of a text that is nothing but calls. Raises: ParseError with the place."""
+    return _Parser(text, source).calls()
+
+
 @dataclass(frozen=True)
 class _Token:
     kind: str
@@ -182,6 +187,11 @@ class _Parser:
         if not self.results:
             self.fail("the script returns nothing", len(self.text), "end it with `return <names>;`")
         return Script(self.source, tuple(self.declarations), tuple(self.inputs), tuple(self.statements), self.results)
+
+    def calls(self) -> tuple[Statement, ...]:
+        while self.token.kind != "end":
+            self.call()
+        return tuple(self.statements)
 
     def statement(self, token: _Token) -> None:
         kind = _kind_of(token.text)

@@ -134,6 +134,8 @@ class ElementaryFunction:
     positions     `compute` also gets where its element starts, one INDEX a size name in order of first occurrence, before tx and ty
     state         reductions with a `combine` routine: name of the struct type of partial values, defined in the source; else ""
     finishes      reductions with a `finish` routine: it makes the output of the combined partial value
+    triangle      nested reductions: "lower" or "upper" where words of matrices on the other side of the diagonal make no difference, so
+                  that tiles wholly there are left out; its two sizes are equal. "" for whole matrices
     """
 
     name: str
@@ -155,7 +157,7 @@ class ElementaryFunction:
     called: str = ""
     brief: str = ""
     origin: str = ""
-
+    triangle: str = ""
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -165,6 +167,23 @@ class ElementaryFunction:
     def parameter(self, name: str) -> Parameter:
         """The input or output of that name."""
         return next(p for p in (*self.inputs, *self.outputs) if p.name == name)
+
+
+@dataclass(frozen=True)
+class ComposedFunction:
+    """A function that is a few calls of others: scripts that call it have those calls in its place.
+
+    calls  text of statements in the language of scripts; names that are neither inputs nor outputs are its own
+    """
+
+    name: str
+    dtype: DType
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    calls: str
+    called: str = ""
+    brief: str = ""
+    origin: str = ""
 
 
 def routine_macros(function: ElementaryFunction, implementation: Implementation) -> dict[str, str]:

@@ -10,7 +10,7 @@ from math import prod
 
 from tilefuse.ir.elementary import CallGraph, Implementation, Parameter, SharedPlace, ThreadMapping
 from tilefuse.schedule.routine_elements import ATOMICS, SECOND_KERNEL, SINGLE, Decision
-from tilefuse.schedule.routine_grid import Grid
+from tilefuse.schedule.routine_grid import Grid, live_tiles
 from tilefuse.target.device import DeviceSpec
 
 
@@ -35,7 +35,7 @@ class Facts:
     """Numbers of one fused kernel. Units: bytes; registers of 32 bits a thread.
 
     moved            loads and stores between global memory and the chip
-    tiles, blocks    tiles computed in all; blocks of the grid
+    tiles, blocks    tiles computed in all, those left out of triangles not counted; blocks of the grid
     flushes          exchanges over the block (barriers and combination) that each tile needs
     flight_bytes     of loads that a thread has under way together
     partial_bytes    partial values written and read again by the last block or a second kernel
@@ -97,6 +97,7 @@ class ElementFacts:
         self.words = {d: i.geometry.extents[size] for i, axis_of in zip(used, grid.axis_of, strict=True) for size, d in axis_of.items()}
         self.words = self.words or {"x": 1}
         self.num_tiles = {d: max(-(-e // (self.words[d] * self.instances)), 1) for d, e in grid.extents.items()}
+        self.live = live_tiles(grid, {d: w * self.instances for d, w in self.words.items()}, self.num_tiles)
         self.threads = max(prod(i.geometry.threads) for i in used) * self.instances
         self.loads: list[_Operand] = []
         self.stores: list[_Operand] = []
@@ -162,7 +163,7 @@ class ElementFacts:
 
         def moved(o: _Operand) -> Moved:
             # What the walk does not move is loaded once a block, everything else once a tile.
-            times = prod(n if d != walk or walk in o.axes else blocks[d] for d, n in num_tiles.items())
+            times = self.live if walk in o.axes else prod(n if d != walk else blocks[d] for d, n in num_tiles.items())
             row = self.words[o.axes[-1]] * o.item if len(o.axes) == 2 else 1 << 16
             return Moved(*o.names, times * o.words * o.item, len(o.axes) < len(num_tiles), not o.shared_words, row)
 
@@ -174,7 +175,7 @@ class ElementFacts:
             flight += copies * (o.held or -(-o.words // self.threads)) * o.item
         # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
         flushes = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
-        found = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), prod(num_tiles.values()), prod(blocks.values()),
+        found = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, prod(blocks.values()),
                       unroll, flushes, max(held, 16) + 6, shared, flight, 0, 0, 0, 0, self.passed)
         return self.finished(found, decision, blocks)
 

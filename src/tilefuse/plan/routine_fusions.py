@@ -95,6 +95,24 @@ def call_groups(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(m) for m in members.values())
 
 
+def calls_between_matrices(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
+    """Calls on vectors and numbers that stand between the same calls on matrices: each set is convex, and may be compiled as a whole.
+
+    Only of scripts that have both; sets of one group are left out: they are fusions themselves.
+    """
+    nested = [c.function.kind.nested for c in graph.calls]
+    stage: list[int] = []
+    for call in graph.calls:
+        producers = [p for a in call.arguments if isinstance(a, str) and (p := graph.producer(a)) is not None]
+        stage.append(max((stage[p] + nested[p] for p in producers), default=0))
+    by_stage: dict[int, list[tuple[int, ...]]] = {}
+    for group in call_groups(graph):
+        if not any(nested[c] for c in group):
+            by_stage.setdefault(max(stage[c] for c in group), []).append(group)
+    found = [tuple(sorted(c for group in groups for c in group)) for groups in by_stage.values() if len(groups) > 1]
+    return tuple(found) if any(nested) else ()
+
+
 def _vectors(graph: CallGraph, calls: tuple[int, ...]) -> frozenset[str]:
     """Vectors and matrices that some calls read or write."""
     used = (v for c in calls for v in (*graph.calls[c].arguments, *graph.calls[c].results))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.elementary import CallGraph, FunctionCall
@@ -20,12 +21,14 @@ Axes = tuple[str, ...]
 class Grid:
     """Directions of a kernel and the size names of its calls along them.
 
-    extents  direction -> words along it (of the data, not padded)
-    axis_of  for every call of the kernel, in the order given: size name -> direction
+    extents   direction -> words along it (of the data, not padded)
+    axis_of   for every call of the kernel, in the order given: size name -> direction
+    triangle  "lower" (x <= y) or "upper" where no call looks at tiles wholly on the other side of the diagonal; "" where some do
     """
 
     extents: Mapping[str, int]
     axis_of: tuple[Mapping[str, str], ...]
+    triangle: str = ""
 
     @property
     def nested(self) -> bool:
@@ -71,7 +74,28 @@ def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
         for _, variable, sizes in parameter_variables(graph.calls[c]):
             axes_of.setdefault(variable, []).append(tuple(choice[n] for n in sizes))
     by_call = dict(zip(numbers, bound, strict=True))
-    return Grid(extents, tuple(by_call.get(c, {}) for c in calls))
+    triangles = {_triangle(graph.calls[c], by_call[c]) for c in numbers}
+    return Grid(extents, tuple(by_call.get(c, {}) for c in calls), triangles.pop() if len(triangles) == 1 else "")
+
+
+def _triangle(call: FunctionCall, axis_of: Mapping[str, str]) -> str:
+    """The triangle of the grid that a call looks at: that of its matrices, turned with them."""
+    triangle = call.function.triangle
+    if triangle and axis_of[_size_names(call)[0]] == "x":
+        return "upper" if triangle == "lower" else "lower"
+    return triangle
+
+
+def live_tiles(grid: Grid, tiles: Mapping[str, int], num_tiles: Mapping[str, int]) -> int:
+    """Tiles of the grid that some call looks at. Units: tiles are words of a tile by direction, num_tiles their number.
+
+    Cost: linear in the tiles along one direction.
+    """
+    if not grid.triangle:
+        return prod(num_tiles.values())
+    long, short = ("y", "x") if grid.triangle == "lower" else ("x", "y")
+    ends = (min((n + 1) * tiles[long], grid.extents[long]) for n in range(num_tiles[long]))
+    return max(sum(-(-end // tiles[short]) for end in ends), 1)
 
 
 def _size_names(call: FunctionCall) -> Axes:

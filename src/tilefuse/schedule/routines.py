@@ -18,7 +18,7 @@ from tilefuse.ir.routine_source import cut_routines, state_bytes
 from tilefuse.schedule.routine_barriers import Placed, SharedAccesses, place_barriers
 from tilefuse.schedule.routine_combine import Combination, combine_threads
 from tilefuse.schedule.routine_elements import ATOMICS, SINGLE, Decision, Element, function_of
-from tilefuse.schedule.routine_grid import Axes, Grid, bind_grid
+from tilefuse.schedule.routine_grid import Axes, Grid, bind_grid, live_tiles
 from tilefuse.schedule.routine_order import Stages, order_steps
 from tilefuse.schedule.routine_steps import Clear, Compute, Finish, Gather, Get, Load, Mask, Put, Step, Store, elements_of
 from tilefuse.schedule.storage import Request, SharedPlan, plan_shared
@@ -137,7 +137,7 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     placed = _barriers(stages, slab_words, plan, instances)
     return FusedRoutines(name, graph, decision, grid, threads, tiles, num_tiles, chunks, stages.elements, reductions, placed.before,
                          placed.bodies[0], placed.bodies[1], placed.bodies[2], placed.after, plan.offset_by_name, slab_words,
-                         plan.allocated_bytes, bits, _transfers(stages, grid, num_tiles, chunks, walk), device)
+                         plan.allocated_bytes, bits, _transfers(stages, grid, tiles, num_tiles, chunks, walk), device)
 
 
 def _element_words(graph: CallGraph, decision: Decision, grid: Grid) -> dict[str, int] | Rejected:
@@ -296,13 +296,15 @@ def shared_accesses(step: Step, elements: Mapping[str, Element]) -> SharedAccess
     return SharedAccesses()
 
 
-def _transfers(stages: Stages, grid: Grid, num_tiles: Mapping[str, int], chunks: int, walk: str) -> int:
+def _transfers(stages: Stages, grid: Grid, tiles: Mapping[str, int], num_tiles: Mapping[str, int], chunks: int, walk: str) -> int:
     """Words moved between global memory and the chip by the whole kernel."""
     blocks = {d: chunks if d == walk else n for d, n in num_tiles.items()}
+    live, every = live_tiles(grid, tiles, num_tiles), prod(num_tiles.values())
 
     def times(e: Element, each_tile: bool) -> int:
         along = {d: num_tiles[d] if d != walk or each_tile else blocks[d] for d in num_tiles}
-        return prod(n if d in e.axes else along[d] for d, n in num_tiles.items()) * e.words
+        whole = prod(n if d in e.axes else along[d] for d, n in num_tiles.items()) * e.words
+        return whole * live // every if each_tile else whole
 
     total = 0
     for steps, each_tile in ((stages.before, False), (stages.single, True), (stages.after, False)):

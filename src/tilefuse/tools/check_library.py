@@ -8,16 +8,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilefuse.frontends.blas_functions import library_slips, read_library
+from tilefuse.base.errors import CompilerError
+from tilefuse.frontends.blas_functions import AnyFunction, library_slips, read_library
+from tilefuse.frontends.blas_lower import resolve
 from tilefuse.frontends.blas_meaning import graph_of_calls
 from tilefuse.frontends.blas_metadata import METADATA, Slip
+from tilefuse.frontends.blas_syntax import parse_script
 from tilefuse.ir.affine import evaluate
 from tilefuse.ir.dtype import F64
-from tilefuse.ir.elementary import CallGraph, ElementaryFunction, FunctionCall, Implementation, Parameter, ThreadMapping, Variable
+from tilefuse.ir.elementary import (
+    CallGraph,
+    ComposedFunction,
+    ElementaryFunction,
+    FunctionCall,
+    Implementation,
+    Parameter,
+    ThreadMapping,
+    Variable,
+)
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.tools.routine_calls import Array, Routines, RoutineText, build, words_of
@@ -38,15 +51,31 @@ def check_library(folder: str | os.PathLike[str], functions: Sequence[str] = (),
     if slips:
         return list(slips)
     library = read_library(folder, shipped=False)
-    wanted = [f for f in library.functions.values() if not functions or f.name in functions or f.called in functions]
+
+    def asked(function: AnyFunction) -> bool:
+        return not functions or function.name in functions or function.called in functions
+
+    composed = [s for c in library.composed.values() if asked(c) for s in _composed(c, folder)]
+    wanted = [f for f in library.functions.values() if asked(f)]
     texts = [t for f in wanted for t in _texts(f, every_geometry)]
     built = build(texts)
     if isinstance(built, str):
-        return _refused(texts)
-    found: dict[Slip, None] = {}
+        return [*composed, *_refused(texts)]
+    found: dict[Slip, None] = dict.fromkeys(composed)
     for routines in built:
         found.update(dict.fromkeys(_Check(routines).findings()))
     return list(found)
+
+
+def _composed(function: ComposedFunction, folder: str | os.PathLike[str]) -> Iterator[Slip]:
+    """What is wrong with the calls that a function is made of: a script of one call of it tells."""
+    declared = "".join(f"{p.kind} {p.name}; " for p in function.inputs)
+    names, results = (", ".join(p.name for p in ps) for ps in (function.inputs, function.outputs))
+    text = f"{declared}input {names}; {results} = {function.called or function.name}({names}); return {results};"
+    try:
+        resolve(parse_script(text, function.name), read_library(folder))
+    except CompilerError as error:
+        yield Slip(str(Path(function.origin) / METADATA), f"calls.{function.dtype}", error.message, error.hint or "")
 
 
 def _texts(function: ElementaryFunction, every_geometry: bool) -> Iterator[RoutineText]:

@@ -31,6 +31,10 @@ MEANINGS: dict[str, Callable[..., object]] = {
     "gemv": lambda A, x: A @ x, "gemtv": lambda A, r: A.T @ r, "ger": lambda a, x, y, A: a * np.outer(x, y) + A,
     "ger_unit": lambda A, x, y: A + np.outer(x, y), "madd": lambda A, B: A + B, "mscal": lambda a, A: a * A,
     "divide": lambda a, b: a / b, "multiply": lambda a, b: a * b, "negate": lambda a: -a, "sqrt": np.sqrt,
+    "trmv": lambda A, x: np.tril(A) @ x, "trmtv": lambda A, x: np.tril(A).T @ x,
+    "trmv_upper": lambda A, x: np.triu(A) @ x, "trmtv_upper": lambda A, x: np.triu(A).T @ x,
+    "trmv_below": lambda A, x: np.tril(A, -1) @ x, "trmtv_below": lambda A, x: np.tril(A, -1).T @ x,
+    "trmv_above": lambda A, x: np.triu(A, 1) @ x, "trmtv_above": lambda A, x: np.triu(A, 1).T @ x,
     "gemv_full": lambda a, A, x, b, y: a * (A @ x) + b * y, "gemtv_full": lambda a, A, r, b, s: a * (A.T @ r) + b * s,
 }
 # Where the size of a result is not what the function makes of the sizes of its operands.

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.unit.codegen.host_build import compiler
@@ -40,7 +41,9 @@ def one_call(function: ElementaryFunction, sizes: dict[str, int], strided: bool 
 
 
 def sizes_of(function: ElementaryFunction, numbers: tuple[int, int]) -> dict[str, int]:
-    """Sizes by name."""
+    """Sizes by name; equal ones where a triangle is one of a square matrix."""
+    if function.triangle:
+        numbers = (max(numbers), max(numbers))
     return dict(zip(function.sizes, numbers if len(function.sizes) == 2 else (numbers[0] * numbers[1],), strict=False))
 
 
@@ -98,12 +101,58 @@ def test_every_implementation(name: str, tmp_path: Path) -> None:
     run_alone(function, list(range(len(function.implementations))), 1, tmp_path, check=False)
 
 
+def symmetric(triangle: str, size: int) -> CallGraph:
+    """Both halves of a symmetric product, of which the calls read one triangle."""
+    first, second = ("strmv", "strmtv_below") if triangle == "lower" else ("strmv_upper", "strmtv_above")
+    text = f"matrix A; vector x; input A, x; u = {first}(A, x); v = {second}(A, x); return u, v;"
+    return script_graph(text, {"A": (size, size), "x": (size,)}, {"A": (size + 3, 1)})
+
+
+@pytest.mark.parametrize("direction", ["x", "y"])
+@pytest.mark.parametrize("triangle", ["lower", "upper"])
+def test_triangle_is_walked_and_nothing_beyond_it_matters(triangle: str, direction: str, tmp_path: Path) -> None:
+    """Several tiles at once, one tile a block, strips and tiles over the edge. What is beyond the diagonal is NaN."""
+    walks = [(37, 1, 1, LAST_BLOCK), (300, 3, 2, LAST_BLOCK), (200, 2, 1, SECOND_KERNEL), (256, 1000, 4, ATOMICS), (1, 1, 1, ATOMICS)]
+    decisions, graphs = [], []
+    for n, (size, iterations, unroll, finish) in enumerate(walks):
+        graph = symmetric(triangle, size)
+        start = ("registers 32x8 ROWS=4 COLUMNS=1", "registers 64x4 ROWS=8 COLUMNS=2")[n % 2]
+        chosen = tuple(next(n for n, i in enumerate(c.function.implementations) if i.name == start) for c in graph.calls)
+        decisions.append(Decision((0, 1), chosen, 1, iterations, direction, unroll, finish))
+        graphs.append(graph)
+    built = Built([scheduled(g, d) for g, d in zip(graphs, decisions, strict=True)], tmp_path, True)
+    for n, graph in enumerate(graphs):
+        given = values(graph, n)
+        within = np.tri(len(given["x"]), dtype=bool)
+        given["A"][~(within if triangle == "lower" else within.T)] = np.nan
+        check_results(graph, given, built.run(n, given), decisions[n])
+
+
+def test_triangle_leaves_tiles_out() -> None:
+    """Half of the tiles and those of the diagonal are moved."""
+    graph = symmetric("lower", 1024)
+    fused = scheduled(graph, Decision((0, 1), (0, 0), 1, 4, "x"))[0]
+    whole = scheduled(script_graph("matrix A; vector x; input A, x; u = sgemv(A, x); v = sgemtv(A, x); return u, v;",
+                                   {"A": (1024, 1024), "x": (1024,)}), Decision((0, 1), (0, 0), 1, 4, "x"))[0]
+    assert fused.grid.triangle == "lower" and not whole.grid.triangle
+    assert 0.5 * whole.transfers < fused.transfers < 0.6 * whole.transfers
+
+
 @pytest.mark.parametrize("call", ["sdot(x, x)", "snrm2(x)"])
 def test_nothing_to_reduce(call: str, tmp_path: Path) -> None:
     """A reduction over no words gives the neutral element."""
     graph = script_graph(f"vector x; input x; r = {call}; return r;", {"x": (0,)})
     built = Built([scheduled(graph, Decision((0,), (0,)))], tmp_path)
     assert built.run(0, values(graph))["r"] == 0
+
+
+@pytest.mark.parametrize("finish", [LAST_BLOCK, SECOND_KERNEL, ATOMICS])
+def test_matrix_without_rows(finish: str, tmp_path: Path) -> None:
+    """A result of no words is not written."""
+    graph = script_graph("matrix A; vector x; input A, x; y = sgemv(A, x); return y;", {"A": (0, 700), "x": (700,)})
+    built = Built([scheduled(graph, Decision((0,), (0,), 1, iterations, "x", 1, finish)) for iterations in (1, 1000)], tmp_path, True)
+    for n in range(2):
+        assert built.run(n, values(graph))["y"].size == 0
 
 
 def test_matrix_without_columns(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """BLAS scripts as functions: values against float64, kinds of arrays, programs by size, errors."""
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,8 @@ import torch
 from benchmarks.blas import SEQUENCES, SOLVERS, Linear, _inputs, doubled
 from tilefuse import blas
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.plan.routine_fusions import calls_between_matrices
+from tilefuse.target.device import H200
 
 BICGK = "TILE32x32 A; subvector32 p, q, r, s; input A, p, r; q = sgemv(A, p); s = sgemtv(A, r); return q, s;"
 AXPY = "subvector32 x, y, z; scalar a; input a, x, y; z = saxpy(a, x, y); return z;"
@@ -91,3 +95,26 @@ def test_empty_and_one_word(size: int) -> None:
     torch.testing.assert_close(blas.compile(AXPY)(2.0, x, y), 2 * x + y)
     q, s = blas.compile(BICGK)(torch.ones(size, 3), torch.ones(3), torch.ones(size))
     assert q.tolist() == [3.0] * size and s.tolist() == [float(size)] * 3
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("name", ["dsymv", "dsymv_upper"])
+def test_symmetric_products_read_one_triangle(name: str, order: Literal["C", "F"]) -> None:
+    """By routines and by templates, for rows and columns that lie together; the other triangle is NaN."""
+    rng = np.random.default_rng(3)
+    whole = rng.standard_normal((45, 45))
+    whole, x = whole + whole.T, rng.standard_normal(45)
+    seen = np.tri(45, dtype=bool) if name == "dsymv" else np.tri(45, dtype=bool).T
+    matrix = np.array(np.where(seen, whole, np.nan), order=order)
+    for kind in ("routines", "template"):
+        function = blas.compile(f"matrix A; vector x; input A, x; y = {name}(A, x); return y;", kind=kind, device="host")
+        np.testing.assert_allclose(function(matrix, x), whole @ x, rtol=1e-12, atol=1e-12)
+
+
+def test_what_stands_between_matrices_is_compiled_as_a_whole() -> None:
+    """On a GPU the calls behind a symmetric product are one part of the program, the product another."""
+    text = "matrix A; vector x, r; input A, x, r; q = ssymv(A, x); d = sdot(q, x); s = saxpy(d, q, r); e = sdot(s, s); return s, e;"
+    function = blas.compile(text, device="host")
+    search = function.search(function.graph_for({"A": (8192, 8192), "x": (8192,), "r": (8192,)}), H200)
+    assert calls_between_matrices(search.graph) == ((2, 3, 4, 5),)
+    assert "template: calls [2, 3, 4, 5]" in search.first().how

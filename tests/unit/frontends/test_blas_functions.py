@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tilefuse.base.errors import UserError
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.blas_functions import library_slips, read_library, shipped_folder
+from tilefuse.frontends.blas_lower import ArgumentShape, call_graph, resolve
 from tilefuse.frontends.blas_meaning import parse_meaning
+from tilefuse.frontends.blas_syntax import parse_script
 from tilefuse.ir.dtype import F32, F64
 from tilefuse.ir.elementary import HigherOrder, SharedPlace, ThreadMapping, routine_macros
 
@@ -184,13 +186,85 @@ def test_a_folder_that_is_no_library(tmp_path: Path) -> None:
 def test_shipped_files_are_all_used() -> None:
     """Every header beside a function.toml belongs to an implementation."""
     found = read_library().functions.values()
-    used = {(Path(f.origin), i.name.split()[0]) for f in found for i in f.implementations}
-    assert {(p.parent, p.stem) for p in shipped_folder().glob("*/*.h")} == used
+    used = {Path(i.file).resolve() for f in found for i in f.implementations}
+    assert {p.resolve() for p in shipped_folder().glob("*/*.h")} == used
     assert parse_meaning("r = sum(i) x[i]")[0].name == "r"
 
 
 def test_every_shipped_function_is_on_the_page() -> None:
     """docs/blas.md names each as scripts call it, in single precision."""
     page = (Path(__file__).resolve().parents[3] / "docs" / "blas.md").read_text(encoding="utf-8")
-    called = {f.called or f.name for f in read_library().functions.values() if not f.name.startswith(("d", "id"))}
+    library = read_library()
+    called = {f.called or f.name for f in (*library.functions.values(), *library.composed.values()) if not f.name.startswith(("d", "id"))}
     assert {name for name in called if f"`{name}(" not in page} == set()
+
+
+COMPOSED = """\
+brief = "z = x + alpha (y - x)"
+kind = "composed"
+names = { f32 = "smix" }
+inputs = ["alpha", "x[n]", "y[n]"]
+outputs = ["z[n]"]
+
+[calls]
+f32 = "d = saxpy(-1, x, y); z = saxpy(alpha, d, x);"
+"""
+
+
+def test_a_composed_function_is_its_calls(tmp_path: Path) -> None:
+    """With names of its own that keep away from the script's; errors speak of the script's call."""
+    folder = library(tmp_path, COMPOSED, None)
+    functions = read_library(folder)
+    script = "vector x, y, z_d; scalar a; input a, x, y; z = smix(a, x, y); z_d = sscal(2, z); return z_d;"
+    resolved = resolve(parse_script(script), functions)
+    calls = [(*(r.text for r in c.statement.results), c.function.name) for c in resolved.calls]
+    assert calls == [("z_d_", "saxpy"), ("z", "saxpy"), ("z_d", "sscal")]
+    with pytest.raises(TypeMismatchError, match="smix takes a vector as y") as told:
+        resolve(parse_script("vector x; scalar a; input a, x; z = smix(a, x, a); return z;"), functions)
+    assert told.value.where is not None
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('z = saxpy(alpha, d, x);', 'z = saxpy(alpha, d, x)', "expected ';'"),
+    ('[calls]\nf32', '[calls]\nf64', "no calls are given for f32"),
+    ('outputs = ["z[n]"]', 'outputs = ["z[n]"]\nover = ["n"]', "unknown key"),
+])
+def test_slips_of_composed_functions(old: str, new: str, message: str, tmp_path: Path) -> None:
+    """Calls that do not parse, or are not there, and keys of other kinds."""
+    found = library_slips(library(tmp_path, COMPOSED.replace(old, new), None))
+    assert any(message in s.message for s in found), found
+
+
+def test_a_composed_function_that_calls_itself(tmp_path: Path) -> None:
+    """Told, not followed for ever."""
+    functions = read_library(library(tmp_path, COMPOSED.replace("d = saxpy(-1, x, y)", "d = smix(1, x, y)"), None))
+    with pytest.raises(UserError, match="composed of calls of itself"):
+        resolve(parse_script("vector x; input x; z = smix(1, x, x); return z;"), functions)
+
+
+def test_a_function_like_another(tmp_path: Path) -> None:
+    """Keys that a file does not give are those of the other function, and so are its routines."""
+    folder = library(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "function.toml").write_text('like = "../my_axpy"\nnames = { f32 = "other" }\nmacros = { SIGN = -1 }\n')
+    found = read_library(folder, shipped=False).functions
+    assert [i.name for i in found["other"].implementations] == [i.name for i in found["my_axpy"].implementations]
+    assert found["other"].implementations[0].geometry.macros["SIGN"] == -1
+    assert found["other"].meaning == found["my_axpy"].meaning
+    (tmp_path / "other" / "function.toml").write_text('like = "../nothing"\nnames = { f32 = "other" }\n')
+    assert any("cannot be read" in s.message for s in library_slips(folder))
+
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ('triangle = "left"', "is no triangle"), ('triangle = "lower"', "words of a map would be missing"),
+])
+def test_slips_of_triangles(keys: str, message: str, tmp_path: Path) -> None:
+    """A triangle has two names, and only reductions may leave tiles out."""
+    assert any(message in s.message for s in library_slips(library(tmp_path, f"{keys}\n{TOML}")))
+
+
+def test_a_triangle_is_square() -> None:
+    """The message has the shape."""
+    resolved = resolve(parse_script("matrix A; vector x; input A, x; y = strmv(A, x); return y;"), read_library())
+    with pytest.raises(ShapeError, match=r"A is square, A is \[3, 5\]"):
+        call_graph(resolved, {"A": ArgumentShape((3, 5)), "x": ArgumentShape((5,))})

@@ -1,0 +1,99 @@
+"""Walks over the tiles of a triangle: tiles wholly on the other side of the diagonal are neither loaded nor computed.
+
+    lower, along x    t . . .      lower, along y    t . . .        strip across the walk | walk
+                      t t . .                        t t . .        along x a walk ends early, along y it starts late
+                      t t t .                        t t t .        (upper: the other way round)
+                      t t t t                        t t t t
+A block keeps the tiles whose numbers it has in a whole grid, so that who completes which words does not change. Tiles that hold part of
+the diagonal are computed whole: the routines leave out words beyond it. What a tile that is left out would hand on of its own (a row of
+the workspace) is neutral and written without it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilefuse.codegen.kernel import Comment, Declare, For, If, Let, Reg, RoutineCall, Stmt, Touched
+from tilefuse.codegen.routine_partials import deliver
+from tilefuse.codegen.routine_writer import RoutineWriter
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.scalar import Bound
+from tilefuse.schedule.routine_elements import LAST_BLOCK, SECOND_KERNEL, Element
+from tilefuse.schedule.routine_steps import Step
+from tilefuse.schedule.routines import FusedRoutines
+
+Body = Callable[[Sequence[Step], Affine, bool], tuple[Stmt, ...]]
+
+
+def ends_early(fused: FusedRoutines) -> bool:
+    """Whether the triangle ends walks early (else it starts them late, or there is none)."""
+    return bool(fused.grid.triangle) and (fused.walk == "x") == (fused.grid.triangle == "lower")
+
+
+def triangle_walk(w: RoutineWriter, body: Body, inside_other: bool) -> tuple[Stmt, ...]:
+    """The loops over a block's tiles of the triangle; `inside_other`: its strip lies inside the data across the walk."""
+    fused, d, o = w.fused, w.walk, w.other
+    assert o is not None
+    chunks, unroll, tiles = fused.chunks, fused.decision.unroll, fused.num_tiles[d]
+    block, tile = w.block(d), axis("tile")
+    strip, along = fused.tiles[o], fused.tiles[d]
+    early = ends_early(fused)
+    whole = w.whole[d] if inside_other else tiles
+    # Tiles before `ends` and, in whole tiles, from `begins` on hold words of the triangle. The last strip reaches all.
+    found: list[Stmt] = []
+    ends, begins, stop, start = number(tiles), number(0), number(whole), block
+    if early and inside_other:
+        found.append(Let("ends", (w.block(o) * strip + (strip - 1)) // along + 1, tiles + 1))
+        ends = axis("ends")
+        # Of tiles + 1 values at most one is beyond the whole tiles.
+        stop = ends if whole == tiles else ends - ends // (whole + 1)
+    elif not early:
+        found.append(Let("begins", w.block(o) * strip // along, tiles + 1))
+        begins = axis("begins")
+        start = _own(block, begins, chunks)
+    if not inside_other:
+        found.append(For("tile", start, number(tiles), chunks, body(fused.edge, tile, False)))
+    else:
+        if unroll > 1 and whole > (unroll - 1) * chunks:
+            grouped = unroll * chunks
+            found.append(For("tile", start, stop - (unroll - 1) * chunks, grouped, body(fused.group, tile, True)))
+            start = start + (stop + (chunks - 1) - start) // grouped * grouped
+        if whole:
+            found.append(For("tile", start, stop, chunks, body(fused.single, tile, True)))
+        if tiles > whole:
+            found.append(Comment(f"the tile that reaches over the edge of {fused.grid.extents[d]} words"))
+            last = whole % chunks
+            edge = (Let("tile", number(whole), whole + 1), *body(fused.edge, tile, False))
+            reached = (Bound(ends, whole + 1, whole + 2),) if early else ()
+            found.append(If((Bound(block, last, last + 1), *reached), edge))
+    if early:
+        return (*found, *_neutral(w, _own(block, ends, chunks), number(tiles))) if inside_other else tuple(found)
+    return (*found, *_neutral(w, block, begins))
+
+
+def _own(block: Affine, least: Affine, chunks: int) -> Affine:
+    """The first tile from `least` on that the block has."""
+    return block + (least + (chunks - 1) - block) // chunks * chunks
+
+
+def _neutral(w: RoutineWriter, start: Affine, stop: Affine) -> tuple[Stmt, ...]:
+    """Rows of the workspace that the tiles left out would have filled become neutral."""
+    fused, found = w.fused, []
+    for variable, reduction in fused.reductions.items():
+        if reduction.accumulated or reduction.finish not in (LAST_BLOCK, SECOND_KERNEL):
+            continue
+        e = next(e for e in fused.elements.values() if e.variable == variable and e.partial)
+        found.append(For("tile", start, stop, fused.chunks, _neutral_words(w, e)))
+    return tuple(found)
+
+
+def _neutral_words(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
+    function, implementation, _ = w.role(*e.owner)
+    name = w.namespaces.clear(function, implementation, 1)
+    array = f"{e.variable}_left_out"
+    value = Reg(array, e.unit, number(0))
+
+    def one(word: Affine) -> tuple[Stmt, ...]:
+        return deliver(w, e, value, word, [axis("tile")])
+
+    cleared = RoutineCall(name, (value,), (Touched(array, axis("tf_w"), (("tf_w", 1),), True, True),))
+    return (Declare(array, e.unit, 1), cleared, *w.spread_over_threads(e.words, one))
