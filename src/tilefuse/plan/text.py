@@ -117,7 +117,7 @@ def _list(numbers: tuple[int, ...]) -> str:
 
 _NAME = r"[A-Za-z0-9_.$-]+"
 _SET = r"\{([^}]*)\}"
-_US = r"([0-9.]+)us"
+_US = r"(\d+(?:\.\d+)?)us"
 _HEAD = re.compile(rf"plan @({_NAME}) for ({_NAME}) objective {_US} unfused {_US} \{{$")
 _LINES = {
     "search": re.compile(rf"search by ({_NAME}) saved {_US} bound {_US} (proven|unproven) rounds (\d+) cuts (\d+) greedy {_US} "
@@ -128,6 +128,16 @@ _LINES = {
     "view": re.compile(rf"view %({_NAME}) of %({_NAME}) offset (-?\d+) strides \[([^\]]*)\]$"),
     "layout": re.compile(rf"layout %({_NAME}) \[([^\]]*)\]$"),
     "rejected": re.compile(rf"rejected \{{%({_NAME}), %({_NAME})\}} ({_NAME}): (\".*\")$"),
+}
+
+_EXAMPLES = {
+    "search": "search by both saved 3.5us bound 3.5us proven rounds 1 cuts 0 greedy 4.0us peak 0 bytes from connect 3",
+    "kernel": "kernel k0 = {%m, %y} -> {%y} by connect cost 1.5us from bandwidth as k_m_y",
+    "edge": "edge %m -> %y in k0 register",
+    "library": "library l0 {%p} -> {%p}",
+    "view": "view %v of %x offset 0 strides [4, 1]",
+    "layout": "layout %c [0, 2, 3, 1]",
+    "rejected": 'rejected {%m, %y} shared-memory: "why"',
 }
 
 
@@ -182,7 +192,7 @@ class _Reader:
             raise ParseError(f"a plan has no {word!r} lines", where=where, hint=nearest(word, _LINES) or f"lines: {', '.join(_LINES)}")
         found = _LINES[word].match(line)
         if found is None:
-            raise ParseError(f"this {word} line is not complete", where=where, hint=_LINES[word].pattern)
+            raise ParseError(f"this {word} line is not complete", where=where, hint=f"for example: {_EXAMPLES[word]}")
         parts = found.groups()
         match word:
             case "search":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 
 from tilefuse.base.errors import UnsupportedDeviceError, UserError
 from tilefuse.base.options import Options
-from tilefuse.runtime.cache import CacheEntry
+from tilefuse.runtime.cache import CacheEntry, new_part
 from tilefuse.runtime.call_plan import storage_span
 from tilefuse.runtime.cuda_api import describe_device
 from tilefuse.runtime.host import host_identity
@@ -36,8 +36,8 @@ def save_program(program: Program, path: Path | str) -> None:
     """Writes `program` to one file; it appears whole or not at all. Raises: UserError when it cannot be written."""
     target = Path(path)
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".part-", delete=False) as file:
-            part = Path(file.name)
+        handle, part = new_part(target.parent)
+        os.close(handle)
         try:
             with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 _write(program, archive)

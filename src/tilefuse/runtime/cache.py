@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import tempfile
 import threading
 import time
@@ -205,8 +206,9 @@ class KernelCache:
         if self.folder is None:
             return num_entries
         paths = list((self.folder / "entries").rglob("*.json"))
+        parts = (p for name in ("entries", "payloads", PROGRAMS) for p in (self.folder / name).rglob(".part-*"))
         for path in (*paths, *(self.folder / "payloads").glob("*.bin"), *(self.folder / "locks").glob("*.lock"),
-                     *(self.folder / PROGRAMS).rglob("*.bin")):
+                     *(self.folder / PROGRAMS).rglob("*.bin"), *parts):
             path.unlink(missing_ok=True)
         return len(paths)
 
@@ -266,7 +268,7 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises: OSError as the file system does; the file aside is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    handle, name = new_part(path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             # No fsync, which costs milliseconds a file: after a power cut the checksum tells what did not reach the disk.
@@ -276,6 +278,12 @@ def write_whole(path: Path, data: bytes) -> None:
         # Gone already when all went well; an error or an interrupt must leave nothing behind.
         with contextlib.suppress(OSError):
             os.unlink(name)
+
+
+def new_part(folder: Path) -> tuple[int, Path]:
+    """A new file for writing aside: its descriptor and its path. Others may read it as the umask says, unlike temporary files."""
+    path = folder / f".part-{secrets.token_hex(8)}"
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), path
 
 
 def require_folder(cache: KernelCache) -> Path:

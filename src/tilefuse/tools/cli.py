@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -24,6 +27,22 @@ app = typer.Typer(
     name="tilefuse", no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Compile, run and explain models. Exit status: 0 done, 1 internal error, 2 wrong input, 3 unsupported, 4 tool chain or device, "
          "130 interrupted.")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        print(f"tilefuse {importlib.metadata.version('tilefuse')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and stop")] = False) -> None:
+    pass
+
+
 app.command("run")(commands_model.run)
 app.command("compile")(commands_model.compile_model)
 app.command("opt")(commands_model.opt)
@@ -75,10 +94,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if status == INTERNAL:
             _report(error)
         return status
+    except MemoryError as error:
+        _say(f"error: the host's memory does not hold this: {error}")
+        return ENVIRONMENT
     except Exception as error:
+        place = _place_in_model(error)
+        if place is not None:
+            _say(f"error: the model raised {type(error).__name__}: {error}\n  at {place}")
+            return USER
         _say(f"error: {type(error).__name__}: {error}")
         _report(error)
         return INTERNAL
+
+
+def _place_in_model(error: BaseException) -> str | None:
+    """Where in the user's own files the error arose, if it did: file and line of the last such frame after the last one of ours."""
+    ours = str(Path(__file__).parents[1])
+    installed = [ours, *{str(Path(p).resolve()) for key, p in sysconfig.get_paths().items() if "lib" in key}]
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith(tuple(installed)):
+        return f"{error.filename}:{error.lineno}"
+    place, called = None, False
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename.startswith(ours):
+            place, called = None, frame.filename != __file__
+        elif called and not frame.filename.startswith((*installed, "<")) and Path(frame.filename).is_file():
+            place = f"{frame.filename}:{frame.lineno}"
+    return place
 
 
 def _report(error: BaseException) -> None:

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tilefuse.base.errors import OptionError, UserError
-from tilefuse.tools.console import emit_json, errors, results, working
+from tilefuse.base.errors import OptionError
+from tilefuse.tools.console import emit_json, errors, results, working, write_file
 from tilefuse.tools.explain import bytes_text, explanation_view
 
-Model = Annotated[str, typer.Argument(help="a .onnx or .pt2 file, package.module:factory, file.py:factory, or a graph in text form")]
+Model = Annotated[str, typer.Argument(
+    metavar="MODEL", help="a .onnx or .pt2 file, package.module:factory, file.py:factory, or a graph in text form")]
 Shapes = Annotated[list[str] | None, typer.Option("--shapes", help="input extents NAME:1x2x3[@dtype]; may be repeated")]
 Device = Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")]
 OptionFlags = Annotated[list[str] | None, typer.Option("-O", "--option", help="NAME=VALUE; `tilefuse options` lists them")]
@@ -26,7 +27,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 1,
         as_json: AsJson = False) -> None:
     """Compile a model and run it; print the results' shapes and ranges and the time of a call."""
-    from tilefuse.tools.inputs import array_of, read_inputs
+    from tilefuse.tools.inputs import array_of, read_inputs, write_arrays
     from tilefuse.tools.programs import device_of, inputs_of, load_and_compile, time_calls_us, timing_summary, wanted_inputs
     from tilefuse.tools.written import with_files
 
@@ -43,9 +44,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     timing = timing_summary(time_calls_us(lambda: program(*given), where, repeat))
     arrays = {name: array_of(t) for name, t in zip(names, tensors)}
     if save_outputs is not None:
-        import numpy as np
-
-        np.savez(save_outputs, **arrays)  # type: ignore[arg-type]
+        write_arrays(save_outputs, arrays)
     facts: dict[str, Any] = {
         "model": source.name, "device": where, "compile_s": compile_s, **timing,
         "inputs": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in wanted.items()},
@@ -100,7 +99,8 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
         results().print(f"program in {save} ({bytes_text(save.stat().st_size)})", highlight=False)
 
 
-def opt(model: Model, shapes: Shapes = None,
+def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tilefuse compile`; not needed with --list")] = "",
+        shapes: Shapes = None,
         passes: Annotated[str | None, typer.Option("--passes", help="pipeline text; default: the compiler's own; empty: none")] = None,
         verify: Annotated[int, typer.Option("--verify", min=0, max=2, help="0 off, 1 rules, 2 + properties after each pass")] = 1,
         list_passes: Annotated[bool, typer.Option("--list", help="list the passes and stop")] = False) -> None:
@@ -157,10 +157,7 @@ def view(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
     from tilefuse.tools.view import plan_page
 
     program = program_of(model, shapes, device, option, target, quiet=False)
-    try:
-        out.write_text(plan_page(explanation_data(program), {k.name: k.source for k in program.spec.kernels}), encoding="utf-8")
-    except OSError as cause:
-        raise UserError(f"cannot write {out}: {cause.strerror}") from cause
+    write_file(out, plan_page(explanation_data(program), {k.name: k.source for k in program.spec.kernels}).encode())
     errors().print(f"written to {out}", markup=False, highlight=False)
 
 

@@ -2,13 +2,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from tilefuse.base.errors import UserError
+from tilefuse.runtime.cache import write_whole
 
 
 def results() -> Console:
@@ -23,7 +29,29 @@ def errors() -> Console:
 
 def emit_json(value: Any) -> None:
     """Print one JSON document, alone, on standard output."""
-    print(json.dumps(value, indent=2, default=str))
+    print(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """`value` with "nan", "inf" and "-inf" for such numbers, which JSON has not: strict readers refuse the words Python writes."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {key: _finite(v) for key, v in value.items()}
+        case list() | tuple():
+            return [_finite(v) for v in value]
+    return value
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A file that the user named; it appears whole or not at all. Raises: UserError when it cannot be written."""
+    try:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}")
+        write_whole(path, data)
+    except OSError as cause:
+        raise UserError(f"cannot write {path}: {cause.strerror or cause}") from cause
 
 
 @contextlib.contextmanager

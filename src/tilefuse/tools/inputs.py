@@ -1,6 +1,7 @@
 """Inputs for a program run from the command line: drawn at random, or read from an .npz file."""
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.tools.console import write_file
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +51,16 @@ def array_of(tensor: Any) -> np.ndarray:
     return np.asarray(host.numpy())
 
 
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """The arrays as an .npz file at `path`, which appears whole or not at all. Raises: UserError when it cannot be written."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:  # numpy.savez cannot hold an array called "file"
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array))
+    write_file(path, held.getvalue())
+
+
 def read_inputs(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[torch.Tensor]:
     """The arrays of an .npz file in the program's order. `wanted`: (dtype, shape) by input name.
 
@@ -56,11 +68,14 @@ def read_inputs(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -
     for arrays that do not fit.
     """
     try:
-        with np.load(path) as file:
+        loaded = np.load(path)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it holds one array without a name")
+        with loaded as file:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError as cause:
         raise UserError(f"there is no file {path}") from cause
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as cause:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as cause:
         raise UserError(f"{path} is not an .npz file: {cause}", hint="write it with numpy.savez(path, name=array)") from cause
     found: list[torch.Tensor] = []
     for name, (dtype, shape) in wanted.items():

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +64,9 @@ def load_model(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
         return _load_exported(path)
     if path.suffix in TEXT_SUFFIXES:
         _require_file(path)
-        graph = parse_graph(path.read_text(encoding="utf-8"), source=str(path))
+        graph = parse_graph(_graph_text(path), source=str(path))
         return ModelSource(graph.name, SourceKind.TEXT, graph)
-    if ":" in text:
+    if text.partition(":")[0] and ":" in text:
         return _load_factory(text, shapes)
     raise UserError(f"{text!r} names no model", hint=FORMS)
 
@@ -98,12 +99,23 @@ def _require_file(path: Path) -> None:
     raise UserError(f"there is no file {path}", hint=near)
 
 
+def _graph_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as cause:
+        raise UserError(f"cannot read {path}: {cause.strerror}") from cause
+    except UnicodeDecodeError as cause:
+        saved = zipfile.is_zipfile(path)
+        raise UserError(f"{path} is {'a saved program' if saved else 'not text'}, not a graph in text form",
+                        hint="tilefuse.load reads saved programs" if saved else FORMS) from cause
+
+
 def _load_exported(path: Path) -> ModelSource:
     import torch
 
     try:
         program = torch.export.load(str(path))
-    except (RuntimeError, ValueError, OSError, KeyError) as cause:
+    except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile) as cause:
         raise UserError(f"{path} is not a program of torch.export: {cause}", hint="write it with torch.export.save") from cause
     arguments, keywords = program.example_inputs or ((), {})
     if keywords:
@@ -120,7 +132,7 @@ def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     factory = getattr(module, attribute, None)
     if factory is None:
         raise NameLookupError(f"{module_name} has no {attribute!r}", hint=nearest(attribute, dir(module)))
-    made = factory if isinstance(factory, torch.nn.Module) else factory() if callable(factory) else factory
+    made = factory if isinstance(factory, torch.nn.Module) else _called(factory, text) if callable(factory) else factory
     model, inputs = made if isinstance(made, tuple) else (made, ())
     if not isinstance(model, torch.nn.Module) and not inspect.isfunction(model):
         raise UserError(f"{text} gave {type(model).__name__}, not a torch.nn.Module or (module, inputs)")
@@ -130,6 +142,16 @@ def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     return ModelSource(attribute, SourceKind.TORCH, model, tuple(given) or _drawn_inputs(model, shapes), model)
 
 
+def _called(factory: Callable[..., Any], text: str) -> Any:
+    try:
+        inspect.signature(factory).bind()
+    except ValueError:
+        pass  # builtins may hide their signature; calling tells
+    except TypeError as cause:
+        raise UserError(f"{text} takes arguments ({cause})", hint="a factory without any gives the module, or (module, inputs)") from cause
+    return factory()
+
+
 def _module_of_name(name: str) -> ModuleType:
     # As with `python -m`, modules beside the user are found.
     if os.getcwd() not in sys.path:
@@ -137,6 +159,8 @@ def _module_of_name(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as cause:
+        if cause.name is None or not f"{name}.".startswith(f"{cause.name}."):
+            raise  # the module is there; something that it imports is not
         raise NameLookupError(f"cannot import {name!r}: {cause}", hint=FORMS) from cause
 
 

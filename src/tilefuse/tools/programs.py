@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilefuse.base.errors import OptionError, UnsupportedDeviceError, nearest
+from tilefuse.base.errors import NameLookupError, OptionError, ShapeError, TypeMismatchError, UnsupportedDeviceError, nearest
 from tilefuse.target.device import DeviceSpec
 from tilefuse.tools.model_source import ModelSource, SourceKind, load_model, shape_arguments
 from tilefuse.tools.shapes import ShapeFlag, parse_shapes
@@ -82,7 +82,28 @@ def load_and_compile(model: str, shape_flags: Sequence[str], device: str, option
     source = load_model(model, shapes)
     started = time.perf_counter()
     program = compile_source(source, shapes, where, options)
-    return source, program, time.perf_counter() - started
+    took = time.perf_counter() - started
+    check_shapes(shapes, source, program)
+    return source, program, took
+
+
+def check_shapes(shapes: Mapping[str, ShapeFlag], source: ModelSource, program: Any) -> None:
+    """That the flags say what the program takes; some models (graphs in text form, exported programs) fix it themselves.
+
+    Raises: NameLookupError, ShapeError or TypeMismatchError for a flag that says something else.
+    """
+    wanted = wanted_inputs(program)
+    for name, flag in shapes.items():
+        if name not in wanted:
+            # The other frontends know their inputs' names; the program leaves out what nothing reads and writes some names anew.
+            if source.kind is SourceKind.TEXT:
+                raise NameLookupError(f"the model has no input {name!r}", hint=nearest(name, wanted) or f"its inputs: {', '.join(wanted)}")
+            continue
+        dtype, shape = wanted[name]
+        if flag.shape != shape:
+            raise ShapeError(f"--shapes {name}: the model takes {list(shape)}, not {list(flag.shape)}")
+        if flag.dtype is not None and flag.dtype != dtype:
+            raise TypeMismatchError(f"--shapes {name}: the model takes {dtype}, not {flag.dtype}")
 
 
 def cache_keys(model: str, shape_flags: Sequence[str], device: str) -> list[CacheKey]:
@@ -99,8 +120,10 @@ def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, o
 
     shapes = parse_shapes(shape_flags)
     source = load_model(model, shapes)
-    return generate_sources(source.model, source.inputs or None, device=target, shapes=shape_arguments(shapes),
-                            **parse_options(option_flags))
+    program = generate_sources(source.model, source.inputs or None, device=target, shapes=shape_arguments(shapes),
+                               **parse_options(option_flags))
+    check_shapes(shapes, source, program)
+    return program
 
 
 def wanted_inputs(program: Any) -> dict[str, tuple[str, tuple[int, ...]]]:

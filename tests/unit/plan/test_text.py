@@ -63,6 +63,8 @@ def test_comments_and_blank_lines_are_skipped() -> None:
     (("\n}", ""), "closing brace is missing"),
     (("\n}\n", "\n}\n}\n"), "behind the plan's closing brace"),
     ((" by connect", ""), "not complete"),
+    (("us unfused", ".5.1us unfused"), "a plan begins with"),
+    ((" cost ", " cost 1.2."), "for example: kernel k0"),
 ])
 def test_bad_text_is_refused(change: tuple[str, str], says: str) -> None:
     text = print_plan(plan_of(layers(1)))

@@ -161,7 +161,18 @@ def test_clear_and_size(tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
     cache.put(KEY, ENTRY)
     assert cache.size_bytes() > len(ENTRY.payload)
+    (tmp_path / "entries" / ".part-left").write_bytes(b"of a process that was killed while it wrote")
     assert cache.clear() == 1 and cache.size_bytes() == 0 and cache.get(KEY) is None
+
+
+def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    """A temporary file's own mode is the writer's alone: a shared cache would be closed to everyone else."""
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "entry", b"data")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "entry").stat().st_mode & 0o777 == 0o640
 
 
 def test_default_folder_follows_the_environment() -> None:

@@ -2,13 +2,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilefuse.base import errors
 from tilefuse.tools import cli
+from tilefuse.tools.console import emit_json
+from tilefuse.tools.inputs import read_inputs, write_arrays
 
 SOFTMAX = """graph @softmax(%x: f32[4, 8]) -> (f32[4, 8]) {
   %m: f32[4] = reduce.max [i] over [k < 8] { %x[i, k] }
@@ -115,3 +119,70 @@ def test_text_that_does_not_parse_shows_the_line(tmp_path: Path, capsys: Capture
     assert cli.main(["opt", str(path)]) == 2
     err = capsys.readouterr().err
     assert "bad.txt:3" in err and "^" in err
+
+
+def test_the_version_is_told(capsys: Capture) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tilefuse ")
+
+
+def test_passes_are_listed_without_a_model(capsys: Capture) -> None:
+    assert cli.main(["opt", "--list"]) == 0
+    assert "remove-dead-nodes: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("def make(:\n", "SyntaxError"), ("import no_such_module_here\n", "no_such_module_here"),
+    ("def make():\n    raise ValueError('mine')\n", "mine"),
+])
+def test_what_the_users_own_file_raises_is_told_with_its_line(text: str, message: str, tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "my_broken_model.py"
+    path.write_text(text)
+    assert cli.main(["explain", f"{path}:make", "--device", "host"]) == 2
+    err = capsys.readouterr().err
+    assert message in err and f"{path}:{1 if 'raise' not in text else 2}" in err and "please report" not in err
+
+
+def test_files_that_are_no_graphs_and_no_models(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "bytes.txt"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert cli.main(["opt", str(path)]) == 2 and "not text" in capsys.readouterr().err
+    path = tmp_path / "bad.pt2"
+    path.write_bytes(b"no archive")
+    assert cli.main(["opt", str(path)]) == 2 and "torch.export" in capsys.readouterr().err
+    assert cli.main(["opt", ":make"]) == 2 and "names no model" in capsys.readouterr().err
+    assert cli.main(["opt", "json:dumps"]) == 2 and "takes arguments" in capsys.readouterr().err
+
+
+def test_shapes_that_contradict_the_model(softmax: str, capsys: Capture) -> None:
+    """A graph in text form fixes its inputs; a flag that says otherwise would be without effect."""
+    for flag, message in (("x:3x4", "takes [4, 8]"), ("x:4x8@f16", "takes f32"), ("q:4x8", "no input 'q'")):
+        assert cli.main(["explain", softmax, "--device", "host", "--shapes", flag]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_arrays_are_written_whole_under_any_name(tmp_path: Path) -> None:
+    arrays = {"file": np.arange(3), "a/b": np.float32(2)}
+    write_arrays(tmp_path / "results", arrays)
+    with np.load(tmp_path / "results") as found:
+        assert {name: found[name].tolist() for name in found.files} == {"file": [0, 1, 2], "a/b": 2.0}
+    for path in (tmp_path, tmp_path / "no" / "results"):
+        with pytest.raises(errors.UserError, match="cannot write"):
+            write_arrays(path, arrays)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["results"]
+
+
+def test_one_array_without_a_name_is_no_set_of_inputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    with pytest.raises(errors.UserError, match="not an .npz"):
+        read_inputs(tmp_path / "x.npy", {"x": ("f32", (3,))})
+
+
+def test_json_of_numbers_that_are_none_is_read_by_strict_readers(capsys: Capture) -> None:
+    emit_json({"a": [math.nan, math.inf, 1.5], "b": (-math.inf,)})
+    assert json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word)) == {"a": ["nan", "inf", 1.5], "b": ["-inf"]}
+
+
+def test_memory_that_is_not_there_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(cli, "app", raising(MemoryError("5 PiB")))
+    assert cli.main([]) == 4 and "please report" not in capsys.readouterr().err
