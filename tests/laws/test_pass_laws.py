@@ -20,7 +20,7 @@ from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import verify
 from tilefuse.passes import DEFAULT_PIPELINE, PASSES, Pass, PassContext, Pipeline, Property
-from tilefuse.passes.analyses import CHECKERS
+from tilefuse.passes.manager import CHECKERS
 
 SEEDS = tuple(range(8))
 TEXTS = sorted((Path(__file__).parents[1] / "text" / "parser").glob("*.txt"))

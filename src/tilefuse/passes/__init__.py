@@ -1,5 +1,6 @@
 """Floor 3: rewritings of the graph, each with a declared contract, put in order by a pipeline text."""
 from tilefuse.passes import (
+    checkers,
     cleanup,
     decompose,
     empty,
@@ -22,7 +23,8 @@ DEFAULT_PIPELINE = (
     "merge-sliced-products,inline-views,simplify-index,simplify-scalar,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"
 )
 
-PASS_MODULES = (cleanup, decompose, empty, fold, products, select_one, simplify_index, simplify_scalar, sliced_products, summed_products,
-                views)
+# What registers passes, and the checkers of their properties.
+MODULES = (checkers, cleanup, decompose, empty, fold, products, select_one, simplify_index, simplify_scalar, sliced_products,
+           summed_products, views)
 
 __all__ = ["DEFAULT_PIPELINE", "PASSES", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]

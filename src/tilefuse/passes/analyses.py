@@ -1,22 +1,15 @@
-"""What passes and the manager find out about a graph: live values, views, checkers of the properties, changed nodes.
+"""What passes and the manager find out about a graph: live values, views, changed nodes.
 
 Analyses are plain functions of a graph; nothing is cached here that a rewritten graph could make false.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from tilefuse.ir.affine import Affine, Extents, FloorDiv, Mod, simplify
+from tilefuse.ir.affine import Affine, FloorDiv, Mod
 from tilefuse.ir.graph import Graph, Node, Type
-from tilefuse.ir.ranges import Facts, always, assume, deny, never
-from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, Lookup, Read, children, walk
+from tilefuse.ir.scalar import Const, Expr, Guard, Index, Lookup, Read, walk
 from tilefuse.ir.verify import Finding, verify, verify_node
-from tilefuse.passes.manager import Property
-
-# Library operators that are not calls but abbreviations; the pass `decompose` expands them.
-COMPOSITES = frozenset({
-    "softmax", "log_softmax", "logsumexp", "mean", "variance", "standard_deviation", "layer_norm", "rms_norm", "group_norm",
-})
 
 # Bodies without any read, of at most this many expression nodes, are computed where they are needed.
 COMPUTED_VIEW_NODES = 12
@@ -118,56 +111,3 @@ def verify_changes(before: Graph, after: Graph) -> list[Finding]:
     if after.results != before.results or after.updates != before.updates or any(r not in types for r in after.escaping):
         found.extend(verify(Graph(after.name, tuple(after.inputs), after.nodes, after.results, after.updates)))
     return found
-
-
-# Checkers: each gives one text a violation
-
-
-def _dead_nodes(graph: Graph) -> list[str]:
-    live = live_values(graph)
-    return [f"%{n.name} is not used" for n in graph.nodes if n.name not in live]
-
-
-def _equal_nodes(graph: Graph) -> list[str]:
-    from tilefuse.passes.cleanup import merge_key
-
-    first: dict[object, str] = {}
-    keys = [(n.name, merge_key(n)) for n in graph.nodes]
-    return [f"%{name} computes the same as %{first[key]}" for name, key in keys if first.setdefault(key, name) != name]
-
-
-def _composites(graph: Graph) -> list[str]:
-    return [f"%{n.name} is a library.{n.detail}" for n in graph.nodes if n.category == "library" and n.detail in COMPOSITES]
-
-
-def _indices(graph: Graph) -> list[str]:
-    places = [(n, e) for n in graph.nodes if 0 not in n.extents.values() for e in expressions_of(n)]
-    return [text for n, e in places for text in _index_findings(n, e, n.extents, ())]
-
-
-def _index_findings(node: Node, e: Expr, extents: Extents, facts: Facts) -> list[str]:
-    found = [f"%{node.name}: {a} is not in normal form" for a in affines_of(e) if simplify(a, extents) != a]
-    if isinstance(e, Guard):
-        found += [f"%{node.name}: {b.low} <= {b.index} < {b.high} is settled" for b in e.bounds if _settled(b, extents, facts)]
-        found += _index_findings(node, e.then, extents, assume(e.bounds, facts))
-        return found + _index_findings(node, e.otherwise, extents, deny(e.bounds, extents, facts))
-    return found + [text for x in children(e) for text in _index_findings(node, x, extents, facts)]
-
-
-def _settled(bound: Bound, extents: Extents, facts: Facts) -> bool:
-    return always(bound, extents, facts) or never(bound, extents, facts)
-
-
-def _views(graph: Graph) -> list[str]:
-    from tilefuse.passes.views import inlinable_reads
-
-    return [f"%{user} reads the view %{view}" for user, view in inlinable_reads(graph)]
-
-
-CHECKERS: dict[Property, Callable[[Graph], list[str]]] = {
-    Property.NO_DEAD_NODES: _dead_nodes,
-    Property.NO_EQUAL_NODES: _equal_nodes,
-    Property.AFFINE_INDICES_NORMAL: _indices,
-    Property.PRIMITIVE_OPS_ONLY: _composites,
-    Property.VIEWS_INLINED: _views,
-}

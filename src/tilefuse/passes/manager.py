@@ -20,10 +20,11 @@ from tilefuse.base.errors import InternalError, OptionError, PipelineError, Veri
 from tilefuse.base.trace import current
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.text import print_graph
+from tilefuse.passes.analyses import verify_changes
 
 
 class Property(enum.StrEnum):
-    """What can be known of a graph; each has a checker in `analyses.CHECKERS`."""
+    """What can be known of a graph; each has a checker in `CHECKERS`."""
 
     NO_DEAD_NODES = "no-dead-nodes"
     NO_EQUAL_NODES = "no-equal-nodes"
@@ -128,6 +129,19 @@ def register_pass(cls: P) -> P:
     return cls
 
 
+Checker = Callable[[Graph], list[str]]
+CHECKERS: dict[Property, Checker] = {}
+
+
+def checks(prop: Property) -> Callable[[Checker], Checker]:
+    """Registers a function as the checker of a property; see `checkers.py`."""
+    def register(fn: Checker) -> Checker:
+        CHECKERS[prop] = fn
+        return fn
+
+    return register
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Passes in order."""
@@ -201,8 +215,6 @@ def _run_pass(item: Pass, before: Graph, ctx: PassContext) -> Graph:
 
 def _verify(item: Pass, before: Graph, after: Graph) -> None:
     # Nodes that a pass left alone were verified before; only new ones are looked at, so that long graphs stay cheap.
-    from tilefuse.passes.analyses import verify_changes
-
     findings = verify_changes(before, after)
     if findings:
         first = findings[0]
@@ -214,8 +226,6 @@ def _verify(item: Pass, before: Graph, after: Graph) -> None:
 
 
 def _check_properties(item: Pass, before: Graph, after: Graph) -> None:
-    from tilefuse.passes.analyses import CHECKERS
-
     for prop in sorted(item.establishes):
         for text in CHECKERS[prop](after):
             raise VerifyError(f"pass {item.name} says that it establishes {prop}, but {text}", notes=(f"after:\n{print_graph(after)}",))

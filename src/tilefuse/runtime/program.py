@@ -143,7 +143,7 @@ class Program:
         try:
             frame = idle.pop()
         except IndexError:
-            frame = self._new_frame(stream)
+            frame = self.new_frame(stream)
         graded = self._torch_runs and torch.is_grad_enabled()
         if graded:
             torch._C._set_grad_enabled(False)
@@ -203,10 +203,7 @@ class Program:
         return results
 
     def new_frame(self, stream: int) -> Frame:
-        """A frame for `stream` that is not shared with calls (a captured graph owns its frame)."""
-        return self._new_frame(stream)
-
-    def _new_frame(self, stream: int) -> Frame:
+        """A frame for `stream` that no call has yet (a captured graph owns its frame). Raises: OutOfMemoryError with the memory plan."""
         try:
             return Frame(self._prepared, stream)
         except torch.OutOfMemoryError as error:

@@ -13,7 +13,6 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.library_meaning import LIBRARY_MEANINGS
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
-from tilefuse.passes.analyses import COMPOSITES
 from tilefuse.passes.decompose import EXPANSIONS
 
 Build = Callable[[TensorBuilder, str], str]
@@ -30,9 +29,8 @@ def decomposed(build: Build, x: np.ndarray) -> np.ndarray:
     return np.asarray(found)
 
 
-def test_every_composite_has_an_expansion_and_a_meaning() -> None:
-    assert set(EXPANSIONS) == COMPOSITES
-    assert set(LIBRARY_MEANINGS) >= COMPOSITES
+def test_every_composite_has_a_meaning() -> None:
+    assert set(LIBRARY_MEANINGS) >= set(EXPANSIONS)
 
 
 def test_softmax_does_not_overflow() -> None:
