@@ -40,7 +40,7 @@ class TileProgram:
     """One kernel, decided: template, tiles, launch, traffic. `codegen.compose` turns it into kernel IR without deciding more.
 
     graph        the pattern as a graph of its own: inputs are the boundary values, results the values it writes
-    template     "pointwise", "transpose", "row", "column", "full", "scatter", ...
+    template     "pointwise", "transpose", "rows", "columns", "stitched", "online" or "packed"
     notation     the schedule in the template notation of FusionStitching 5.2, for `explain`
     layouts      strides of every boundary value
     parameters   template-specific decisions (threads a row, vector width, cluster, ...), sorted pairs
