@@ -20,6 +20,7 @@ from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_log import log
 from tilefuse.driver.torch_part import CompiledPart
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
+from tilefuse.driver.torch_split import split
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_decompositions import decompositions
 from tilefuse.frontends.torch_fx import import_fx
@@ -75,9 +76,10 @@ def backend(
     return compiled(gm, example_inputs)  # type: ignore[no-any-return]
 
 
-def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings) -> Callable[[list[Any]], Any]:
+def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, whole: bool = True) -> Callable[[list[Any]], Any]:
     """One graph as a boxed callable: compiled, or run by torch where it cannot be.
 
+    whole: whether it is all of what torch calls, not a part between nodes that torch runs.
     Raises: CompilerError of every kind with `strict`; otherwise ToolchainError only.
     """
     graph_text = ""
@@ -86,10 +88,9 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         with _disable_current_modes():
             imported = import_fx(gm, name)
             graph_text = print_graph(imported.graph)
-            made = _compiled(gm, kind, imported, settings)
+            made = _compiled(gm, kind, imported, settings, whole)
     except UnsupportedError as reason:
-        log.warning("tilefuse leaves %s to torch: %s", name, reason)
-        return _by_torch(gm)
+        return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
     except ToolchainError:
         raise
     except Exception as error:  # the boundary to the user's program: our slip must not stop it
@@ -98,7 +99,8 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         _report(kind, gm, graph_text, error, settings)
         return _by_torch(gm)
     _summarise(name, imported)
-    _report_strides(made, gm)
+    if whole:
+        _report_strides(made, gm)
     _PARTS.append(weakref.ref(made))
     return made.boxed()
 
@@ -121,14 +123,32 @@ def reset() -> None:
     _LIMIT_BEFORE.clear()
 
 
-def _compiled(gm: torch.fx.GraphModule, kind: str, imported: Imported, settings: Settings) -> CompiledPart:
+def _in_parts(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings) -> Callable[[list[Any]], Any] | None:
+    """The graph with what cannot be compiled run by torch between compiled parts; None where it cannot be divided so."""
+    divided = split(gm)
+    if divided is None or not any(part.ours for part in divided.parts):
+        return None
+    log.warning("tilefuse compiles %s in parts, since torch runs %s", name, ", ".join(divided.foreign()))
+    runs = [
+        compile_part(part.module, kind, f"{name}_{n}", settings, whole=False) if part.ours else _by_torch(part.module)
+        for n, part in enumerate(divided.parts)
+    ]
+    return divided.joined(runs)
+
+
+def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError) -> Callable[[list[Any]], Any]:
+    log.warning("tilefuse leaves %s to torch: %s", name, reason)
+    return _by_torch(gm)
+
+
+def _compiled(gm: torch.fx.GraphModule, kind: str, imported: Imported, settings: Settings, whole: bool) -> CompiledPart:
     device = _device_of(gm)
-    free = _saved(imported) if kind == "forward" else ()
+    free = _saved(imported) if kind == "forward" and whole else ()
     program = compile_imported(imported, device=device, options=settings.options, free_results=free)
     placeholders = gm.graph.find_nodes(op="placeholder")
     here = program.device.type
     moved = [n for n, p in enumerate(placeholders) if isinstance(p.meta.get("val"), torch.Tensor) and p.meta["val"].device.type != here]
-    capture = settings.options.cuda_graph and kind == "inference" and not moved
+    capture = settings.options.cuda_graph and kind == "inference" and whole and not moved
     return CompiledPart(kind, program, imported, moved, _static_inputs(imported) if capture else (), capture)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tilefuse.base.errors import InternalError, UnsupportedError, UnsupportedOpError
 from tilefuse.base.source import Span
@@ -132,19 +133,22 @@ class _Walk:
         results: list[str] = []
         outputs: list[Output] = []
         for node in self.gm.graph.nodes:
-            match node.op:
-                case "placeholder":
-                    self._placeholder(node)
-                case "get_attr":
-                    self._get_attr(node)
-                case "call_function":
-                    self._call(node)
-                case "output":
-                    outputs = self._outputs(node, results)
-                case _:
-                    raise UnsupportedOpError(
-                        f"an FX node of kind {node.op}", where=_span(node), hint="trace the module to ATen operators first"
-                    )
+            try:
+                match node.op:
+                    case "placeholder":
+                        self._placeholder(node)
+                    case "get_attr":
+                        self._get_attr(node)
+                    case "call_function":
+                        self._call(node)
+                    case "output":
+                        outputs = self._outputs(node, results)
+                    case _:
+                        raise UnsupportedOpError(
+                            f"an FX node of kind {node.op}", where=_span(node), hint="trace the module to ATen operators first"
+                        )
+            except GuardOnDataDependentSymNode as unknown:
+                raise UnsupportedError("a size that depends on data", where=_span(node)) from unknown
         b = self.builder
         graph = b.finish(results, [(target, value) for target, value in self.updates.items() if target != value])
         constants = self.constants | dict(b.constant_data)

@@ -106,6 +106,11 @@ class _Builder(Placement):
             strides = self.layouts.get(name) or row_major_strides(node.type.shape)
             d.outputs.append((name, key, simplify(linearise(home, strides), self.extents)))
 
+    def _along_rows(self) -> Affine:
+        """Where in its row an element of the domain stands."""
+        extents = {a: self.extents[a] for a in self.domain.reduced}
+        return simplify(linearise(tuple(map(axis, extents)), row_major_strides(tuple(extents.values()))), self.extents)
+
     def _resolve_scatter(self, node: Node) -> None:
         names = self.over_home[node.name]
         strides = self.layouts.get(node.name) or row_major_strides(node.type.shape)
@@ -137,16 +142,18 @@ class _Builder(Placement):
                     raise Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} reduces other elements than the kernel's rows"))
                 position = simplify(linearise(tuple(self.over_home[node.name][a] for a, _ in node.over),
                                               row_major_strides(tuple(e for _, e in node.over))), self.extents)
-            elif names[node.along].axes() != {a for a in self.domain.reduced
-                                              if self.extents[a] > 1} and self.extents[self.domain.reduced[0]] > 1:
-                raise Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} scans another axis than the kernel's rows"))
+            elif simplify(names[node.along], self.extents) != self._along_rows():
+                # Another axis, or this one from its end: a kernel walks its rows once, upwards.
+                raise Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} scans otherwise than the kernel walks its rows"))
         elif node.category == "reduce":
-            for own, extent in node.over:
+            # Over no axis a reduction still combines one element: its position is 0 and its m2 is 0, whatever its value.
+            for own, extent in node.over or (("one", 1),):
                 loop = f"{node.name}_{own}_{len(self.by_key)}"
                 self.extents[loop] = extent
                 serial += ((loop, extent),)
-                names[own] = axis(loop)
-            position = linearise(tuple(axis(loop) for loop, _ in serial), row_major_strides(tuple(e for _, e in node.over)))
+                if node.over:
+                    names[own] = axis(loop)
+            position = linearise(tuple(axis(loop) for loop, _ in serial), row_major_strides(tuple(e for _, e in serial)))
         assert node.body is not None
         body = self._resolve(node.body, names, False)
         uses = tuple(dict.fromkeys(x.key for x in resolved_walk(body) if isinstance(x, Use)))
