@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tilefuse.base.errors import TypeMismatchError, UserError
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.calibrate_routines import routine_times
 from tilefuse.driver.compile import present_device
@@ -65,6 +65,7 @@ class CompiledScript:
         self.kind = kind
         self.deterministic = deterministic
         self._device = device
+        self._place = ""  # of that device, once a call has asked for it
         self._programs: dict[Key, ScriptProgram] = {}
 
     @property
@@ -151,8 +152,13 @@ class CompiledScript:
             raise TypeMismatchError(f"{name} has {tensor.dtype} elements, the script's functions take {dtype}",
                                     hint="functions that begin with s take f32, with d f64")
         if kind == "scalar":
+            if tensor.numel() != 1:
+                raise ShapeError(f"{name} is a scalar, the argument has shape {list(tensor.shape)}",
+                                 hint="give a number or an array of one word")
             tensor = tensor.reshape(())
-        return tensor if self._device is None else tensor.to("cpu" if str(self._device) == "host" else self._device)
+        if self._device is not None and not self._place:
+            self._place = present_device(self._device)[1].replace("host", "cpu")
+        return tensor.to(self._place) if self._place else tensor
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:

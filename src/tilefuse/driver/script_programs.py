@@ -25,6 +25,7 @@ from tilefuse.plan.routine_implementations import Candidates, implementations, l
 from tilefuse.plan.routine_prediction import RoutineTimes
 from tilefuse.plan.template_prediction import template_us
 from tilefuse.runtime.spec import ProgramSpec, Value
+from tilefuse.schedule.routine_names import safe_graph
 from tilefuse.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
 
@@ -65,6 +66,8 @@ class ScriptSearch:
         if kind not in KINDS:
             raise UserError(f"there is no kind of program {kind!r}", hint=f"one of {', '.join(KINDS)}")
         self.graph = graph
+        # What kernels of routines see; and the script's name of each of its variables.
+        self.routine_graph, self._script_name = safe_graph(graph)
         self.device = device
         self.options = options
         self.kind = kind
@@ -112,8 +115,8 @@ class ScriptSearch:
         return found
 
     def _routines(self, fusion: Fusion, most: int | None) -> list[FusionImplementation]:
-        return list(implementations(self.graph, fusion, self.device, self.kernel_name(fusion.calls), deterministic=self.deterministic,
-                                    times=self.times, most=most, candidates=self._listed(fusion)))
+        return list(implementations(self.routine_graph, fusion, self.device, self.kernel_name(fusion.calls),
+                                    deterministic=self.deterministic, times=self.times, most=most, candidates=self._listed(fusion)))
 
     def _listed(self, fusion: Fusion) -> Candidates:
         """Decisions of a fusion, predicted and not scheduled."""
@@ -163,7 +166,7 @@ class ScriptSearch:
     def _part(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
         if isinstance(part.content, FusedRoutines):
             spec = routine_spec(part.content, self.device, self.options)
-            return spec, {v.name: v.name for v in spec.values if v.role in ("input", "result")}, {}
+            return spec, {v.name: self._script_name[v.name] for v in spec.values if v.role in ("input", "result")}, {}
         made, results = self._generated[part.calls]
         names = {i: i for i in made.spec.inputs} | dict(zip(made.spec.results, results, strict=True))
         return made.spec, names, made.constants

@@ -81,7 +81,7 @@ def read_back(search: ScriptSearch, rows: Sequence[Mapping[str, Any]]) -> Combin
         else:
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row["decision"].items()}
             try:
-                fused = schedule_routines(search.graph, Decision(**fields), search.kernel_name(calls), search.device)
+                fused = schedule_routines(search.routine_graph, Decision(**fields), search.kernel_name(calls), search.device)
             except (IndexError, TypeError, KeyError):
                 return None
             part = FusionImplementation(calls, ROUTINES, 0.0, Decision(**fields), fused) if isinstance(fused, FusedRoutines) else None

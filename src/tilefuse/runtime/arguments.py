@@ -78,6 +78,10 @@ def as_tensor(given: Any, name: str) -> torch.Tensor:
     if str(dtype) in NUMPY_EXTENSIONS:
         # numpy has bf16 and the 8-bit floats from ml_dtypes only, and torch knows neither: the bits travel as integers.
         return as_tensor(given.view(f"u{dtype.itemsize}"), name).view(getattr(torch, str(dtype)))
+    strides: Any = getattr(given, "strides", None)
+    if isinstance(strides, tuple) and any(s < 0 or s % given.itemsize for s in strides):
+        # Torch has neither, and ends the process at a negative stride that comes by DLPack.
+        given = given.copy()
     if hasattr(given, "__array_interface__") and not getattr(getattr(given, "flags", None), "writeable", True):
         # Torch warns of read-only memory; the program writes only to inputs that it updates.
         return torch.from_numpy(given.copy())
@@ -89,7 +93,7 @@ def as_tensor(given: Any, name: str) -> torch.Tensor:
     if hasattr(given, "__array__"):
         try:
             return torch.from_numpy(given.__array__())
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise TypeMismatchError(f"argument {name} is an array of a type that torch lacks: {error}") from error
     raise TypeMismatchError(f"argument {name} is a {type(given).__name__}, not a tensor", hint="pass a torch tensor or a DLPack array")
 

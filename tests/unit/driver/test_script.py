@@ -118,3 +118,40 @@ def test_what_stands_between_matrices_is_compiled_as_a_whole() -> None:
     search = function.search(function.graph_for({"A": (8192, 8192), "x": (8192,), "r": (8192,)}), H200)
     assert calls_between_matrices(search.graph) == ((2, 3, 4, 5),)
     assert "template: calls [2, 3, 4, 5]" in search.first().how
+
+
+@pytest.mark.parametrize("names", [("thread", "block", "tile", "turn"), ("x_l", "x", "x_sum", "x_partials"),
+                                   ("a__b", "a_b", "float", "float_")])
+def test_names_of_the_generated_code_are_free_for_scripts(names: tuple[str, str, str, str]) -> None:
+    """Indices of kernels, names of elements, and words that C++ has or joins."""
+    p, q, r, s = names
+    text = f"vector {p}, {q}; scalar {s}; input {p}, {q}; {r} = saxpy(2, {p}, {q}); {s} = sdot({r}, {q}); return {r}, {s};"
+    x = np.arange(10, dtype=np.float32)
+    vector, number = blas.compile(text, kind="routines", device="host")(x, x + 1)
+    np.testing.assert_array_equal(vector, 3 * x + 1)
+    assert number == (3 * x + 1) @ (x + 1)
+
+
+def test_arrays_of_every_layout() -> None:
+    """Steps backwards, gaps, shared words, memory that must not be written, and fields of records."""
+    function = blas.compile(AXPY, device="host")
+    x = np.arange(10, dtype=np.float32)
+    records = np.zeros(10, dtype=[("flag", "i1"), ("value", "f4")])
+    records["value"] = x
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    for given in (x[::-1], np.repeat(x, 2)[::2], np.broadcast_to(np.float32(3), 10), fixed, records["value"]):
+        np.testing.assert_array_equal(function(2.0, given, x), 2 * given + x)
+    matrix = np.arange(60, dtype=np.float32).reshape(6, 10)
+    product = blas.compile("matrix A; vector x; input A, x; y = sgemv(A, x); return y;", device="host")
+    for seen in (matrix[::-1, ::-1], matrix[1:4, 2:9], matrix.T, matrix[::2, ::3], np.broadcast_to(x, (6, 10))):
+        np.testing.assert_array_equal(product(seen, x[:seen.shape[1]]), seen @ x[:seen.shape[1]])
+
+
+def test_a_scalar_is_one_word_and_a_device_exists() -> None:
+    """Told by name, in tilefuse's own errors."""
+    x = np.ones(4, np.float32)
+    with pytest.raises(ShapeError, match=r"a is a scalar, the argument has shape \[2\]"):
+        blas.compile(AXPY, device="host")(x[:2], x, x)
+    with pytest.raises(UserError, match="there is no device 'gpu'"):
+        blas.compile(AXPY, device="gpu")(2.0, x, x)
