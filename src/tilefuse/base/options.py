@@ -76,7 +76,7 @@ class Options:
     logs: str = option("", "comma list of artifacts to show (+name or name) or hide (-name), on top of `debug`", affects_code=False)
     dump_dir: str = option("", "folder that receives IR, plan, sources and trace of every compile", affects_code=False)
     trace: str = option("", "file that receives the compile's events as chrome-trace JSON (Perfetto reads it)", affects_code=False)
-    progress: bool = option(False, "progress bars on long work", affects_code=False)
+    progress: bool = option(False, "a progress bar on standard error while kernels are compiled", affects_code=False)
 
     @classmethod
     def from_mapping(cls, env: Mapping[str, str], prefix: str = PREFIX) -> Options:

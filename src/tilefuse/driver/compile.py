@@ -22,7 +22,7 @@ from tilefuse.driver.lower import lower
 from tilefuse.driver.measure import KernelMeasurer
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.product_precision import with_precision
-from tilefuse.driver.request import noted, traced
+from tilefuse.driver.request import noted, shown_progress, traced
 from tilefuse.driver.torch_model import import_torch
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph
@@ -174,8 +174,7 @@ def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
 
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
                   device: DeviceSpec | str | None = None, options: Options | None = None, fallbacks: Iterable[tuple[str, str]] = (),
-                  result_layouts: Layouts | None = None, free_results: Collection[int] = (),
-                  progress: Callable[[int, int], None] | None = None) -> Any:
+                  result_layouts: Layouts | None = None, free_results: Collection[int] = ()) -> Any:
     """The runnable program (`runtime.program.Program`) of a graph.
 
     constants: data of every constant input. device: a record, an executor's name, or None for the one at hand.
@@ -199,12 +198,12 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
             if known is not None:
                 kept = {v.name for v in known.spec.values if v.role == "constant"}
                 bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
-                with now.span("build"):
+                with now.span("build"), shown_progress(chosen) as progress:
                     return Program(known.spec, bound, place, chosen, progress=progress)
         made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
                         result_layouts=result_layouts, free_results=free_results,
                         measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
-        with now.span("build"):
+        with now.span("build"), shown_progress(chosen) as progress:
             program = Program(made.spec, made.constants, place, chosen, progress=progress)
         if digest:
             # After the build: what no compiler takes is not found again.
@@ -219,6 +218,11 @@ def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = No
                          fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results)
 
 
+def _is_of_torch(model: Any) -> bool:
+    """Whether a model is one of torch's, or a function: no graph, and no ONNX file (path, bytes, ModelProto)."""
+    return not (isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto")
+
+
 def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
     """The graph of a model: an ONNX file (path, bytes, ModelProto), a torch module or function, an exported program, or a graph.
 
@@ -228,11 +232,11 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, sha
         return model
     if isinstance(model, Graph):
         return Imported(model)
-    if isinstance(model, str | os.PathLike | bytes) or type(model).__name__ == "ModelProto":
-        from tilefuse.frontends.onnx_import import import_onnx
+    if _is_of_torch(model):
+        return import_torch(model, example_inputs).imported
+    from tilefuse.frontends.onnx_import import import_onnx
 
-        return import_onnx(model, shapes)
-    return import_torch(model, example_inputs).imported
+    return import_onnx(model, shapes)
 
 
 def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -245,8 +249,7 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     if target:
         return generate_sources(model, example_inputs, device=target, shapes=shapes, **options)
     chosen = Options.from_environment().with_overrides(**options)
-    of_torch = None if isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto" \
-        else import_torch(model, example_inputs)
+    of_torch = import_torch(model, example_inputs) if _is_of_torch(model) else None
     imported = import_model(model, shapes=shapes) if of_torch is None else of_torch.imported
     place = device if device is not None or of_torch is None else of_torch.place
     program = compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=place, options=chosen,

@@ -1,8 +1,8 @@
-"""What an entry point adds around a compile: the trace of the options, and the request in the notes of an error."""
+"""What an entry point adds around a compile: the trace of the options, the request in the notes of an error, a progress bar."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tilefuse.base import trace
@@ -39,6 +39,21 @@ def noted(what: str, device: DeviceSpec, options: Options) -> Iterator[None]:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         raise
+
+
+@contextmanager
+def shown_progress(options: Options) -> Iterator[Callable[[int, int], None] | None]:
+    """What to tell how many of how many kernels are compiled: a bar on standard error where the options ask for one, else None."""
+    if not options.progress:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        task = bars.add_task("compiling kernels", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _short(value: object) -> str:

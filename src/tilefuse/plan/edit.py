@@ -17,7 +17,7 @@ from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph, library_call_key, node_inputs
 from tilefuse.plan.assemble import Chosen, assemble
-from tilefuse.plan.cost import AnalyticCost, CostModel
+from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, View, is_library, verify_plan
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.plan.text import KernelOutline, Outline
@@ -39,14 +39,14 @@ class Setting:
     pricer: Pricer
 
 
-def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: Layouts, device: DeviceSpec, options: Options,
-               model: CostModel | None = None) -> Setting:
+def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: Layouts, device: DeviceSpec,
+               options: Options) -> Setting:
     """The setting of a graph under the layouts that were decided for it."""
     decided = dict(layouts) | dict(given)
     one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
     many = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
     views = find_views(graph, decided, result_layouts)
-    pricer = Pricer(graph, without_views(decided, views), device, options, one, model or AnalyticCost(device), many)
+    pricer = Pricer(graph, without_views(decided, views), device, options, one, AnalyticCost(device), many)
     return Setting(graph, device, decided, views, pricer)
 
 

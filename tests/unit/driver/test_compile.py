@@ -159,3 +159,11 @@ def test_a_compile_dumps_every_stage(tmp_path: Path) -> None:
 def test_the_host_is_present_everywhere() -> None:
     spec, place = present_device("cpu")
     assert (spec.kind, place) == ("host", "host")
+
+
+def test_progress_is_told_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bar on standard error where the option asks for it, and nothing else."""
+    for progress in (True, False):
+        compile_graph(softmax(), constants={}, device="host", options=Options(progress=progress, cache_dir=str(tmp_path / str(progress))))
+        shown = capsys.readouterr()
+        assert ("compiling kernels" in shown.err and "1/1" in shown.err) == progress and not shown.out

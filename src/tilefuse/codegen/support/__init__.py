@@ -52,14 +52,14 @@ def _by_name(target: str) -> dict[str, int]:
     return {name: number for number, chunk in enumerate(chunks(target)) for name in chunk.names}
 
 
-def paste(target: str, text: str, keep: frozenset[str] = frozenset()) -> str:
-    """The support text that `text` needs, directly or through other chunks; "" if none. `keep` names chunks wanted anyway.
+def paste(target: str, text: str) -> str:
+    """The support text that `text` needs, directly or through other chunks; "" if none.
 
     Raises: InternalError when `text` calls a `tf_` function that no header defines.
     """
     known = _by_name(target)
     wanted: set[int] = set()
-    names = frozenset(_NAME.findall(text)) | keep
+    names = frozenset(_NAME.findall(text))
     added = [found for name in sorted(names) if (found := definition(name, target)) is not None]
     todo = sorted(names.union(*(_NAME.findall(a) for a in added)))
     for name in _CALL.findall(text):
