@@ -1,8 +1,11 @@
 """Options: read once, checked, and those that affect code decide the key."""
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tests.house.source_tree import PACKAGE
 from tilefuse.base.errors import OptionError
 from tilefuse.base.options import Options, option_table
 
@@ -51,3 +54,9 @@ def test_every_option_is_documented() -> None:
 
 def test_changed_names_only_what_differs() -> None:
     assert Options(debug=2).changed() == {"debug": 2}
+
+
+def test_every_option_is_read() -> None:
+    """Somewhere outside the record of options: one that nobody reads promises what does not happen."""
+    text = "\n".join(p.read_text(encoding="utf-8") for p in PACKAGE.rglob("*.py") if p.name != "options.py")
+    assert [o.name for o in option_table() if not re.search(rf"(?:[oO]ptions|chosen)\.{o.name}\b", text)] == []
