@@ -6,7 +6,7 @@ outer frame are visible in the inner ones; a value asked for is computed in the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import prod
 
 from tilefuse.base.errors import InternalError
@@ -25,8 +25,8 @@ ARG_COMPARISON = {"argmax": ("gt", "le"), "argmin": ("lt", "ge")}
 class Emitter(Statements):
     """Writes the statements of one kernel over a domain. `env` gives every root axis as an index expression over kernel names."""
 
-    def __init__(self, domain: Domain, prefetch_cache: Mapping[str, str] | None = None) -> None:
-        super().__init__(prefetch_cache)
+    def __init__(self, domain: Domain) -> None:
+        super().__init__()
         self.domain = domain
         self.neighbours = 0  # > 0 inside loops whose steps read next to each other: the first-level cache holds what a step leaves
 

@@ -6,7 +6,7 @@ outer frame are visible in the inner ones.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilefuse.codegen.kernel import Assign, Buffer, Declare, For, If, KExpr, Let, Reg, Stmt
@@ -39,12 +39,12 @@ class Frame:
 class Statements:
     """Writes the statements of one kernel. `env` gives every axis in force as an index expression over kernel names."""
 
-    def __init__(self, prefetch_cache: Mapping[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         self.frames: list[Frame] = [Frame()]
         self.env: dict[str, Affine] = {}
         self.names: set[str] = set(RESERVED)
         self.buffers: dict[str, Buffer] = {}
-        self.cache = dict(prefetch_cache or {})
+        self.cache: dict[str, str] = {}
 
     @property
     def frame(self) -> Frame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.carried import blocks_per_multiprocessor, row_threads
-from tilefuse.schedule.pipelined import copies_of, fetched_touches
+from tilefuse.schedule.pipelined import RESERVED_BYTES, copies_of, fetched_touches
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
@@ -14,8 +14,6 @@ from tilefuse.target.device import DeviceSpec
 # rows take 1 to 2 % longer). Rows of f32 need a third (8192 elements: 3 % faster), and so does a queue that every walk reads, unless the
 # work of several sums hides what the third would (262144 elements f16: 3 % slower with it).
 HELD_STAGES, WIDE_STAGES, QUEUE_STAGES = 2, 3, 3
-# Rows of f32 in one block come without a queue: what its threads load at once keeps memory busy, and waiting for it is all that a row takes
-# (4096 elements: 69.4 us against 72.3, 70.9 against 74.3; 16-bit elements are half as many bytes a load, and a queue gains 10 to 20 %).
 # Bytes of carried sums and of the row above which a thread reads the row from the queue again instead of holding it; and the most that
 # carried sums alone may take. Units: bytes a thread of a block of 512.
 HELD_BYTES = 256
@@ -53,7 +51,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
             and all(copies_of(t, domain, reduced, vectors // cluster * width) for t in fetched))
     scratch = rows * length * max(sum_bytes, 4) if rows > 1 else 0
     resident = blocks_per_multiprocessor(threads * rows)
-    room = device.shared_bytes_per_multiprocessor // resident - 8192 - scratch
+    room = device.shared_bytes_per_multiprocessor // resident - RESERVED_BYTES - scratch
     held_stages = WIDE_STAGES if all(t.dtype.itemsize >= 4 for t in fetched) else HELD_STAGES
     queue_stages = QUEUE_STAGES if len(carried) == 1 else HELD_STAGES
     stages = min(held_stages if on_chip else queue_stages, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
@@ -62,6 +60,9 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     if fits and not on_chip and 0 < stages < HELD_STAGES and whole and all(copies_of(t, domain, reduced, threads * width) for t in fetched):
         # The queue holds pieces: one vector a thread each.
         stages, batch = room // (share_bytes // chunks), 1
+    # Rows of f32 in one block come without a queue: what its threads load at once keeps memory busy, and waiting for it is all that a row
+    # takes (measured on H200, 4096 elements: 69.4 us against 72.3, 70.9 against 74.3; 16-bit elements are half as many bytes a load, and
+    # a queue gains 10 to 20 %).
     if on_chip and cluster == 1 and threads > 32 and all(t.dtype.itemsize >= 4 for t in fetched):
         stages = 0
     if not stages or on_chip and stages < HELD_STAGES:

@@ -11,6 +11,9 @@ from tilefuse.target.device import DeviceSpec
 # Bytes of one row share that a block keeps on its way: three of them fill shared memory.
 STAGE_BYTES = 72 * 1024
 
+# Shared memory that a block keeps for its reductions beside the rows on their way. Units: bytes.
+RESERVED_BYTES = 8192
+
 # Shorter rows are held in registers by several small blocks a multiprocessor, which overlap on their own.
 PIPELINED_ROW_BYTES = 512 * 1024
 
@@ -29,13 +32,16 @@ AHEAD_BYTES = 48 * 1024
 
 
 def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
-               kept_bytes: int) -> Rows | None:
-    """Long rows: a persistent grid fetches rows ahead by asynchronous bulk copies, so that loads never wait for reductions."""
+                     kept_bytes: int) -> Rows | None:
+    """Long rows: a persistent grid fetches rows ahead by asynchronous bulk copies, so that loads never wait for reductions.
+
+    Requires: no scan, which wants its row in registers.
+    """
     row_bytes = vectors * width * kept_bytes
     columns = column_touches(domain)
     column_bytes = sum(t.dtype.itemsize for t in columns)
     weighted = column_bytes >= 2 * kept_bytes or (column_bytes >= kept_bytes and len(columns) > 1)
-    if not domain.has_scan and not weighted and len([a for a in reduced if domain.extents[a] > 1]) < 2:
+    if not weighted and len([a for a in reduced if domain.extents[a] > 1]) < 2:
         # One exchange over a contiguous row: blocks that share a multiprocessor overlap at least as well (measured).
         return None
     shortest = WEIGHTED_ROW_BYTES if weighted else PIPELINED_ROW_BYTES
@@ -71,7 +77,7 @@ def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
     fetched, column_bytes = fetched_touches(domain), sum(t.dtype.itemsize for t in column_touches(domain))
     if not device.arch.startswith("sm_9") or not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
         return None
-    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - 8192
+    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
     for cluster in (1, 2, 4, 8, 16):
         share = vectors // cluster
         if cluster > device.max_cluster_blocks or share * cluster != vectors or share % QUEUE_THREADS:
@@ -98,7 +104,7 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
     while chunks > 4 and threads < 512:
         chunks //= 2
         threads = 32 * -(-share // (32 * chunks))
-    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - 8192
+    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
     stages = min(most_stages, room // (share * width * kept_bytes))
     turns = -(-domain.num_kept // device.clusters_at_once(cluster))
     if threads > 1024 or stages < 2 or turns < 2:
