@@ -19,7 +19,7 @@ import torch
 
 from tilefuse.base.errors import UnsupportedDeviceError, UserError
 from tilefuse.base.options import Options
-from tilefuse.runtime.cache import CacheEntry, new_part
+from tilefuse.runtime.cache import DAMAGE, CacheEntry, new_part
 from tilefuse.runtime.call_plan import storage_span
 from tilefuse.runtime.cuda_api import describe_device
 from tilefuse.runtime.host import host_identity
@@ -102,7 +102,7 @@ def load_program(path: Path | str, device: str | torch.device | None = None, opt
             constants = _read_constants(archive)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError) as error:
+    except (*DAMAGE, KeyError, TypeError, OSError) as error:
         raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error
     where = spec.device if device is None else device
     program_device = "host" if where in ("host", "cpu") or str(where).startswith("cpu") else where

@@ -11,10 +11,13 @@ import hashlib
 import json
 import os
 import secrets
+import struct
 import tempfile
 import threading
 import time
 import warnings
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +30,8 @@ FORMAT = "1"
 LOCK_TIMEOUT_S = 600.0
 # The folder of planned programs (see `program_store`).
 PROGRAMS = "programs"
+# What reading a damaged archive raises: which one depends on the byte that is wrong.
+DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError)
 
 
 class CacheWarning(UserWarning):

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from tilefuse.base.errors import UserError
-from tilefuse.runtime.cache import FORMAT, PROGRAMS, CacheWarning, KernelCache, require_folder, write_whole
+from tilefuse.runtime.cache import DAMAGE, FORMAT, PROGRAMS, CacheWarning, KernelCache, require_folder, write_whole
 
 
 def export_cache(cache: KernelCache, path: Path | str) -> int:
@@ -59,17 +59,23 @@ def import_cache(cache: KernelCache, path: Path | str) -> int:
             return sum(_import_entry(archive, name, folder) for name in sorted(names) if name.startswith("entries/"))
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
-    except (zipfile.BadZipFile, OSError) as error:
+    except (*DAMAGE, OSError) as error:
         raise UserError(f"{path} is not a readable kernel cache file: {error}") from error
 
 
 def _import_program(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
-    """A program's plan and sources; a damaged one is found when it is read."""
+    """A program's plan and sources; one whose damage does not show here is found when it is read."""
     path = Path(name)
     if name.startswith(f"{PROGRAMS}/") and path.suffix == ".bin" and path.stem.isalnum():
         target = folder / PROGRAMS / path.stem[:2] / path.name
-        if not target.exists():
-            write_whole(target, archive.read(name))
+        if target.exists():
+            return
+        try:
+            body = archive.read(name)
+        except DAMAGE as error:
+            warnings.warn(f"program {path.stem} of the cache file is damaged ({error}) and is skipped", CacheWarning, stacklevel=3)
+            return
+        write_whole(target, body)
 
 
 def _import_entry(archive: zipfile.ZipFile, name: str, folder: Path) -> bool:
@@ -80,7 +86,7 @@ def _import_entry(archive: zipfile.ZipFile, name: str, folder: Path) -> bool:
         payload = archive.read(f"payloads/{sha}.bin")
         if hashlib.sha256(payload).hexdigest() != sha or not digest.isalnum():
             raise ValueError("checksum differs")
-    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+    except (KeyError, TypeError, *DAMAGE) as error:
         warnings.warn(f"entry {digest} of the cache file is damaged ({error}) and is skipped", CacheWarning, stacklevel=3)
         return False
     target = folder / "entries" / digest[:2] / f"{digest}.json"

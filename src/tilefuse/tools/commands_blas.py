@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from tilefuse.base.errors import OptionError, UserError
+from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
 from tilefuse.tools.commands_model import AsJson, Device, OptionFlags
 from tilefuse.tools.console import emit_json, results, working
 
@@ -47,16 +48,20 @@ def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md 
     missing = [n for n in function.inputs if n not in extents and function.resolved.kinds[n] != "scalar"]
     if missing:
         raise OptionError(f"the sizes of {', '.join(missing)} are not known", hint=f"--shapes {missing[0]}:1000")
+    for name in extents:
+        if name not in function.inputs:
+            raise NameLookupError(f"the script has no input {name!r}", hint=nearest(name, function.inputs))
+    searched: dict[str, Any] = {}
     if table or seconds:
-        facts = _searched(function, extents, target if emit is not None else "", place, table or MOST_PROGRAMS, seconds, as_json)
-        if as_json:
-            emit_json(facts)
-        else:
-            _print_search(facts)
+        searched = _searched(function, extents, target if emit is not None else "", place, table or MOST_PROGRAMS, seconds, as_json)
+        if not as_json:
+            _print_search(searched)
+        elif emit is None:
+            emit_json(searched)
         if emit is None:
             return
     if emit is not None:
-        facts = _emitted(function, extents, emit, target, text)
+        facts = {**searched, **_emitted(function, extents, emit, target, text)}
     else:
         with working(f"compiling {script.name}", quiet=as_json):
             facts = _ran(function, extents, place, repeat)
@@ -119,7 +124,7 @@ def _print_search(facts: dict[str, Any]) -> None:
 
 def _emitted(function: CompiledScript, extents: dict[str, tuple[int, ...]], path: Path, target: str, text: str) -> dict[str, Any]:
     from tilefuse.driver.script_tune import best_known
-    from tilefuse.tools.emit_program import emit_program
+    from tilefuse.tools.emit_program import emit_program, identifier
     from tilefuse.tools.programs import target_device
 
     if path.suffix != ".cu":
@@ -127,9 +132,10 @@ def _emitted(function: CompiledScript, extents: dict[str, tuple[int, ...]], path
     device = target_device(target)
     search = function.search(function.graph_for(extents), device)
     choice = (best_known(search) if function.options.tuned else None) or search.first()
-    made = emit_program(choice.spec, path.stem.replace("-", "_"), path.stem, device.arch, text, function.inputs)
+    turned = [v.name for v in search.graph.variables.values() if v.turned]
+    made = emit_program(choice.spec, identifier(path.stem), path.stem, device.arch, text, function.inputs, turned)
     return {"files": [str(p) for p in made.write(path)], "kernels": [k.name for k in choice.spec.kernels],
-            "build": f"nvcc -O3 -arch={device.arch} -o {path.stem} {path.name} {path.stem}_main.cu"}
+            "build": shlex.join(["nvcc", "-O3", f"-arch={device.arch}", "-o", path.stem, path.name, f"{path.stem}_main.cu"])}
 
 
 def _ran(function: CompiledScript, extents: dict[str, tuple[int, ...]], place: str, repeat: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The commands about devices: calibrate."""
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,7 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
               as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output")] = False) -> None:
     """Measure what moving bytes, launches and arithmetic cost on a device; compiles for it use the figures from then on."""
     from tilefuse.driver.compile import present_device
-    from tilefuse.runtime.cache import default_folder, write_whole
+    from tilefuse.runtime.cache import default_folder, new_part, write_whole
     from tilefuse.runtime.calibrate import bench_of, calibrate
     from tilefuse.target.calibration import calibration_path
     from tilefuse.tools.programs import chosen_device
@@ -34,11 +35,18 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
     folder = default_folder()
     if out is None and folder is None:
         raise UserError("the cache is off, so there is no place for the figures", hint="name a file with --out, or unset TILEFUSE_CACHE")
+    path = out or calibration_path(folder, spec)  # type: ignore[arg-type]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = new_part(path.parent)  # minutes of measuring would be lost where the figures cannot be written
+        os.close(handle)
+        part.unlink()
+    except OSError as cause:
+        raise UserError(f"cannot write {path}: {cause.strerror}") from cause
     with working(f"measuring {spec.name}", quiet=as_json) as progress:
         task = progress.task_ids[0]
         found = calibrate(spec, bench_of(spec, int(place.partition(":")[2] or 0)), largest=most_mib << 20,
                           progress=lambda text: progress.update(task, description=f"{spec.name}: {text}"))
-    path = out or calibration_path(folder, spec)  # type: ignore[arg-type]
     try:
         write_whole(path, found.text().encode())
     except OSError as cause:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,10 @@ COUNTER_ALIGNMENT = 256
 _RESERVED = re.compile(r"""alignas|asm|auto|bool|break|case|catch|char|class|const|constexpr|continue|default|delete|do|double|else|enum|
     explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|operator|private|protected|public|register|
     restrict|return|short|signed|sizeof|static|struct|switch|template|this|throw|true|try|typedef|typename|union|unsigned|using|virtual|
-    void|volatile|while|and|or|not|xor|workspace|stream|scratch|pointers|arguments|status|launch|main""", re.VERBOSE)
+    void|volatile|while|and|or|not|xor|workspace|stream|scratch|pointers|arguments|status|launch|main|
+    and_eq|or_eq|not_eq|xor_eq|bitand|bitor|compl|alignof|char8_t|char16_t|char32_t|wchar_t|concept|requires|const_cast|static_cast|
+    dynamic_cast|reinterpret_cast|decltype|noexcept|nullptr|static_assert|thread_local|typeid|consteval|constinit|co_await|co_return|
+    co_yield|linux|unix|NULL|NAN|INFINITY|EOF|errno|assert|stdin|stdout|stderr|cudaError_t|cudaStream_t""", re.VERBOSE)
 _LAUNCH = """namespace {
 
 cudaError_t launch(const void* kernel, int blocks, int threads, int cluster, int shared, bool early, void** arguments,
@@ -108,10 +111,11 @@ class EmittedProgram:
         return list(files)
 
 
-def emit_program(spec: ProgramSpec, name: str, stem: str, arch: str, origin: str = "", inputs: Sequence[str] = ()) -> EmittedProgram:
+def emit_program(spec: ProgramSpec, name: str, stem: str, arch: str, origin: str = "", inputs: Sequence[str] = (),
+                 turned: Collection[str] = ()) -> EmittedProgram:
     """The program as a C function `name`, its arguments `inputs` (as the program has them if empty) and results.
 
-    stem: the files' name without suffix. origin: a text that the sources begin with.
+    stem: the files' name without suffix. origin: a text that the sources begin with. turned: matrices that the program has transposed.
 
     Raises: UnsupportedError for a program with library calls or copies, or with element types that C lacks.
     """
@@ -124,20 +128,34 @@ def emit_program(spec: ProgramSpec, name: str, stem: str, arch: str, origin: str
     if unknown:
         raise UnsupportedError(f"values of type {', '.join(unknown)} have no C type", hint="C has f32, f64, integers and bool")
     plan = plan_calls(spec)
-    return EmittedProgram(_cu(spec, name, stem, plan, values, origin, arch), _header(spec, name, plan, values, origin),
-                          _main(spec, name, stem, values))
+    names = _arguments(spec, name)
+    signature = _signature(spec, name, values, names)
+    return EmittedProgram(_cu(spec, signature, stem, plan, names, origin, arch),
+                          _header(spec, name, signature, plan, values, names, origin, turned), _main(spec, name, stem, values, names))
 
 
-def _identifier(name: str) -> str:
-    made = re.sub(r"\W", "_", name)
+def identifier(name: str) -> str:
+    """`name` as a name that C and C++ take."""
+    made = re.sub(r"\W", "_", name, flags=re.ASCII)
     if _RESERVED.fullmatch(made):
         return f"{made}_"
     return made if made[:1].isalpha() or made[:1] == "_" else f"v_{made}"
 
 
-def _signature(spec: ProgramSpec, name: str, values: dict[str, Value]) -> str:
-    parts = [f"const {C_TYPES[values[v].dtype]}* {_identifier(v)}" for v in spec.inputs]
-    parts += [f"{C_TYPES[values[v].dtype]}* {_identifier(v)}" for v in spec.results]
+def _arguments(spec: ProgramSpec, function: str) -> dict[str, str]:
+    """Value -> the name of its argument: all different, and none the function's."""
+    names: dict[str, str] = {}
+    for value in (*spec.inputs, *spec.results):
+        made = identifier(value)
+        while made == function or made in names.values():
+            made += "_"
+        names[value] = made
+    return names
+
+
+def _signature(spec: ProgramSpec, name: str, values: dict[str, Value], names: dict[str, str]) -> str:
+    parts = [f"const {C_TYPES[values[v].dtype]}* {names[v]}" for v in spec.inputs]
+    parts += [f"{C_TYPES[values[v].dtype]}* {names[v]}" for v in spec.results]
     return f"cudaError_t {name}({', '.join(parts)}, void* workspace, cudaStream_t stream)"
 
 
@@ -147,33 +165,38 @@ def _workspace(plan: CallPlan) -> tuple[int, int]:
     return counters, counters + plan.memory.arena_bytes
 
 
-def _header(spec: ProgramSpec, name: str, plan: CallPlan, values: dict[str, Value], origin: str) -> str:
-    rows = [f" *   {_identifier(v):<12} {'in ' if v in spec.inputs else 'out'} {C_TYPES[values[v].dtype]}, shape {list(values[v].shape)}, "
-            f"strides {list(values[v].strides)}" for v in (*spec.inputs, *spec.results)]
+def _header(spec: ProgramSpec, name: str, signature: str, plan: CallPlan, values: dict[str, Value], names: dict[str, str], origin: str,
+            turned: Collection[str]) -> str:
+    rows = []
+    for v in (*spec.inputs, *spec.results):
+        step = -1 if v in turned else 1
+        rows.append(f" *   {names[v]:<12} {'in ' if v in spec.inputs else 'out'} {C_TYPES[values[v].dtype]}, "
+                    f"shape {list(values[v].shape)[::step]}, strides {list(values[v].strides)[::step]}")
     counters, total = _workspace(plan)
     return "\n".join([
         _banner(origin), "#pragma once", "#include <cuda_runtime_api.h>", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
         f"/* Workspace of one call at a time, in bytes; the first {counters} are zero before the first call (and again after each). */",
         f"#define {name.upper()}_WORKSPACE_BYTES {total}ull", f"#define {name.upper()}_ZERO_BYTES {counters}ull", "",
-        "/* Device pointers, 16-byte aligned; strides in elements:", *rows, " */", f"{_signature(spec, name, values)};", "",
+        "/* Device pointers, 16-byte aligned; strides in elements:", *rows, " */", f"{signature};", "",
         "#ifdef __cplusplus", "}", "#endif", ""])
 
 
 def _banner(origin: str) -> str:
-    return "\n".join(f"// {line}".rstrip() for line in origin.splitlines())
+    # A backslash at the end would make the next line part of the comment.
+    return "\n".join(f"// {line}".rstrip("\\ \t") for line in origin.splitlines())
 
 
-def _cu(spec: ProgramSpec, name: str, stem: str, plan: CallPlan, values: dict[str, Value], origin: str, arch: str) -> str:
+def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dict[str, str], origin: str, arch: str) -> str:
     lines = [_banner(origin), f"// Build: nvcc -O3 -arch={arch} -c {stem}.cu", f'#include "{stem}.h"', "#include <cstdint>",
              "#include <cstring>", ""]
     for number, kernel in enumerate(spec.kernels):
         lines += [f"namespace kernel_{number} {{", kernel.source.rstrip(), f"}}  // namespace kernel_{number}", ""]
     counters, _ = _workspace(plan)
     lines += [_LAUNCH,
-              f'extern "C" {_signature(spec, name, values)} {{',
+              f'extern "C" {signature} {{',
               "  unsigned char* const scratch = static_cast<unsigned char*>(workspace);",
               "  (void)scratch;"]
-    pointer = _pointers(plan, counters)
+    pointer = _pointers(plan, counters, names)
     for number, step in enumerate(spec.steps):
         assert isinstance(step, KernelStep)
         kernel = spec.kernels[step.kernel]
@@ -191,12 +214,12 @@ def _cu(spec: ProgramSpec, name: str, stem: str, plan: CallPlan, values: dict[st
     return "\n".join([*lines, "  return cudaGetLastError();", "}", ""])
 
 
-def _pointers(plan: CallPlan, counters: int) -> dict[int, str]:
+def _pointers(plan: CallPlan, counters: int, names: dict[str, str]) -> dict[int, str]:
     """Slot -> the C expression of its address."""
     found: dict[int, str] = {}
     for root, slots in plan.slots_by_root.items():
         for slot in slots:
-            found[slot.number] = f"(unsigned char*){_identifier(root)} + {slot.offset_bytes}"
+            found[slot.number] = f"(unsigned char*){names[root]} + {slot.offset_bytes}"
     for slot in plan.counter_slots:
         found[slot.number] = f"scratch + {slot.offset_bytes}"
     for slot in plan.arena_slots:
@@ -204,15 +227,16 @@ def _pointers(plan: CallPlan, counters: int) -> dict[int, str]:
     return found
 
 
-def _main(spec: ProgramSpec, name: str, stem: str, values: dict[str, Value]) -> str:
+def _main(spec: ProgramSpec, name: str, stem: str, values: dict[str, Value], names: dict[str, str]) -> str:
+    place = {v: f"d_{n}" for v, n in names.items()}  # the driver has names of its own
     moved = sum(storage_bytes(values[v]) for v in (*spec.inputs, *spec.results))
     lines = [f"// Driver: fills the inputs, runs and times {name}, prints the sum of each result.", f'#include "{stem}.h"',
              _DRIVER_HEAD]
     for n, v in enumerate((*spec.inputs, *spec.results)):
         value = values[v]
         count = storage_bytes(value) // ITEMSIZE[value.dtype]
-        lines.append(f"  auto* {_identifier(v)} = filled<{C_TYPES[value.dtype]}>({count}, {n + 1}u);")
-    arguments = ", ".join(_identifier(v) for v in (*spec.inputs, *spec.results))
+        lines.append(f"  auto* {place[v]} = filled<{C_TYPES[value.dtype]}>({count}, {n + 1}u);")
+    arguments = ", ".join(place.values())
     lines += ["  void* workspace = nullptr;", f"  CHECK(cudaMalloc(&workspace, {name.upper()}_WORKSPACE_BYTES + 16));",
               f"  CHECK(cudaMemset(workspace, 0, {name.upper()}_WORKSPACE_BYTES));",
               f"  CHECK({name}({arguments}, workspace, 0));", "  CHECK(cudaDeviceSynchronize());",
@@ -224,5 +248,5 @@ def _main(spec: ProgramSpec, name: str, stem: str, values: dict[str, Value]) -> 
               f'  std::printf("{name}: %.2f us a call, %.1f GB/s of inputs and results\\n", us, {moved} / us * 1e-3);']
     for v in spec.results:
         value = values[v]
-        lines.append(f'  tell("{v}", {_identifier(v)}, {storage_bytes(value) // ITEMSIZE[value.dtype]});')
+        lines.append(f'  tell("{v}", {place[v]}, {storage_bytes(value) // ITEMSIZE[value.dtype]});')
     return "\n".join([*lines, "  return 0;", "}", ""])

@@ -12,6 +12,7 @@ import numpy as np
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.runtime.cache import DAMAGE
 from tilefuse.tools.console import write_file
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def read_inputs(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError as cause:
         raise UserError(f"there is no file {path}") from cause
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as cause:
+    except (*DAMAGE, OSError, AttributeError) as cause:
         raise UserError(f"{path} is not an .npz file: {cause}", hint="write it with numpy.savez(path, name=array)") from cause
     found: list[torch.Tensor] = []
     for name, (dtype, shape) in wanted.items():

@@ -132,3 +132,36 @@ def test_the_cache_travels_in_one_file(tmp_path: Path, monkeypatch: pytest.Monke
 def test_asking_for_a_gpu_that_is_not_there(capsys: Capture) -> None:
     _, err = output_of(["run", SOFTMAX, "--device", "cuda"], capsys, 3)
     assert "--device host" in err
+
+
+def test_a_script_is_searched_and_emitted_in_one_document(tmp_path: Path, capsys: Capture) -> None:
+    """A file's name need be no identifier; the build line is one that a shell takes."""
+    script = ROOT / "examples" / "bicgk.blas"
+    sizes = ["--shapes", "A:64x48,p:48,r:64"]
+    out, _ = output_of(["blas", str(script), *sizes, "--emit", str(tmp_path / "1 two-é.cu"), "--table", "2", "--json"], capsys)
+    facts = json.loads(out)
+    assert facts["programs"] and facts["kernels"] and "'1 two-é.cu'" in facts["build"]
+    header = (tmp_path / "1 two-é.h").read_text()
+    assert "cudaError_t v_1_two__(" in header
+    _, err = output_of(["blas", str(script), *sizes, "--shapes", "z:4", "--device", "host"], capsys, 2)
+    assert "no input 'z'" in err
+
+
+def test_figures_that_cannot_be_kept_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("tilefuse.runtime.calibrate.calibrate", lambda *_, **__: pytest.fail("measured in vain"))
+    arguments = ["calibrate", "--device", "host", "--out", str(tmp_path / "file" / "figures.json")]
+    _, err = output_of(arguments, capsys, 2)
+    assert "cannot write" in err
+
+
+def test_an_emitted_script_may_have_any_names(tmp_path: Path, capsys: Capture) -> None:
+    """Words of C, the driver's own and the function's name; matrices by columns are told as the script has them; comments end where they do."""
+    script = tmp_path / "f.blas"
+    script.write_text("matrix A column major; vector float, float_, f; scalar n;  # first \\\ninput A, float, n; float_ = sgemv(A, float);\n"
+                      "f = sscal(n, float_); return float_, f;  # last \\\n")
+    output_of(["blas", str(script), "--shapes", "A:6x10,float:10", "--emit", str(tmp_path / "f.cu")], capsys)
+    header, driver = (tmp_path / "f.h").read_text(), (tmp_path / "f_main.cu").read_text()
+    assert "const float* float_, const float* n, float* float__, float* f_," in header
+    assert "shape [6, 10], strides [1, 6]" in header and "\\\n" not in header
+    assert "f(d_A, d_float_, d_n, d_float__, d_f_, workspace, 0)" in driver

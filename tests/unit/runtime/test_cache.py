@@ -1,6 +1,7 @@
 """The kernel cache: hits, misses that say why, damage, folders that cannot be written, one-file export."""
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -142,6 +143,23 @@ def test_export_and_import_in_one_file(tmp_path: Path) -> None:
     assert import_cache(here, tmp_path / "kernels.tfcache") == 2
     assert import_cache(here, tmp_path / "kernels.tfcache") == 0
     assert here.get(KEY) == ENTRY
+
+
+def test_a_bit_that_is_wrong_in_the_file_is_no_crash(tmp_path: Path) -> None:
+    """Any one bit: the file is refused, or what it hits is skipped with a warning, or nothing was hit."""
+    there = KernelCache(tmp_path / "there")
+    there.put(KEY, ENTRY)
+    export_cache(there, tmp_path / "good")
+    data = (tmp_path / "good").read_bytes()
+    for place in range(0, len(data), 7):
+        bad = bytearray(data)
+        bad[place] ^= 1 << place % 8
+        (tmp_path / "bad").write_bytes(bad)
+        here = KernelCache(tmp_path / str(place))
+        with contextlib.suppress(UserError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", CacheWarning)
+            import_cache(here, tmp_path / "bad")
+        assert here.get(KEY) in (None, ENTRY)
 
 
 def test_import_of_what_is_no_cache_file(tmp_path: Path) -> None:
