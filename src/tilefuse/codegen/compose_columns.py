@@ -383,8 +383,7 @@ def _write_columns(state: ColumnState, outputs: list[tuple[str, int, Affine]], r
     w.lane_values = results
     e.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: one value a column"))
     with e.when([Bound(state.y, 0, 1), *state.column_bounds]), w.lanes(c.vector, _kept_env(state), state.lane):
-        for name, key, offset in outputs:
-            e.emit(Store(e.buffers[name].name, e.index(offset), e.value(key)))
+        w.write_values(outputs)
 
 
 def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], outputs: list[tuple[str, int, Affine]]) -> None:

@@ -17,7 +17,6 @@ from tilefuse.codegen.kernel import (
     IfValue,
     Load,
     Reg,
-    Store,
 )
 from tilefuse.codegen.kernel_writer import KernelWriter
 from tilefuse.codegen.rows_combine import combine_threads
@@ -169,7 +168,6 @@ def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -
                 e.combine(i.node.detail, parts[i.key], other, dtype)
         unsplit = replace(state, choice=replace(c, split=1), part=number(0))
         combine_threads(unsplit, group, parts)
-        e.hoist([k for _, k, _ in row_outputs], frozenset(w.domain.kept))
         _write_rows(unsplit, row_outputs)
     e.emit(IfValue(last, tuple(inner.statements), uniform=True))
 
@@ -184,5 +182,4 @@ def _write_rows(state: RowState, outputs: list[tuple[str, int, Affine]]) -> None
     if state.choice.cluster > 1:
         bounds.append(Bound(state.rank, 0, 1))
     with e.when(bounds):
-        for name, key, offset in outputs:
-            e.emit(Store(e.buffers[name].name, e.index(offset), e.value(key)))
+        state.writer.write_values(outputs)

@@ -237,8 +237,9 @@ class KernelWriter:
             self.bind(held, chunk, v)
             if also is not None:
                 also(v)
-            for name, key, at, array in plans:
-                value = e.value(key)
+            # All are computed before one is stored: it may overwrite what another one is computed from.
+            values = [e.value(key) for _, key, _, _ in plans]
+            for value, (name, _, at, array) in zip(values, plans, strict=True):
                 if array is not None:
                     e.emit(Assign(Reg(array, e.buffers[name].dtype, v), value))
                 else:
@@ -247,6 +248,14 @@ class KernelWriter:
             if array is not None:
                 first = substitute(at, {lane: number(0)}, e.extents)
                 e.emit(VectorStore(e.buffers[name].name, first, array, number(0), width, self.leaving))
+
+    def write_values(self, outputs: Sequence[tuple[str, int, Affine]]) -> None:
+        """Computes the outputs at the current point and stores them: all are computed before one is stored, since it may overwrite what
+        another one is computed from."""
+        e = self.emitter
+        values = [e.value(key) for _, key, _ in outputs]
+        for value, (name, _, offset) in zip(values, outputs, strict=True):
+            e.emit(Store(e.buffers[name].name, e.index(offset), value))
 
     @contextlib.contextmanager
     def lanes(self, width: int, lane_env: dict[str, Affine], lane: str) -> Iterator[Affine]:

@@ -132,8 +132,17 @@ def _read_before_sums(found: Walk, value: str, target: str) -> bool:
     program, domain = found.program, found.program.internal
     assert isinstance(domain, Domain)
     choice, name = program.choice, found.name_of.get(target, "")
-    meets = isinstance(choice, Rows) and (choice.split > 1 or choice.threads > 32) or isinstance(choice, Columns) and (
-        choice.split > 1 or choice.threads_y > 1)
+    if isinstance(choice, Rows):
+        meets, tile = choice.split > 1 or choice.threads > 32 or choice.threads == 1, choice.rows
+    elif isinstance(choice, Columns):
+        meets, tile = choice.split > 1 or choice.threads_y > 1, choice.vector * choice.threads_x
+    else:
+        return False
+    # Threads without a row or column of their own read another block's.
+    meets = meets and (domain.num_kept <= tile or domain.num_kept % tile == 0)
+    # Elements that are on chip are written when the sum is there.
+    if choice.on_chip and any(offset.axes() & set(domain.reduced) for _, _, offset in domain.outputs):
+        return False
     sums = {i.key for i in domain.instances if i.shared}
     if not (name and meets) or domain.has_scan or domain.scatter is not None or any(i.carried for i in domain.instances):
         return False

@@ -111,9 +111,9 @@ k_lse_loss(
   // %lse, %loss: one value a row
   if (thread < 1) {
     float lse_1 = (m + tf_narrow_log(s));
-    lse[block] = lse_1;
     tf_bf16 x_at = tf_load_stream(&x[50304 * block + (int)tf_minimum(tf_maximum(ids_at, 0ll), 50303ll)]);
     float loss_1 = (lse_1 - tf_float(x_at));
+    lse[block] = lse_1;
     loss[block] = loss_1;
   }
 }

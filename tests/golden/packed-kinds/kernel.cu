@@ -318,8 +318,8 @@ packed_k_s_2(
       #pragma unroll
       for (int v = 0; v < 4; ++v) {
         float n_1_1 = ((m_1_v[v] * 0.5f) + g_1_v[v]);
-        n_1_out[v] = n_1_1;
         float q_1_1 = (p_1_v[v] - (n_1_1 * rate_1_at));
+        n_1_out[v] = n_1_1;
         q_1_out[v] = q_1_1;
       }
       tf_vector_store<4>(n_1 + 4 * item_1, n_1_out);

@@ -36,8 +36,8 @@ packed_k_n_2_q_2(
       #pragma unroll
       for (int v = 0; v < 4; ++v) {
         float n_2_1 = ((m_2_v[v] * 0.5f) + g_2_v[v]);
-        n_2_out[v] = n_2_1;
         float q_2_1 = (p_2_v[v] - (n_2_1 * rate_at));
+        n_2_out[v] = n_2_1;
         q_2_out[v] = q_2_1;
       }
       tf_vector_store_stream<4>(n_2 + 4 * item_1, n_2_out);
@@ -50,8 +50,8 @@ packed_k_n_2_q_2(
       float g_2_at = tf_load_stream(&g_2[item_2 + 3 * num_vectors]);
       float p_2_at = tf_load_stream(&p_2[item_2 + 3 * num_vectors]);
       float n_2_2 = ((m_2_at * 0.5f) + g_2_at);
-      tf_store_stream(&n_2[item_2 + 3 * num_vectors], n_2_2);
       float q_2_2 = (p_2_at - (n_2_2 * rate_at));
+      tf_store_stream(&n_2[item_2 + 3 * num_vectors], n_2_2);
       tf_store_stream(&q_2[item_2 + 3 * num_vectors], q_2_2);
     }
   }

@@ -299,6 +299,16 @@ def written_and_summed(rows: int, columns: int, over: str, dtype: str = "f32") -
     }}"""), integers)
 
 
+def scaled_row_sum(rows: int, columns: int) -> Pattern:
+    """Sums of rows that are shifted by an operand of the row, which the result needs as well. Exact: integers."""
+    return Pattern(parse_graph(f"""graph @scaled_row_sum(%x: f32[{rows}, {columns}], %b: f32[{rows}]) -> (f32[{rows}]) {{
+      %z: f32[{rows}, {columns}] = map [i, k] {{ maximum(add(%x[i, k], %b[i]), 0.0:f32) }}
+      %s: f32[{rows}] = reduce.sum [i] over [k < {columns}] {{ %z[i, k] }}
+      %y: f32[{rows}] = map [i] {{ add(%s[i], mul(%b[i], 7.0:f32)) }}
+      return %y
+    }}"""), integers)
+
+
 def transpose(rows: int, columns: int, dtype: str = "f32") -> Pattern:
     """A matrix turned. Exact: nothing is computed."""
     return Pattern(parse_graph(f"""graph @transpose(%x: {dtype}[{rows}, {columns}]) -> ({dtype}[{columns}, {rows}]) {{
