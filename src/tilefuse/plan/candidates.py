@@ -71,7 +71,10 @@ class Candidates:
 
     def alone_us(self, members: Iterable[int]) -> float:
         """Time of the units as one kernel or call each. Units: microseconds."""
-        return sum(self.alone[m].cost.us if m in self.alone else self._pricer.calls_us(self.units.units[m].core) for m in members)
+        return sum(self.alone[m].cost.us if m in self.alone else self._call_us(self.units.units[m]) for m in members)
+
+    def _call_us(self, unit: Unit) -> float:
+        return self._pricer.call_or_kernel(unit.core, self.units.kernel(unit))[0]
 
     def offer(self, members: Iterable[int], generator: str, packed: bool = False) -> Candidate | Rejected:
         """The candidate of these units, or why there is none; a set that was offered before keeps its first answer.

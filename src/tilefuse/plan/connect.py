@@ -142,7 +142,10 @@ class Connecting:
 
     def _us(self, number: int) -> float:
         """What a unit costs as it is. Units: microseconds."""
-        return self._priced[number].cost.us if number in self._priced else self._pricer.calls_us(self._units.units[number].core)
+        if number in self._priced:
+            return self._priced[number].cost.us
+        unit = self._units.units[number]
+        return self._pricer.call_or_kernel(unit.core, self._units.kernel(unit))[0]
 
     def _shared_bytes(self, first: Unit, second: Unit) -> int:
         """Bytes of values that both touch: what a common kernel would read once or not at all."""
@@ -274,9 +277,12 @@ class Connecting:
             if unit is None:
                 continue
             if unit.is_library:
-                chosen.append(Chosen("library", Pattern(unit.core, unit.core), None))
+                pattern = self._units.kernel(unit)
+                _, kernel = self._pricer.call_or_kernel(unit.core, pattern)
+                call = Chosen("library", Pattern(unit.core, unit.core), None)
+                chosen.append(call if kernel is None else Chosen("product", pattern, kernel))
             else:
                 chosen.append(Chosen(self._generator[number], self._units.pattern(unit), self._priced[number]))
-        objective_us = sum(p.cost.us for p in self._priced.values())
+        objective_us = sum(c.priced.cost.us for c in chosen if c.priced is not None)
         light = frozenset(self._light | self._recomputed)
         return Found(chosen, objective_us, self._rejected, self._num_rejected, tuple(self._steps), light)

@@ -22,6 +22,11 @@ from tilefuse.target.device import DeviceSpec
 Scheduler = Callable[[Graph, Sequence[str], Layouts, DeviceSpec], TileProgram | Rejected]
 
 
+# Part of a call's time that a product's own kernel may take at most where it holds nothing else: both times are estimates.
+# Source: one H200, f16, as CUDA graphs: 8 x 512 by 512 x 512 takes 3.4 us as a call and 2.2 us as a kernel.
+OWN_KERNEL_SHARE = 0.8
+
+
 @dataclass(frozen=True, slots=True)
 class Priced:
     """A pattern that has a schedule. `boundary` are the boundary values in the program's names, in canonical order."""
@@ -65,6 +70,19 @@ class Pricer:
                 self._call_us[name] = self.products.call_us(self._graph.node_by_name[name])
             total += self._call_us[name]
         return total
+
+    def call_or_kernel(self, core: Sequence[str], pattern: Pattern) -> tuple[float, Priced | None]:
+        """What a library unit takes by itself, and the kernel that does it where that is plainly faster than the call.
+
+        core: the unit's nodes; pattern: its kernel's. Units: microseconds.
+        """
+        call_us = self.calls_us(core)
+        if not call_us or len(core) > 1 or not self.products.alone(self._graph.node_by_name[core[0]]):
+            return call_us, None
+        kernel = self.price(pattern)
+        if isinstance(kernel, Rejected) or kernel.cost.us > OWN_KERNEL_SHARE * call_us:
+            return call_us, None
+        return kernel.cost.us, kernel
 
     def form(self, pattern: Pattern) -> tuple[int, ...]:
         """Equal for patterns that are equal up to names."""

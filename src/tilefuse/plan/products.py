@@ -35,11 +35,13 @@ def nothing(_node: Node) -> float:
 class Products:
     """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds.
 
+    alone: which of them may be a kernel that holds nothing else
     walks: sets of nodes that may share a kernel as a whole, whatever products are in them
     """
 
     fusible: FusibleLibrary = never
     us: Callable[[Node], float] = nothing
+    alone: FusibleLibrary = never
     walks: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
@@ -101,4 +103,8 @@ def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
     """The matrix products of a graph that kernels may hold on a device."""
-    return Products(lambda n: fusible_product(n, graph, device), lambda n: library_product_us(n, graph, device), find_walks(graph, device))
+    def alone(node: Node) -> bool:
+        return fusible_product(node, graph, device) and prod(node.type.shape[:-1]) <= FEW_ROWS
+
+    return Products(lambda n: fusible_product(n, graph, device), lambda n: library_product_us(n, graph, device), alone,
+                    find_walks(graph, device))

@@ -97,6 +97,10 @@ class Units:
                 yield value
                 stack.extend(self._reads[value])
 
+    def kernel(self, unit: Unit) -> Pattern:
+        """The unit's pattern as a kernel, also where the unit is a call."""
+        return self.pattern(Unit(unit.core, unit.extra))
+
     def joined(self, first: Unit, second: Unit) -> Unit:
         """Both units as one. A node that one recomputed and the other is responsible for is computed once."""
         core = tuple(self._sorted((*first.core, *second.core)))

@@ -17,9 +17,11 @@ from tilefuse.base.options import Options
 from tilefuse.ir.build import read_at
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
+from tilefuse.plan.edit import plan_of_outline, setting_of
 from tilefuse.plan.pattern import Plan, verify_plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.products import Products
+from tilefuse.plan.text import parse_plan, print_plan
 from tilefuse.schedule.tile import Layouts, TileProgram
 from tilefuse.target.device import H200, DeviceSpec
 
@@ -187,3 +189,22 @@ def test_a_product_that_a_kernel_may_hold_joins_one(fusible: bool, kernels: list
     plan = plan_graph(layers(1), {}, H200, Options(planner="ilp"), scheduler=schedule, products=products)
     assert [k.pattern.nodes for k in plan.kernels] == kernels and len(plan.library_calls) == (0 if fusible else 1)
     assert verify_plan(plan) == []
+
+
+@pytest.mark.parametrize(("rows", "options", "held"), [
+    (8, {}, True), (8, {"planner": "greedy"}, True), (8, {"stitch": False}, False), (8, {"fuse": False}, False), (512, {}, False)])
+def test_a_small_product_alone_is_a_kernel_where_that_is_plainly_faster(rows: int, options: dict[str, object], held: bool) -> None:
+    """Between two calls of the library, so that there is nothing to fuse it with; its plan as text gives the same plan."""
+    graph = parse_graph(f"""graph @alone(%x: f16[{rows}, 512], %w: f16[512, 512], %c: f16[512]) -> (f16[{rows}, 512]) {{
+      %a: f16[{rows}, 512] = library.softmax (%x)
+      %p: f16[{rows}, 512] = library.matmul (%a, %w, %c) {{has_bias=true, transpose_a=false, transpose_b=false}}
+      %b: f16[{rows}, 512] = library.softmax (%p)
+      return %b
+    }}""")
+    chosen = Options().with_overrides(**options)
+    plan = plan_graph(graph, {}, H200, chosen)
+    assert [(k.pattern.nodes, k.generator) for k in plan.kernels] == ([(("p",), "product")] if held else [])
+    assert len(plan.library_calls) == (2 if held else 3) and verify_plan(plan) == []
+    setting = setting_of(graph, {}, plan.layouts, {}, H200, chosen)
+    again = plan_of_outline(parse_plan(print_plan(plan)), setting)
+    assert [k.pattern for k in again.kernels] == [k.pattern for k in plan.kernels]
