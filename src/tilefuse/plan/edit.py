@@ -226,21 +226,23 @@ def with_template(plan: Plan, template: Template, setting: Setting, options: Opt
 
     Raises: NameLookupError for a value that no kernel schedules; UserError where its values lie in several kernels; as `program_by_hand`.
     """
-    first = template.schedules[0] if template.schedules else None
-    if first is None:
-        raise UserError("a packed kernel's template says how its parts were chosen and cannot be given by hand",
-                        hint="give a schedule for a value of one kernel")
-    named = [s.name for s in template.schedules]
+    schedules = [s for t in (template, *(part for _, part in template.parts)) for s in t.schedules]
+    if not schedules:
+        raise UserError("a template names its kernel by a value, and this one has no schedule", hint="as in: y [GRID-CTA_128];")
+    first = schedules[0]
     home = [k for k in plan.kernels if first.name in k.pattern.nodes]
     if not home:
         nodes = [n for k in plan.kernels for n in k.pattern.nodes]
         raise NameLookupError(f"no kernel computes %{first.name}", where=first.span, hint=nearest(first.name, nodes) or
                               f"values in kernels: {', '.join(nodes[:12])}")
     kernel = home[-1]
-    for schedule_ in template.schedules:
+    if template.parts and (template.schedules or kernel.program.template != "packed"):
+        told = "schedules beside the parts" if template.schedules else f"kernel {kernel.name} is no packed kernel"
+        raise UserError(f"a template of parts is that of a packed kernel: {told}", where=first.span)
+    for schedule_ in schedules:
         holder = next((k.name for k in plan.kernels if schedule_.name in k.pattern.nodes), None)
         if schedule_.name not in kernel.pattern.nodes and holder is not None:
-            raise UserError(f"%{schedule_.name} is computed by kernel {holder} and %{named[0]} by {kernel.name}", where=schedule_.span,
+            raise UserError(f"%{schedule_.name} is computed by kernel {holder} and %{first.name} by {kernel.name}", where=schedule_.span,
                             hint="a template describes one kernel")
     own = _with_own_names(kernel, setting, options)
     program = program_by_hand(own, template, setting.device)
@@ -256,7 +258,8 @@ def _with_own_names(kernel: PlannedKernel, setting: Setting, options: Options) -
     """The kernel's program in the names of the plan's graph (equal kernels share one with the first one's names)."""
     pattern = kernel.pattern.graph(setting.graph)
     layouts = {v: setting.layouts[v] for v in pattern.type_by_name if v in setting.layouts}
-    found = schedule.schedule_pattern(pattern, kernel.pattern.nodes, layouts, setting.device, options.eager_rounding)
+    found = schedule.schedule_pattern(pattern, kernel.pattern.nodes, layouts, setting.device, options.eager_rounding,
+                                      packing=kernel.program.template == "packed")
     if isinstance(found, Rejected):
         raise UserError(f"kernel {kernel.name} takes no template by hand: {found}")
     return found

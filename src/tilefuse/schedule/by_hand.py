@@ -146,7 +146,7 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
     base, domain = program.choice, program.internal
     if not isinstance(base, Pointwise | Transpose | Rows | Columns) or not isinstance(domain, Domain):
         raise UnsupportedError(f"kernel {program.name} ({program.template}) takes no template by hand",
-                               hint="kernels of one walk do (pointwise, transpose, rows, columns), and stitched ones")
+                               hint="kernels of one walk do (pointwise, transpose, rows, columns), stitched and packed ones")
     usual = template_of(base, domain, program.graph, program.launch)
     known = {s.name: s for s in usual.schedules}
     # The loops are read off one of the values that threads compute together; the others must agree in the end.
@@ -313,6 +313,10 @@ def program_by_hand(program: TileProgram, template: Template, device: DeviceSpec
         from tilefuse.schedule.stitched import stitched_by_hand
 
         return stitched_by_hand(program, template, device)
+    if program.template == "packed":
+        from tilefuse.schedule.packed_by_hand import packed_by_hand
+
+        return packed_by_hand(program, template, device)
     if isinstance(program.choice, Online):
         from tilefuse.schedule.online_program import online_by_hand
 

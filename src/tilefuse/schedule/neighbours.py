@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.stitch_pattern import anchor_of
 from tilefuse.schedule.stitched import schedule_stitched
 from tilefuse.schedule.template import Choice, Columns, Online, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
@@ -48,7 +48,7 @@ def program_with(program: TileProgram, choice: Choice | Stitched | Online, devic
 
 def _stitched(base: Stitched, program: TileProgram) -> Iterator[Stitched]:
     """Tiles twice as long and half as long in each dimension, with other numbers of threads."""
-    shape = max((program.graph.type_of(r).shape for r in program.graph.results), key=prod)
+    shape = program.graph.type_of(anchor_of(program.graph)).shape
     for threads in (128, 256, 512):
         yield replace(base, threads=threads)
         for place, extent in enumerate(base.tiles):

@@ -217,10 +217,18 @@ def _group(members: list[_Scheduled], flat_of: dict[Hashable, Domain | None], de
     # Elements behind the last whole vector are handled one by one, so the width need not divide any size.
     width = widest_vector(found, (FLAT,), limit, limit)
     choice = Pointwise((FLAT,), width, threads, program.choice.steps, program.choice.unrolled)
-    parts = tuple(_part(s.part, flat_blocks(size, choice), size) for s, size in zip(members, sizes, strict=True))
-    launch = Launch(max(p.num_blocks for p in parts), threads)
-    notation = print_template(template_of(choice, domain, program.graph, launch))
-    body = replace(program, choice=choice, internal=domain, notation=notation, launch=launch,
+    parts = tuple(_part(s.part, 0, size) for s, size in zip(members, sizes, strict=True))
+    return regrouped(PackedGroup(replace(program, internal=domain), parts, flat=True), choice)
+
+
+def regrouped(group: PackedGroup, choice: Pointwise) -> PackedGroup:
+    """A flat group whose members walk by another choice."""
+    parts = tuple(replace(p, num_blocks=flat_blocks(p.num_elements, choice)) for p in group.parts)
+    launch = Launch(max(p.num_blocks for p in parts), choice.threads)
+    domain = group.program.internal
+    assert isinstance(domain, Domain)
+    notation = print_template(template_of(choice, domain, group.program.graph, launch))
+    body = replace(group.program, choice=choice, notation=notation, launch=launch,
                    parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)))
     return PackedGroup(body, parts, flat=True)
 
@@ -293,12 +301,28 @@ def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: t
     for s in work:
         own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
         levels += [EdgeLevel(own[e.producer], own[e.user], e.level) for e in s.program.levels]
-    told = tuple((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.flat else "")
-                  + "".join(f", {name} {value}" for name, value in g.program.parameters)) for n, g in enumerate(groups))
     return TileProgram(
-        name=f"packed_{groups[0].program.name}"[:56], graph=pattern, template="packed",
-        notation="pack { " + " ".join(f"{len(g.parts)} x {{ {g.program.notation} }}" for g in groups) + " };",
-        layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=(*told, ("threads", threads)),
+        name=f"packed_{groups[0].program.name}"[:56], graph=pattern, template="packed", notation=_notation(groups),
+        layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=_parameters(groups, threads),
         levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
         bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),
         flops=sum(s.program.flops for s in work), work_us=work_us, choice=Packed(threads, groups))
+
+
+def packed_like(program: TileProgram, groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> TileProgram | Rejected:
+    """A packed program of the same parts in the same groups, whose bodies were chosen in another way; or why they do not fit a launch."""
+    registers, shared = map(max, zip(*(resident_threads(g.program) for g in groups), strict=True))
+    if device.kind == "cuda" and _resident_blocks(registers, shared, device, threads) == 0:
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
+    return replace(program, notation=_notation(groups), parameters=_parameters(groups, threads), choice=Packed(threads, groups),
+                   launch=Launch(sum(g.num_blocks for g in groups), threads), work_us=_work_us(groups, device, threads))
+
+
+def _notation(groups: tuple[PackedGroup, ...]) -> str:
+    return "pack { " + " ".join(f"{len(g.parts)} x {{ {g.program.notation} }}" for g in groups) + " };"
+
+
+def _parameters(groups: tuple[PackedGroup, ...], threads: int) -> tuple[tuple[str, object], ...]:
+    told = ((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.flat else "")
+             + "".join(f", {name} {value}" for name, value in g.program.parameters)) for n, g in enumerate(groups))
+    return (*told, ("threads", threads))

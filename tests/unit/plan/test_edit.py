@@ -123,7 +123,7 @@ def test_a_template_changes_one_kernel_of_a_plan() -> None:
 
 @pytest.mark.parametrize(("text", "message"), [
     ("zz [GRID];", "no kernel computes %zz"), ("a [GRID,GRID-CTA_256]; c [GRID,GRID-CTA_256];", "is computed by kernel"),
-    ("pack { 2 x { a [GRID]; } };", "cannot be given by hand")])
+    ("pack { 2 x { a [GRID]; } };", "is no packed kernel"), ("pack { 2 x { vector=4; } };", "no schedule")])
 def test_a_template_is_for_one_kernel(text: str, message: str) -> None:
     setting = setting_of(DIAMOND, {}, {}, {}, H200, Options())
     with pytest.raises(CompilerError, match=message):
