@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.case import DTYPES, Case, Inputs, Tensors
+from benchmarks.cublas import symv
 
 ALPHA, BETA = 0.75, -0.5
 VECTORS = tuple(2**k for k in (16, 18, 20, 22, 24, 26))
@@ -23,10 +24,12 @@ SIDES = (512, 1024, 2048, 4096, 8192, 16384)
 
 @dataclass(frozen=True)
 class Linear:
-    """One sequence. `script` is in single precision; `arguments`: m (matrix), v (vector), s (scalar) in the script's order.
+    """One sequence. `script` is in single precision; `arguments`: m (matrix), h (symmetric matrix), v (vector), s (scalar) in its order.
 
     min_speedup: ratio to the best peer asked of tilefuse; of solvers' iterations to eager torch, which is cuBLAS, in a graph
-    again: matrices that must be read a second time, because what they are multiplied with depends on all of their first reading
+    again: matrices that must be read a second time, because what they are multiplied with depends on all of their first reading; less
+        than 0 where part of one need not be read at all
+    eager: what eager torch runs, where it is not `function`
     """
 
     name: str
@@ -36,7 +39,13 @@ class Linear:
     jax: Callable[..., Any]
     min_speedup: float = 0.99
     min_of_limit: float = 0.93
-    again: int = 0
+    again: float = 0
+    eager: Callable[..., Any] | None = None
+
+    @property
+    def on_matrices(self) -> bool:
+        """Whether sizes are those of matrices."""
+        return bool({"m", "h"} & set(self.arguments))
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------------
@@ -102,7 +111,15 @@ def waxpby(x: Tensor, y: Tensor) -> Tensor:
 
 def conjugate_gradient(a: Tensor, x: Tensor, r: Tensor, p: Tensor, rr: Tensor) -> Tensors:
     """One iteration for symmetric A: x, r, p and r.r of the next."""
-    q = a @ p
+    return _conjugate_gradient(a @ p, x, r, p, rr)
+
+
+def conjugate_gradient_symv(a: Tensor, x: Tensor, r: Tensor, p: Tensor, rr: Tensor) -> Tensors:
+    """The same by cuBLAS's function for symmetric matrices."""
+    return _conjugate_gradient(symv(a, p), x, r, p, rr)
+
+
+def _conjugate_gradient(q: Tensor, x: Tensor, r: Tensor, p: Tensor, rr: Tensor) -> Tensors:
     step = rr / torch.dot(p, q)
     x = x + step * p
     r = r - step * q
@@ -206,11 +223,18 @@ SEQUENCES = (
               lambda x, y: ALPHA * x + BETA * y),
 )
 
+_SYMMETRIC = ("TILE32x32 A; subvector32 x, r, p, q, x1, r1, p1; scalar rr, pq, a, b, c, new; input A, x, r, p, rr; "
+              "q = ssymv(A, p); pq = sdot(p, q); a = sdivide(rr, pq); x1 = saxpy(a, p, x); b = snegate(a); r1 = saxpy(b, q, r); "
+              "new = sdot(r1, r1); c = sdivide(new, rr); p1 = saxpy(c, p, r1); return x1, r1, p1, new;")
+
+# The iteration that reads one triangle is measured against both ways of cuBLAS, whichever is faster at a size.
 SOLVERS = (
     Linear("conjugate-gradient", "TILE32x32 A; subvector32 x, r, p, q, x1, r1, p1; scalar rr, pq, a, b, c, new; input A, x, r, p, rr; "
            "q = sgemv(A, p); pq = sdot(p, q); a = sdivide(rr, pq); x1 = saxpy(a, p, x); b = snegate(a); r1 = saxpy(b, q, r); "
            "new = sdot(r1, r1); c = sdivide(new, rr); p1 = saxpy(c, p, r1); return x1, r1, p1, new;",
            "mvvvs", conjugate_gradient, _cg_jax, 1.2, 0.0),
+    Linear("cg-symmetric", _SYMMETRIC, "hvvvs", conjugate_gradient, _cg_jax, 1.2, 0.0, again=-0.5),
+    Linear("cg-symmetric-symv", _SYMMETRIC, "hvvvs", conjugate_gradient, _cg_jax, 1.2, 0.0, again=-0.5, eager=conjugate_gradient_symv),
     Linear("bicgstab", "TILE32x32 A; subvector32 x, r, h, p, v, s, t, x1, x2, r1, d, p1; scalar rho, hv, a, na, ts, tt, o, no, new, b, ao, "
            "c; input A, x, r, h, p, rho; v = sgemv(A, p); hv = sdot(h, v); a = sdivide(rho, hv); na = snegate(a); s = saxpy(na, v, r); "
            "t = sgemv(A, s); ts = sdot(t, s); tt = sdot(t, t); o = sdivide(ts, tt); no = snegate(o); x1 = saxpy(a, p, x); "
@@ -227,7 +251,7 @@ def cases(tiny: bool = False) -> list[Case]:
     found = []
     for dtype in ("f32", "f64"):
         for sequence in (*SEQUENCES, *SOLVERS):
-            on_matrices = "m" in sequence.arguments
+            on_matrices = sequence.on_matrices
             sizes: Sequence[int] = (33, 1) if tiny else SIDES if on_matrices else VECTORS
             for rank, size in enumerate(reversed(sizes)):
                 found.append(_case(sequence, dtype, size, rank + 6 * (dtype == "f64"), on_matrices))
@@ -237,10 +261,10 @@ def cases(tiny: bool = False) -> list[Case]:
 def _case(sequence: Linear, dtype: str, size: int, rank: int, on_matrices: bool) -> Case:
     script = sequence.script if dtype == "f32" else doubled(sequence.script)
     shape = f"{size}x{size}" if on_matrices else str(size)
-    again = sequence.again * size * size * DTYPES[dtype].itemsize
+    again = int(sequence.again * size * size) * DTYPES[dtype].itemsize
     return Case(f"{sequence.name}/{dtype}/{shape}", "blas", dtype, sequence.function, _inputs(sequence.arguments, size, dtype),
                 jax=sequence.jax, rank=rank, extra_bytes=again, min_of_limit=sequence.min_of_limit if rank == 0 else 0.0, script=script,
-                min_speedup=sequence.min_speedup if rank == 0 or sequence in SOLVERS else 0.99)
+                min_speedup=sequence.min_speedup if rank == 0 or sequence in SOLVERS else 0.99, eager=sequence.eager)
 
 
 def doubled(script: str) -> str:
@@ -252,11 +276,12 @@ def _inputs(arguments: str, size: int, dtype: str) -> Inputs:
     """Matrices scaled so that products keep the size of their operands; symmetric positive parts are not needed for timing."""
 
     def make(device: torch.device, generator: torch.Generator) -> list[Tensor]:
-        shapes = {"m": (size, size), "v": (size,), "s": ()}
+        shapes = {"m": (size, size), "h": (size, size), "v": (size,), "s": ()}
         made = []
         for kind in arguments:
             value = torch.randn(shapes[kind], device=device, generator=generator, dtype=DTYPES[dtype])
-            made.append(value * size**-0.5 if kind == "m" else value.abs() + 0.5 if kind == "s" else value)
+            value = (value + value.t()) / 2 if kind == "h" else value
+            made.append(value * size**-0.5 if kind in "mh" else value.abs() + 0.5 if kind == "s" else value)
         return made
 
     return make

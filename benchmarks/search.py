@@ -41,7 +41,7 @@ class Searched:
     @property
     def name(self) -> str:
         """As the cases of the suite `blas` are named."""
-        return f"{self.sequence.name}/{self.dtype}/{f'{self.size}x{self.size}' if 'm' in self.sequence.arguments else self.size}"
+        return f"{self.sequence.name}/{self.dtype}/{f'{self.size}x{self.size}' if self.sequence.on_matrices else self.size}"
 
 
 def cases(quick: bool = False, tiny: bool = False) -> list[Searched]:
@@ -50,7 +50,7 @@ def cases(quick: bool = False, tiny: bool = False) -> list[Searched]:
     for rank in SIZES[:1] if quick or tiny else SIZES:
         for dtype in ("f32",) if quick else ("f32", "f64"):
             for sequence in SEQUENCES if quick else (*SEQUENCES, *SOLVERS):
-                found.append(Searched(sequence, dtype, 33 if tiny else SIDES[rank] if "m" in sequence.arguments else VECTORS[rank]))
+                found.append(Searched(sequence, dtype, 33 if tiny else SIDES[rank] if sequence.on_matrices else VECTORS[rank]))
     return found
 
 
@@ -96,7 +96,7 @@ def searched(case: Searched, ends: float) -> dict[str, Any]:
     function = blas.compile(script, name=sequence.name.replace("-", "_"))
     device, place = present_device()
     kinds = zip(function.inputs, sequence.arguments, strict=True)
-    shapes = {n: (size, size) if kind == "m" else (size,) for n, kind in kinds if kind != "s"}
+    shapes = {n: (size, size) if kind in "mh" else (size,) for n, kind in kinds if kind != "s"}
     graph = function.graph_for(shapes)
     function.search(graph, device).first()  # what every first search loads
     began = time.perf_counter()
