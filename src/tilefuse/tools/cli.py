@@ -75,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
     try:
         result = app(args=list(arguments) if arguments is not None else None, prog_name="tilefuse", standalone_mode=False)
+        if result == INTERRUPTED:  # typer turns an interrupt inside a command into this status
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else OK
     except _ClickError as error:
         error.show()  # type: ignore[attr-defined]

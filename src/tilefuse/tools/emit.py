@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import UserError
+from tilefuse.runtime.cache import write_whole
 
 SUFFIXES = {"cuda": ".cu", "host": ".cpp"}
 
@@ -57,5 +58,5 @@ def _step(step: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text.encode())
     return path

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilefuse.base.errors import UnsupportedError, UserError
+from tilefuse.runtime.cache import write_whole
 from tilefuse.runtime.call_plan import ITEMSIZE, CallPlan, plan_calls, storage_bytes
 from tilefuse.runtime.spec import KernelStep, ProgramSpec, Value
 
@@ -105,7 +106,7 @@ class EmittedProgram:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             for target, text in files.items():
-                target.write_text(text, encoding="utf-8")
+                write_whole(target, text.encode())
         except OSError as cause:
             raise UserError(f"cannot write {path}: {cause.strerror or cause}") from cause
         return list(files)

@@ -1,6 +1,7 @@
 """The commands on real models, in this process: what a user types, what comes out, what lies on disk afterwards."""
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -155,13 +156,10 @@ def test_figures_that_cannot_be_kept_are_not_measured(tmp_path: Path, monkeypatc
     assert "cannot write" in err
 
 
-def test_an_emitted_script_may_have_any_names(tmp_path: Path, capsys: Capture) -> None:
-    """Words of C, the driver's own and the function's name; matrices by columns are told as the script has them; comments end where they do."""
-    script = tmp_path / "f.blas"
-    script.write_text("matrix A column major; vector float, float_, f; scalar n;  # first \\\ninput A, float, n; float_ = sgemv(A, float);\n"
-                      "f = sscal(n, float_); return float_, f;  # last \\\n")
-    output_of(["blas", str(script), "--shapes", "A:6x10,float:10", "--emit", str(tmp_path / "f.cu")], capsys)
-    header, driver = (tmp_path / "f.h").read_text(), (tmp_path / "f_main.cu").read_text()
-    assert "const float* float_, const float* n, float* float__, float* f_," in header
-    assert "shape [6, 10], strides [1, 6]" in header and "\\\n" not in header
-    assert "f(d_A, d_float_, d_n, d_float__, d_f_, workspace, 0)" in driver
+def test_a_full_disk_leaves_no_half_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    _, err = output_of(["compile", SOFTMAX, "--target", "h200", "--emit", str(tmp_path / "out")], capsys, 2)
+    assert "No space left" in err and list((tmp_path / "out").iterdir()) == []

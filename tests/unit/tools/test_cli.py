@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilefuse.base import errors
-from tilefuse.tools import cli
+from tilefuse.tools import cli, commands_cache
 from tilefuse.tools.console import emit_json
 from tilefuse.tools.inputs import read_inputs, write_arrays
 
@@ -54,6 +54,12 @@ def raising(error: BaseException) -> Callable[..., None]:
 def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(cli, "app", raising(KeyboardInterrupt()))
     assert cli.main([]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_an_interrupt_inside_a_command_says_so_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(commands_cache, "option_table", raising(KeyboardInterrupt()))
+    assert cli.main(["options"]) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
