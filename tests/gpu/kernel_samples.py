@@ -83,6 +83,22 @@ IN_PLACE = """graph @updated(%t: f32[50, 8], %n: i64[6], %g: f32[6, 8]) -> () {
   return
 }"""
 
+EARLY = (("f16", 64), ("f32", 64), ("f32", 96))
+# Without `merge-sliced-products`: every step brings its own part of the input and both weights.
+NOT_JOINED = "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,remove-dead-nodes"
+
+
+def recurrence_text(dtype: str, width: int, steps: int = 3, rows: int = 20) -> str:
+    """h <- tanh(x[t] a + h b), the steps written out."""
+    state, weight = f"{dtype}[{rows}, {width}]", f"{dtype}[{width}, {width}]"
+    lines = [f"graph @steps(%x: {dtype}[{steps}, {rows}, {width}], %h0: {state}, %a: {weight}, %b: {weight}) -> ({state}) {{"]
+    for t in range(steps):
+        lines += [f"  %x{t}: {state} = map [i, j] {{ %x[{t}, i, j] }}",
+                  f"  %p{t}: {state} = library.matmul (%x{t}, %a) {{transpose_a=false, transpose_b=false}}",
+                  f"  %q{t}: {state} = library.matmul (%h{t}, %b) {{transpose_a=false, transpose_b=false}}",
+                  f"  %h{t + 1}: {state} = map [i, j] {{ {dtype}(tanh(add(f32(%p{t}[i, j]), f32(%q{t}[i, j])))) }}"]
+    return "\n".join([*lines, f"  return %h{steps}", "}"])
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -107,6 +123,11 @@ def samples(device: DeviceSpec) -> Iterator[Sample]:
             yield from _lone(f"variant {variant.name}", variant.program(), variant.device)
     for code in generate(parse_graph(IN_PLACE), constants={}, device=device, options=Options()).spec.kernels:
         yield Sample("scatter in place", code, None)
+    # Kernels that fetch inputs while the one ahead runs: each sample is launched twice in a row, and the second does.
+    for dtype, width in EARLY:
+        graph, options = parse_graph(recurrence_text(dtype, width)), Options(passes=NOT_JOINED, max_kernel_nodes=4)
+        found = generate(graph, constants={}, device=device, options=options).spec.kernels
+        yield from (Sample(f"early {dtype} {width} {n}", code, None) for n, code in enumerate(found) if "_early" in code.entry)
 
 
 def _whole(graph: Graph, device: DeviceSpec, packing: bool) -> TileProgram | Rejected:
@@ -122,7 +143,7 @@ def _lone(name: str, program: TileProgram | Rejected, device: DeviceSpec) -> Ite
 
 def kinds(sample: Sample) -> set[str]:
     """Which templates and variants a sample's kernel has."""
-    found = {"in place"} if sample.code.entry.endswith("_in_place") else set[str]()
+    found = {"in place"} if sample.code.entry.endswith("_in_place") else {"early"} if "_early" in sample.code.entry else set[str]()
     if sample.program is None:
         return found
     template, chosen = sample.program.template, dict(sample.program.parameters)

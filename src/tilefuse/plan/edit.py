@@ -120,6 +120,7 @@ def _unknown(name: str, what: str, known: Iterable[str]) -> NameLookupError:
 
 def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Setting) -> None:
     nodes = setting.graph.node_by_name
+    inputs = {i.name for i in setting.graph.inputs}
     taken: set[str] = set()
     for kernel in kernels:
         if kernel.name in taken:
@@ -128,6 +129,8 @@ def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Se
         if not kernel.pattern.nodes:
             raise UserError(f"kernel {kernel.name} holds no nodes")
         for name in (*kernel.pattern.nodes, *kernel.pattern.written):
+            if name in inputs:
+                raise UserError(f"kernel {kernel.name} holds %{name}, which is an input of the graph", hint="take it out: kernels hold nodes")
             if name not in nodes:
                 raise _unknown(name, f"kernel {kernel.name}", nodes)
         for name in kernel.pattern.written:

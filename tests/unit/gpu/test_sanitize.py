@@ -17,7 +17,7 @@ def test_the_sample_has_every_template_and_variant() -> None:
     """Also kernels that update their inputs; names are unique, so that a finding can be run again alone."""
     listed = list(samples(H200))
     found = set().union(*map(kinds, listed))
-    assert found >= {"pointwise", "transpose", "rows", "columns", "packed", "stitched", "online", "in place", "rows in a warp",
+    assert found >= {"pointwise", "transpose", "rows", "columns", "packed", "stitched", "online", "in place", "early", "rows in a warp",
                      "rows in a block", "rows in a cluster", "rows split", "rows persistent", "rows with columns",
                      "rows in registers", "rows read again", "columns split", "columns whole"}
     assert len({s.name for s in listed}) == len(listed)

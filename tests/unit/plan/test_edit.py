@@ -69,6 +69,7 @@ def kernel(name: str, nodes: str, written: str) -> str:
     (kernel("k0", "%a", "%a, %b") + kernel("k1", "%c", "%c"), "k0 writes %b, which it does not compute", "nodes"),
     (kernel("k0", "", ""), "k0 holds no nodes", ""),
     (kernel("k0", "%a, %bb, %c", "%c"), "kernel k0 names %bb, which the graph does not have", "did you mean b"),
+    (kernel("k0", "%x, %a, %b, %c", "%c"), "kernel k0 holds %x, which is an input", "take it out"),
     ("view %a of %x offset 0 strides [1, 64]\n", "%a is not that view of %x", "leave their lines"),
     ("layout %a [1, 64]\n", "%a does not have strides [1, 64]", "leave layout lines"),
 ])
