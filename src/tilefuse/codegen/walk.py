@@ -4,7 +4,7 @@ Pure questions about a kernel; both printers ask them. Nothing here prints.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -56,28 +56,40 @@ def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     return ()
 
 
-def parts(x: object) -> Iterator[object]:
-    """Everything that `x` (a statement, an expression, a tuple of such) is made of, itself included; index expressions whole."""
+def parts(x: object) -> Sequence[object]:
+    """The records that `x` (a statement, an expression, a tuple of such) is made of, itself included; index expressions whole.
+
+    Cost: linear; nothing where it is what was asked for last, for printing one kernel asks several times.
+    """
+    global _last
+    asked, known = _last
+    if asked is x:
+        return known
+    found: list[object] = []
     waiting: list[Any] = [x]
     while waiting:
         part = waiting.pop()
-        yield part
-        if isinstance(part, tuple):
-            waiting.extend(reversed(part))
-        else:
-            waiting.extend([getattr(part, name) for name in _inner_fields(part)])
-
-
-# Field names by type: records are asked again and again.
-_NAMES: dict[type, tuple[str, ...]] = {Affine: ()}
-
-
-def _inner_fields(x: Any) -> tuple[str, ...]:
-    """Fields of a record of kernel IR, the last one first; none of an index expression, or of what is no record."""
-    found = _NAMES.get(type(x))
-    if found is None:
-        found = _NAMES[type(x)] = tuple(f.name for f in reversed(fields(x))) if is_dataclass(x) else ()
+        if type(part) is tuple:
+            waiting.extend(part[::-1])
+            continue
+        inner = _inner_fields(type(part))
+        if inner is not None:
+            found.append(part)
+            waiting.extend([getattr(part, name) for name in inner])
+    _last = (x, found)
     return found
+
+
+_last: tuple[object, Sequence[object]] = (None, ())
+# Field names by type: records are asked again and again.
+_FIELDS: dict[type, tuple[str, ...] | None] = {Affine: ()}
+
+
+def _inner_fields(kind: type) -> tuple[str, ...] | None:
+    """Fields of a kind of record of kernel IR, the last one first; none of an index expression; None for what is no record."""
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(f.name for f in reversed(fields(kind))) if is_dataclass(kind) else None
+    return _FIELDS[kind]
 
 
 def index_names(x: object) -> frozenset[str]:
@@ -94,11 +106,10 @@ def register_names(x: object) -> frozenset[str]:
     found: set[str] = set()
     for part in parts(x):
         match part:
-            case (Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name)
-                  | MatrixProduct(accumulator=name)):
+            case Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name):
                 found.add(name)
-        if isinstance(part, MatrixProduct) and part.left_registers:
-            found.add(part.left)
+            case MatrixProduct(accumulator=name, left=left):
+                found.update((name, left) if part.left_registers else (name,))
     return frozenset(found)
 
 

@@ -16,11 +16,13 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError, UserError
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose import compose
+from tilefuse.driver.known_judgements import judgements
 from tilefuse.driver.measure import DiskRecords
 from tilefuse.driver.tuning_results import TuningResults
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
+from tilefuse.plan.known_patterns import Store
 from tilefuse.plan.measure import MAX_ROUNDS, MeasuredCost, Measurer, Records, Slower, timed_check
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel
 from tilefuse.plan.planner import plan_graph
@@ -49,11 +51,12 @@ def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Op
 
 def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts,
              measurer: Measurer | None, records: Records | None, clock: Callable[[], float]) -> Plan:
-    def plan(model: AnalyticCost | MeasuredCost) -> Plan:
-        return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model)
+    def plan(model: AnalyticCost | MeasuredCost, store: Store | None = None) -> Plan:
+        return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model, store=store)
 
     if measurer is None or not options.fuse:
-        return plan(AnalyticCost(device))
+        with judgements(device, options) as store:
+            return plan(AnalyticCost(device), store)
     model = MeasuredCost(AnalyticCost(device), records if records is not None else DiskRecords.of(device, options))
     deadline = clock() + options.measure_seconds
     replaced: dict[tuple[str, ...], Slower] = {}

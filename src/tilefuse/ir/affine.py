@@ -307,6 +307,11 @@ def _recombine(e: Affine, extents: Extents, narrow: bool = True) -> Affine:
 
     A step may widen the interval when later steps narrow it again; what ends wider than it began is done by narrow steps only.
     """
+    for atom, _ in e.terms:
+        if type(atom) is Mod:
+            break
+    else:
+        return e
     joined = _joined(e, extents, False)
     return joined if not narrow or joined is e or _no_wider(joined, e, extents) else _joined(e, extents, True)
 
@@ -367,6 +372,10 @@ def substitute(e: Affine, by_axis: Mapping[str, Affine], extents: Extents | None
 def _substitute(e: Affine, by_axis: Mapping[str, Affine], extents: Extents | None, narrow: bool) -> Affine:
     """narrow: as in `_simplify`."""
     known = extents or {}
+    if len(e.terms) == 1 and not e.const and e.terms[0][1] == 1 and isinstance(e.terms[0][0], str):
+        # A plain axis, as most subscripts are.
+        whole = by_axis.get(e.terms[0][0], e)
+        return _recombine(whole, known, narrow) if extents is not None else whole
     terms: list[Term] = []
     const = e.const
     for atom, c in e.terms:

@@ -54,11 +54,11 @@ class Candidates:
                     self.without_schedule.append(number)
                 else:
                     self.alone[number] = priced
-        self._most_scheduled = pricer.num_scheduled + max_new
+        self._most_scheduled = pricer.num_judged + max_new
 
     def allow(self, max_new: int) -> None:
         """Lets this many more structures be scheduled from now on."""
-        self._most_scheduled = self._pricer.num_scheduled + max_new
+        self._most_scheduled = self._pricer.num_judged + max_new
 
     @property
     def is_over(self) -> bool:
@@ -133,7 +133,7 @@ class Candidates:
         return all(self._fusible[m] or whole.issuperset(self.units.units[m].core) for m in key)
 
     def _priced(self, pattern: Pattern, packed: bool) -> Priced | Rejected:
-        if self._pricer.num_scheduled >= self._most_scheduled and not self._pricer.knows(pattern, limited=not packed):
+        if self._pricer.num_judged >= self._most_scheduled and not self._pricer.knows(pattern, limited=not packed):
             return Rejected(Reason.NOT_TRIED, "the limit on new structures was reached")
         return self._pricer.price(pattern, limited=not packed)
 

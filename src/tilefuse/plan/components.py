@@ -8,12 +8,14 @@ candidate as a ring through its nodes: whatever a choice contracts, its cycles a
 """
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from tilefuse.plan.cycles import strongly_connected
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, IntegerProgram, Selection, Separator
+from tilefuse.plan.known_patterns import Store, parse_selection, selection_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,13 @@ class Component:
 
 
 def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], seconds: float, start: Sequence[int] = (),
-           separator: Separator | None = None, known: dict[Hashable, Selection] | None = None) -> Selection:
+           separator: Separator | None = None, known: dict[Hashable, Selection] | None = None,
+           store: Store | None = None) -> Selection:
     """The best choice of columns, part by part. With a separator everything is one part, for its conditions may join any two columns.
 
     start: columns known to be a legal choice; the result is never worse than it.
     known: parts that were solved before, for programs that are asked again with a few other columns; new ones are added.
+    store: parts that were solved in other graphs; what is proven is added.
     Units: seconds for all parts together. Raises: as `IntegerProgram.solve`.
     """
     began = time.perf_counter()
@@ -51,7 +55,7 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
         found = solved.get(key)
         if found is None:
             left = max(seconds - (time.perf_counter() - began), 0.0)
-            found = solved[key] = IntegerProgram(len(part.nodes), inside, own).solve(left, begin)
+            found = solved[key] = _solved(len(part.nodes), inside, own, begin, left, store)
             rounds += found.rounds
             cuts += found.cuts
         taken += [part.columns[n] for n in found.taken]
@@ -59,6 +63,24 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
         bound_us += found.bound_us
         proven = proven and found.proven
     return Selection(tuple(sorted(taken)), objective_us, bound_us, rounds, cuts, time.perf_counter() - began, proven)
+
+
+def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], begin: Sequence[int], seconds: float,
+            store: Store | None) -> Selection:
+    """The best choice of one part, from the store if it is there."""
+    if store is None:
+        return IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
+    told = repr(("part", num_nodes, edges, [(c.members, c.score_us) for c in columns], begin))
+    digest = hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+    text = store.get(digest)
+    known = None if text is None else parse_selection(text, len(columns))
+    if known is not None:
+        return known
+    found = IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
+    if found.proven:
+        # What the time limit cut short may come out better another time.
+        store.put(digest, selection_text(found))
+    return found
 
 
 def split(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column]) -> list[Component]:

@@ -19,7 +19,7 @@ from tilefuse.ir.graph import Graph, library_call_key, node_inputs
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, View, is_library, verify_plan
-from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.price import Priced, Pricer, Ways
 from tilefuse.plan.text import KernelOutline, Outline
 from tilefuse.plan.views import find_views, without_views
 from tilefuse.schedule.by_hand import program_by_hand
@@ -46,7 +46,7 @@ def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: L
     one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
     many = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
     views = find_views(graph, decided, result_layouts)
-    pricer = Pricer(graph, without_views(decided, views), device, options, one, AnalyticCost(device), many)
+    pricer = Pricer(graph, without_views(decided, views), device, options, Ways(one, many), AnalyticCost(device))
     return Setting(graph, device, decided, views, pricer)
 
 

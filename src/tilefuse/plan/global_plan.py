@@ -117,7 +117,8 @@ class _Decision:
         separator = PeakMemory(units, columns, ceiling_bytes) if ceiling_bytes else None
         begin = [number_of[m] for m in start if m in number_of]
         try:
-            chosen = select(len(units.units), edges, columns, max(self.until - time.perf_counter(), 0.0), begin, separator, self.solved)
+            chosen = select(len(units.units), edges, columns, max(self.until - time.perf_counter(), 0.0), begin, separator, self.solved,
+                            self.pricer.store)
         except InfeasibleError as cause:
             raise self._too_little(candidates, start, ceiling_bytes) from cause
         self.selections.append(chosen)

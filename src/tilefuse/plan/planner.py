@@ -20,35 +20,36 @@ from tilefuse.plan.cost import AnalyticCost, CostModel
 from tilefuse.plan.found import Found
 from tilefuse.plan.global_plan import plan_globally
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US
+from tilefuse.plan.known_patterns import Store
 from tilefuse.plan.pack_kernels import pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, View, is_library
-from tilefuse.plan.price import Pricer, Scheduler, require
+from tilefuse.plan.price import Pricer, Scheduler, Ways, require
 from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.updates_last import updates_last
 from tilefuse.plan.views import find_views, without_views
+from tilefuse.schedule.stitched import Tiles
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.device import DeviceSpec
 
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
                cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
-               products: Products | None = None) -> Plan:
+               products: Products | None = None, store: Store | None = None) -> Plan:
     """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
 
     input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
     products: library operators that kernels may hold; by default small matrix products (`options.stitch`).
-    Cost: about linear in the nodes; each pattern structure is scheduled once.
+    store: what was judged before by the same cost model, for the same device and options; what is new is added to it.
+    Cost: about linear in the nodes; each pattern structure that the store does not know is scheduled once.
     Raises: InternalError where the scheduler refuses a single node.
     """
     decided: dict[str, tuple[int, ...]] = dict(layouts or {}) | dict(input_layouts)
     views = find_views(graph, decided, result_layouts or {})
-    schedule_pattern = scheduler or partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, tiles={})
-    packer = None if scheduler else partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding, packing=True,
-                                             known={})
+    ways = Ways(scheduler) if scheduler is not None else _ways(options)
     if products is None:
         products = matrix_products(graph, device) if options.stitch and options.fuse and scheduler is None else NO_PRODUCTS
     model = cost_model or AnalyticCost(device)
-    pricer = Pricer(graph, without_views(decided, views), device, options, schedule_pattern, model, packer, products)
+    pricer = Pricer(graph, without_views(decided, views), device, options, ways, model, products, store)
     unfused = _alone(graph, views, pricer)
     found = Connecting(graph, views, pricer, options).run() if options.fuse else None
     unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + pricer.calls_us(n.name for n in graph.nodes)
@@ -69,9 +70,17 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                 is_equal = best.total_us(pricer) - packed.total_us(pricer) <= SCORE_TOLERANCE_US
                 search = replace(search, planner="both" if is_equal else "greedy")
         found = packed
-    trace.current().event("planned", "plan", scheduled=pricer.num_scheduled, kernels=sum(c.priced is not None for c in found.chosen))
+    trace.current().event("planned", "plan", scheduled=pricer.num_judged - pricer.num_known, known=pricer.num_known,
+                          kernels=sum(c.priced is not None for c in found.chosen))
     return assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,
                     found.kept_rejected(), found.num_rejected, search)
+
+
+def _ways(options: Options) -> Ways:
+    """The scheduler's ways, with a memory for one graph."""
+    tiles: Tiles = {}
+    one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
+    return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known={}), tiles)
 
 
 def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer) -> Found:

@@ -1,12 +1,15 @@
 """Structural keys: patterns that are equal up to the names of their values have equal keys.
 
 Repeated layers are scheduled and priced once, and identical kernels share one source. Keys are made of small integers handed out in
-the order of first appearance, so a key costs time linear in the pattern's reads and is only meaningful within one `Structures`.
+the order of first appearance, so a key costs time linear in the pattern's reads and is only meaningful within one `Structures`;
+a digest says the same of patterns of any graph, in any process.
 """
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Sequence
 
+from tilefuse.ir.custom import custom_texts
 from tilefuse.ir.graph import Graph, Node, node_inputs
 from tilefuse.ir.scalar import rename_reads
 from tilefuse.plan.pattern import Pattern
@@ -20,6 +23,8 @@ class Structures:
         self._graph = graph
         self._layouts = layouts
         self._interned: dict[Hashable, int] = {}
+        self._text_of: dict[str, str] = {}
+        self._key_of: dict[Pattern, tuple[int, ...]] = {}
         self._of_node: dict[str, int] = {}
         self._of_value: dict[str, int] = {}
         self._reads: dict[str, tuple[str, ...]] = {}
@@ -33,6 +38,12 @@ class Structures:
 
     def key(self, pattern: Pattern) -> tuple[int, ...]:
         """Equal for patterns that are equal up to names: same node forms, same wiring, same boundary types and layouts."""
+        found = self._key_of.get(pattern)
+        if found is None:
+            found = self._key_of[pattern] = self._made_key(pattern)
+        return found
+
+    def _made_key(self, pattern: Pattern) -> tuple[int, ...]:
         place: dict[str, int] = {}
         outside: dict[str, int] = {}
         key: list[int] = []
@@ -50,6 +61,32 @@ class Structures:
             key.append(place[value])
             key.append(self.value_form(value))
         return tuple(key)
+
+    def digest(self, pattern: Pattern, more: Hashable = None) -> str:
+        """Equal, in every graph and process, for patterns with equal keys, functions of equal texts and an equal `more`.
+
+        Requires: `more` has a text that says all of it.
+        """
+        place = {name: n for n, name in enumerate(self.names(pattern))}
+        told = [f"{self._node_text(name)}({','.join(str(place[v]) for v in self.reads(name))})" for name in pattern.nodes]
+        told += [self._value_text(name) for name in list(place)[len(pattern.nodes):]]
+        told += [f"{place[name]}={self._value_text(name)}" for name in pattern.written]
+        return _digest(repr((len(pattern.nodes), told, more)))
+
+    def names(self, pattern: Pattern) -> tuple[str, ...]:
+        """All values of a pattern: its nodes, then what they read from outside, in order of first use."""
+        return tuple(dict.fromkeys((*pattern.nodes, *(v for n in pattern.nodes for v in self.reads(n)))))
+
+    def _node_text(self, name: str) -> str:
+        found = self._text_of.get(name)
+        if found is None:
+            node = self._graph.node_by_name[name]
+            custom = custom_texts(Graph("", (), (node,), ()))
+            found = self._text_of[name] = _digest(repr((anonymous(node, self.reads(name)), custom)))
+        return found
+
+    def _value_text(self, name: str) -> str:
+        return f"{self._graph.type_of(name)}{self._layouts.get(name)}"
 
     def node_form(self, name: str) -> int:
         """A number for the node without its name and the names of what it reads."""
@@ -75,7 +112,12 @@ def anonymous(node: Node, reads: Sequence[str]) -> tuple[Hashable, ...]:
     numbered = {value: str(n) for n, value in enumerate(reads)}
     body = None if node.body is None else rename_reads(node.body, numbered)
     target = tuple(rename_reads(e, numbered) for e in node.target)
-    return (node.kind, node.type, node.axes, node.over, node.along, body, target, len(node.operands))
+    operands = tuple(numbered[v] for v in node.operands)
+    return (node.kind, node.type, node.axes, node.over, node.along, body, target, operands, node.attributes)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def boundary(graph: Graph, pattern: Pattern) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ FORMAT = "1"
 LOCK_TIMEOUT_S = 600.0
 # The folder of planned programs (see `program_store`).
 PROGRAMS = "programs"
+# The folder of what planning judged of patterns (see `judgement_store`).
+JUDGEMENTS = "judgements"
 # What reading a damaged archive raises: which one depends on the byte that is wrong.
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError)
 
@@ -201,19 +203,19 @@ class KernelCache:
         """Bytes of all files of the folder. Units: bytes."""
         if self.folder is None:
             return sum(len(e.payload) for e in self._memory.values())
-        return sum(_file_bytes(p) for part in ("entries", "payloads", PROGRAMS) for p in (self.folder / part).rglob("*"))
+        return sum(_file_bytes(p) for part in ("entries", "payloads", PROGRAMS, JUDGEMENTS) for p in (self.folder / part).rglob("*"))
 
     def clear(self) -> int:
-        """Removes all entries, and the plans of programs; the number of entries removed."""
+        """Removes all entries, the plans of programs and what was judged of patterns; the number of entries removed."""
         with self._guard:
             num_entries = len(self._memory)
             self._memory.clear()
         if self.folder is None:
             return num_entries
         paths = list((self.folder / "entries").rglob("*.json"))
-        parts = (p for name in ("entries", "payloads", PROGRAMS) for p in (self.folder / name).rglob(".part-*"))
+        parts = (p for name in ("entries", "payloads", PROGRAMS, JUDGEMENTS) for p in (self.folder / name).rglob(".part-*"))
         for path in (*paths, *(self.folder / "payloads").glob("*.bin"), *(self.folder / "locks").glob("*.lock"),
-                     *(self.folder / PROGRAMS).rglob("*.bin"), *parts):
+                     *(self.folder / PROGRAMS).rglob("*.bin"), *(self.folder / JUDGEMENTS).rglob("*.bin"), *parts):
             path.unlink(missing_ok=True)
         return len(paths)
 

@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 from tilefuse.base.errors import UserError
-from tilefuse.runtime.cache import DAMAGE, FORMAT, PROGRAMS, CacheWarning, KernelCache, require_folder, write_whole
+from tilefuse.runtime.cache import DAMAGE, FORMAT, JUDGEMENTS, PROGRAMS, CacheWarning, KernelCache, require_folder, write_whole
 
 
 def export_cache(cache: KernelCache, path: Path | str) -> int:
-    """Writes all entries of `cache`, and the plans of programs, to the one file `path`; the number of entries.
+    """Writes all entries of `cache`, the plans of programs and what was judged of patterns to the one file `path`; the number of entries.
 
     Raises: UserError when the cache is off or the file cannot be written.
     """
@@ -36,6 +36,8 @@ def export_cache(cache: KernelCache, path: Path | str) -> int:
                         archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
                 for program in (folder / PROGRAMS).rglob("*.bin"):
                     archive.write(program, f"{PROGRAMS}/{program.name}")
+                for judged in (folder / JUDGEMENTS).rglob("*.bin"):
+                    archive.write(judged, f"{JUDGEMENTS}/{judged.parent.name}/{judged.name}")
             file.seek(0)
             write_whole(target, file.read())
     except OSError as error:
@@ -55,7 +57,7 @@ def import_cache(cache: KernelCache, path: Path | str) -> int:
             if "format" not in names or archive.read("format").decode() != FORMAT:
                 raise UserError(f"{path} is not a kernel cache file of format {FORMAT}", hint="write it with: tilefuse cache export FILE")
             for name in sorted(names):
-                _import_program(archive, name, folder)
+                _import_plan(archive, name, folder)
             return sum(_import_entry(archive, name, folder) for name in sorted(names) if name.startswith("entries/"))
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
@@ -63,19 +65,30 @@ def import_cache(cache: KernelCache, path: Path | str) -> int:
         raise UserError(f"{path} is not a readable kernel cache file: {error}") from error
 
 
-def _import_program(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
-    """A program's plan and sources; one whose damage does not show here is found when it is read."""
+def _import_plan(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
+    """A program's plan and sources, or judgements of patterns; what has damage that does not show here is found when it is read."""
+    target = _place(name, folder)
+    if target is None or target.exists():
+        return
+    try:
+        body = archive.read(name)
+    except DAMAGE as error:
+        warnings.warn(f"{name} of the cache file is damaged ({error}) and is skipped", CacheWarning, stacklevel=3)
+        return
+    write_whole(target, body)
+
+
+def _place(name: str, folder: Path) -> Path | None:
+    """Where a file of plans or judgements lies; None for another one."""
     path = Path(name)
-    if name.startswith(f"{PROGRAMS}/") and path.suffix == ".bin" and path.stem.isalnum():
-        target = folder / PROGRAMS / path.stem[:2] / path.name
-        if target.exists():
-            return
-        try:
-            body = archive.read(name)
-        except DAMAGE as error:
-            warnings.warn(f"program {path.stem} of the cache file is damaged ({error}) and is skipped", CacheWarning, stacklevel=3)
-            return
-        write_whole(target, body)
+    if path.suffix != ".bin" or not path.stem.isalnum():
+        return None
+    match path.parts[:-1]:
+        case (kind,) if kind == PROGRAMS:
+            return folder / PROGRAMS / path.stem[:2] / path.name
+        case (kind, family) if kind == JUDGEMENTS and family.isalnum():
+            return folder / JUDGEMENTS / family / path.name
+    return None
 
 
 def _import_entry(archive: zipfile.ZipFile, name: str, folder: Path) -> bool:

@@ -86,6 +86,7 @@ class Placement:
         self.over_home: dict[str, dict[str, Affine]] = {}
         self.domain = Domain((), (), self.extents)
         self.carried: set[str] = set()
+        self.noted: set[str] = set()
 
     def anchor(self, shared: list[Node]) -> Node:
         """The node whose iteration domain is the root: the largest shared reduction, or the largest value written."""
@@ -225,7 +226,9 @@ class Placement:
 
     def _place_upstream(self, start: int, order: Sequence[Node]) -> None:
         for node in reversed(order[: start + 1]):
-            if node.name in self.home:
+            # What a node tells of its operands follows from its own coordinate: it is asked once, or a long chain costs its square.
+            if node.name in self.home and node.name not in self.noted:
+                self.noted.add(node.name)
                 self._note_homes(node)
 
     def _place_by_reads(self, node: Node) -> bool:
@@ -326,14 +329,12 @@ def _reads(bodies: Sequence[Expr | None]) -> list[Read]:
 def _unguarded_reads(bodies: Sequence[Expr | None]) -> list[Read]:
     """Reads outside guards first, then the guarded ones: a home under a guard may be out of range where the guard fails."""
     found: list[Read] = []
-    stack = [b for b in bodies if b is not None]
+    stack = [b for b in reversed(bodies) if b is not None]
     while stack:
-        e = stack.pop(0)
+        e = stack.pop()
         match e:
             case Read():
                 found.append(e)
-            case Call(_, args):
-                stack = list(args) + stack
-            case Lookup(_, subscripts):
-                stack = list(subscripts) + stack
+            case Call(_, inner) | Lookup(_, inner):
+                stack.extend(inner[::-1])
     return found

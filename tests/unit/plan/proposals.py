@@ -8,7 +8,7 @@ from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.candidates import Candidates
 from tilefuse.plan.cost import AnalyticCost
-from tilefuse.plan.price import Pricer, Scheduler
+from tilefuse.plan.price import Pricer, Scheduler, Ways
 from tilefuse.plan.products import NO_PRODUCTS, Products
 from tilefuse.plan.units import Units
 from tilefuse.target.device import H200
@@ -17,7 +17,7 @@ from tilefuse.target.device import H200
 def candidates_of(graph: Graph, scheduler: Scheduler = schedule_by_rows, packer: Scheduler | None = None, max_new: int = 1000,
                   products: Products = NO_PRODUCTS, until: float = math.inf) -> Candidates:
     """No candidate yet; every node is a unit of its own, none is light."""
-    pricer = Pricer(graph, {}, H200, Options(), scheduler, AnalyticCost(H200), packer, products)
+    pricer = Pricer(graph, {}, H200, Options(), Ways(scheduler, packer), AnalyticCost(H200), products)
     return Candidates(Units(graph, set(), {}), pricer, Options(), max_new, until)
 
 

@@ -157,10 +157,10 @@ def test_a_ceiling_that_nothing_keeps_is_told_with_numbers() -> None:
 def test_ten_thousand_nodes_are_planned_in_time() -> None:
     """Repeated layers, one library call each: 10,000 nodes, less than ten seconds on two cores."""
     graph = layers(2500)
-    began = time.perf_counter()
+    began = time.process_time()  # this machine may be shared with other tests
     plan = planned(graph)
     assert len(graph.nodes) == 10_000 and plan.search is not None and plan.search.proven
-    assert time.perf_counter() - began < 20  # a machine shared with other tests; alone it takes four
+    assert time.process_time() - began < 10
 
 
 def test_results_keep_their_order_of_execution() -> None:
