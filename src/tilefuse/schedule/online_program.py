@@ -9,7 +9,7 @@ from tilefuse.schedule.choose_online import OnlinePlan, choose_online
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker, parse_template, print_template
 from tilefuse.schedule.online_products import online_form
 from tilefuse.schedule.template import Online
-from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
+from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
@@ -26,10 +26,9 @@ def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: 
     if isinstance(plan, Rejected):
         return plan
     choice = plan.choice
-    stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in "_".join(graph.results[:2]))[:48]
     launch = Launch(plan.num_blocks, choice.threads, 1, plan.shared_bytes)
     return TileProgram(
-        name=f"k_{stem}", graph=graph, template="online", notation=print_template(template_of_walk(plan, launch)),
+        name=kernel_name(graph), graph=graph, template="online", notation=print_template(template_of_walk(plan, launch)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("allocated_bytes", plan.shared_bytes), ("columns", choice.columns), ("resident", choice.resident),
                     ("rows", choice.rows), ("stages", choice.stages), ("threads", choice.threads), ("unit", plan.unit)),

@@ -20,7 +20,7 @@ from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stitched import Tiles, schedule_like, schedule_stitched
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
-from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
+from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.schedule.two_pass import two_pass
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -122,7 +122,7 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
     moved = traffic(domain, sizes)
     launch = _launch(domain, choice)
     return TileProgram(
-        name=_kernel_name(inner), graph=inner, template=type(choice).__name__.lower(),
+        name=kernel_name(inner), graph=inner, template=type(choice).__name__.lower(),
         notation=print_template(template_of(choice, domain, inner, launch)), layouts=own,
         parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)), levels=_levels(inner, domain, choice),
         launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops,
@@ -135,13 +135,6 @@ def _without_scans_of_one(graph: Graph) -> Graph:
     if not single:
         return graph
     return replace(graph, nodes=tuple(replace(n, kind="map", along="") if n in single else n for n in graph.nodes))
-
-
-def _kernel_name(graph: Graph) -> str:
-    """A readable C name from the values the kernel writes."""
-    text = "_".join(graph.results[:2]) if graph.results else graph.name
-    clean = "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:48]
-    return f"k_{clean}"
 
 
 def _launch(domain: Domain, choice: Choice) -> Launch:

@@ -13,7 +13,7 @@ from tilefuse.schedule.parts import structure_but_starts
 from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
 from tilefuse.schedule.stitch_pattern import anchor_of
 from tilefuse.schedule.template import Stitched
-from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
+from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
@@ -33,10 +33,10 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
         return found
     choice, plan = found.choice, found.plan
     own = {v: layouts[v] for v in graph.type_by_name if v in layouts}
-    stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in "_".join(graph.results[:2]))[:48]
     launch = Launch(choice.groups or prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes)
     return TileProgram(
-        name=f"k_{stem}", graph=graph, template="stitched", notation=print_template(template_of_stages(choice, plan, launch)), layouts=own,
+        name=kernel_name(graph), graph=graph, template="stitched", notation=print_template(template_of_stages(choice, plan, launch)),
+        layouts=own,
         parameters=(("allocated_bytes", plan.shared_bytes), ("groups", choice.groups), ("requested_bytes", plan.requested_bytes),
                     ("threads", choice.threads), ("tiles", choice.tiles)),
         levels=_levels(graph, plan), launch=launch,

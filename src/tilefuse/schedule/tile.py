@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -63,6 +64,11 @@ class TileProgram:
     work_us: float = 0.0
     choice: object = field(default=None, compare=False, repr=False)
     internal: object = field(default=None, compare=False, repr=False)
+
+
+def kernel_name(graph: Graph) -> str:
+    """A readable C name from the values that the kernel writes; planning makes it differ from others."""
+    return "k_" + re.sub(r"[^0-9A-Za-z]", "_", "_".join(graph.results[:2]) or graph.name)[:48]
 
 
 def print_tile(program: TileProgram, device: DeviceSpec) -> str:
