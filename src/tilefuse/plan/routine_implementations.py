@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -117,13 +117,14 @@ def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determinist
             for direction in grid.extents:
                 for unroll, iterations in _walks(elements, direction, device, walks_matter):
                     for order in orders:
-                        first = Decision(order, tuple(number[c] for c in order), instances, iterations, direction, unroll, LAST_BLOCK)
+                        walk = (order, tuple(number[c] for c in order), instances, iterations, direction, unroll)
+                        first = Decision(*walk, LAST_BLOCK)
                         facts = elements.facts(first)
                         if not facts.partial_bytes:
-                            yield replace(first, finish=SINGLE), facts
+                            yield Decision(*walk, SINGLE), facts
                             continue
                         for finish in finishes:
-                            decision = replace(first, finish=finish)
+                            decision = Decision(*walk, finish)
                             yield decision, elements.finished(facts, decision)
 
 

@@ -7,6 +7,7 @@ Unnested calls have the direction "x" alone, nested ones "y" (rows of the first 
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -89,13 +90,18 @@ def _triangle(call: FunctionCall, axis_of: Mapping[str, str]) -> str:
 def live_tiles(grid: Grid, tiles: Mapping[str, int], num_tiles: Mapping[str, int]) -> int:
     """Tiles of the grid that some call looks at. Units: tiles are words of a tile by direction, num_tiles their number.
 
-    Cost: linear in the tiles along one direction.
+    Cost: linear in the tiles along one direction, once for each size of tiles.
     """
     if not grid.triangle:
         return prod(num_tiles.values())
     long, short = ("y", "x") if grid.triangle == "lower" else ("x", "y")
-    ends = (min((n + 1) * tiles[long], grid.extents[long]) for n in range(num_tiles[long]))
-    return max(sum(-(-end // tiles[short]) for end in ends), 1)
+    return _live_tiles(grid.extents[long], tiles[long], tiles[short])
+
+
+@functools.cache
+def _live_tiles(extent: int, along: int, across: int) -> int:
+    """Tiles of along x across words with words of column <= row, in a square of so many rows."""
+    return max(sum(-(-min(end, extent) // across) for end in range(along, extent + along, along)), 1)
 
 
 def _size_names(call: FunctionCall) -> Axes:
