@@ -32,3 +32,13 @@ def test_bounded_norms_do_not_spill(length: int, dtype: str) -> None:
     (kernel,) = made.spec.kernels
     found = parse_resources(compile_cuda(kernel).log)
     assert found is not None and found.spill_bytes == 0 and found.num_registers * kernel.launch.num_threads <= 65536 // 3, found
+
+
+@pytest.mark.parametrize(("rows", "length", "dtype"), [(2048, 32768, "f16"), (512, 65536, "f32")])
+def test_rows_reduced_a_turn_ahead_do_not_spill(rows: int, length: int, dtype: str) -> None:
+    """Neither the row that is finished nor the one that is reduced is held in registers: the weights are."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    made = generate(layer_norm(rows, length, dtype).graph, constants={}, device=H200, options=Options())
+    (kernel,) = made.spec.kernels
+    found = parse_resources(compile_cuda(kernel).log)
+    assert "ahead=true" in kernel.source and found is not None and found.spill_bytes == 0 and found.num_registers <= 128, found

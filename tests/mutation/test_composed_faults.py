@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.mutation.faults import silent_faults
-from tests.unit.codegen.composed_cases import Case, columns, rows, tiles
+from tests.unit.codegen.composed_cases import Case, ahead, columns, rows, tiles
 from tests.unit.codegen.host_build import call, compiler
 from tests.unit.codegen.pattern_graphs import (
     Pattern,
@@ -36,6 +36,7 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "carried": (norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
     "from the queue": (norm_backward(9, 64, 2), rows(4, 8, 2, rows=2, on_chip=False, stages=2, groups=2, span=5)),
     "teams": (norm_backward(21, 64, 2), rows(4, 16, 1, rows=4, lanes=2, stages=2, groups=2, span=11)),
+    "ahead in a cluster": (layer_norm(7, 256), ahead(4, 32, 1, 2, 2, cluster=2)),
     "packed cluster": (row_sums(2, 400), rows(1, 160, 2, cluster=2)),
     "packed": (row_sums(3, 200), rows(1, 160, 2)),
     "online": (cross_entropy(5, 200), rows(2, 32, 2, split=2, on_chip=False, batch=2)),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.codegen.columns_squares import ShiftedSquares
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL, DType
@@ -394,13 +394,13 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
     count = -(-domain.num_kept // c.vector) * c.vector
     spaces = {i.key: [w.workspace(p.name + "_partial", p.dtype, c.split * count) for p in parts[i.key]] for i in group}
 
-    def place(part: Affine, v: Affine) -> Affine:
-        return part * count + state.column * c.vector + v
+    def place(part: Affine) -> Affine:
+        return part * count + state.column * c.vector
 
-    with e.when([Bound(state.y, 0, 1), *state.column_bounds]), e.loop("v", c.vector, unroll=w.unroll) as v:
+    with e.when([Bound(state.y, 0, 1), *state.column_bounds]):
         for i in group:
             for p, b in zip(parts[i.key], spaces[i.key], strict=True):
-                e.emit(Store(b, place(state.part, v), _at(p, v, c.vector)))
+                e.emit(Store(b, place(state.part), p) if c.vector == 1 else VectorStore(b, place(state.part), p.name, number(0), c.vector))
     tiles = max(w.program.launch.num_blocks // c.split, 1)
     last = Reg(e.fresh("is_last"), BOOL)
     e.emit(Declare(last.name, BOOL), LastBlock(last, w.counter("arrived", tiles), state.tile, c.split))
@@ -411,12 +411,15 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
                     e.emit(Assign(_at(p, v, c.vector), start))
         with e.loop("round", -(-c.split // c.threads_y)) as r:
             other_part = r * c.threads_y + state.y
-            with e.when([Bound(other_part, 0, c.split), *state.column_bounds]), e.loop("v", c.vector, unroll=w.unroll) as v:
+            with e.when([Bound(other_part, 0, c.split), *state.column_bounds]):
+                others = {i.key: [Reg(e.fresh(p.name + "_o"), p.dtype) for p in parts[i.key]] for i in group}
                 for i in group:
-                    mine = [_at(p, v, c.vector) for p in parts[i.key]]
-                    other = [e.register(Load(b, p.dtype, place(other_part, v)), p.dtype, p.name + "_o") for p,
-                             b in zip(mine, spaces[i.key], strict=True)]
-                    e.combine(i.node.detail, mine, other, e.dtype(i.body))
+                    for p, b in zip(others[i.key], spaces[i.key], strict=True):
+                        e.emit(Declare(p.name, p.dtype, c.vector), VectorLoad(p.name, number(0), b, place(other_part), c.vector))
+                with e.loop("v", c.vector, unroll=w.unroll) as v:
+                    for i in group:
+                        e.combine(i.node.detail, [_at(p, v, c.vector) for p in parts[i.key]],
+                                  [Reg(p.name, p.dtype, v) for p in others[i.key]], e.dtype(i.body))
         _combine_rows(state, group, parts, everybody=False)
         results = {i.key: _publish(state, i, parts[i.key]) for i in group}
         _write_columns(state, outputs, results)

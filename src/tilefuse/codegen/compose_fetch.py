@@ -6,6 +6,8 @@
                 (sums carried down many columns leave no registers for the row)
     pieces      as the last, but each stage is one vector a thread and not a whole row: the first walk waits for piece after piece, the
                 last one leaves them, so that memory is busy where two rows do not fit on chip
+    ahead       turn t: wait for stage t + 1 -> reduce its row, send the partial results; receive those of turn t, finish its row from
+                its stage -> barrier -> the copy of turn t + S. What threads and blocks tell each other is on its way for a whole turn
 
 Where a block has several rows, each team of threads (those of one row, or of the rows of a warp) has a queue of its own: it waits for its
 own copies, its first thread starts the next ones, and no team waits for another before the end.
@@ -19,6 +21,7 @@ from tilefuse.codegen.compose_carried import declare_carried, write_carried
 from tilefuse.codegen.fetch_operands import RowScalars, column_operands
 from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, Reg
 from tilefuse.codegen.kernel_writer import Held
+from tilefuse.codegen.rows_exchange import exchange_copies
 from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row, team_threads
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
@@ -30,20 +33,10 @@ from tilefuse.schedule.template import Rows
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
     """The prologue that fills the queue, the loop over this group's rows, and what was carried through it."""
-    w, c = state.writer, state.choice
-    e, domain = w.emitter, w.domain
+    c = state.choice
+    e = state.writer.emitter
     turns = num_turns(state)
-    queues: dict[Touch, str] = {}
-    if c.stages:
-        elements = c.rows * state.share * c.vector // num_pieces(state)
-        queues = {t: w.shared(t.value + "_queue", t.dtype, c.stages * elements) for t in fetched_touches(domain)}
-        w.num_barriers = c.stages * num_teams(c)
-        what = "rows" if num_pieces(state) == 1 else "pieces of rows"
-        e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.stages} {what} start on their way to shared memory"))
-        with e.loop("ahead", min(c.stages, turns * num_pieces(state)), unroll=True) as ahead:
-            _start_copies(state, queues, ahead, ahead)
-    if c.cluster > 1:
-        e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
+    queues = _begin(state)
     carried = declare_carried(state)
     columns = column_operands(state)
     scalars = RowScalars(state)
@@ -67,6 +60,62 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
     write_carried(state, carried)
 
 
+def compose_ahead(state: RowState, reduce_row: Callable[[RowState], None], finish_row: Callable[[RowState], None]) -> None:
+    """As `compose_turns`, with each row reduced a turn before it is finished.
+
+    Requires: a queue of at least two whole rows, which every walk reads; what a row's threads tell each other takes one exchange.
+    """
+    e, team = state.writer.emitter, team_threads(state.choice)
+    turns = num_turns(state)
+    queues = _begin(state)
+    carried = declare_carried(state)
+    columns = column_operands(state)
+    scalars = RowScalars(state)
+    scalars.start(_legal_row(state, number(0), state.row_of_block))
+    scalars.keep()
+
+    def reduce(turn: Affine) -> None:
+        now = _row_of_turn(state, turn)
+        scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
+        reduce_row(_arrived(replace(now, held=columns), queues, turn))
+
+    # A frame of its own: what the first row's values are must not be taken for a later row's.
+    with e.nested() as first:
+        reduce(number(0))
+    e.emit(*first.statements)
+    if state.choice.cluster == 1:
+        e.emit(Barrier("block", team=team))
+    with e.loop("turn", turns) as turn:
+        now = _row_of_turn(state, turn)
+        scalars.again(now.kept_env)
+        if turns > 1:
+            with e.when([Bound(turn, 0, turns - 1)]):
+                reduce(turn + 1)
+        now = replace(_in_queue(now, queues, turn), held=columns, carried=carried)
+        finish_row(now)
+        _next_copies(state, queues, turn, turns, _unwritten(now, carried))
+    write_carried(state, carried)
+
+
+def _begin(state: RowState) -> dict[Touch, str]:
+    """The queue of every operand, with its first copies on their way."""
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    turns = num_turns(state)
+    queues: dict[Touch, str] = {}
+    if c.stages:
+        elements = c.rows * state.share * c.vector // num_pieces(state)
+        queues = {t: w.shared(t.value + "_queue", t.dtype, c.stages * elements) for t in fetched_touches(domain)}
+        w.num_barriers = c.stages * num_teams(c)
+        what = "rows" if num_pieces(state) == 1 else "pieces of rows"
+        e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.stages} {what} start on their way to shared memory"))
+        with e.loop("ahead", min(c.stages, turns * num_pieces(state)), unroll=True) as ahead:
+            _start_copies(state, queues, ahead, ahead)
+    if c.cluster > 1:
+        e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
+    return queues
+
+
 def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:
     """Once no thread reads this turn's stage any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
     e, num_stages = state.writer.emitter, state.choice.stages
@@ -85,7 +134,7 @@ def _unwritten(state: RowState, carried: dict[int, Reg]) -> tuple[str, ...]:
 def num_pieces(state: RowState) -> int:
     """Stages of the queue that a row takes."""
     c = state.choice
-    in_pieces = c.stages > 0 and not c.on_chip and c.batch == 1 and c.rows == 1 and state.share == c.chunks * c.threads
+    in_pieces = c.stages > 0 and not c.on_chip and not c.ahead and c.batch == 1 and c.rows == 1 and state.share == c.chunks * c.threads
     return c.chunks if in_pieces else 1
 
 
@@ -149,7 +198,9 @@ def _row_of_turn(state: RowState, turn: Affine) -> RowState:
         bounds.append(Bound(row, 0, count))
         row = e.let("row_wrapped", row % count, count)
     kept_env = flat_axes(c.kept_order, row, w.domain.extents, e.extents)
-    return replace(state, row=row, row_bounds=bounds, kept_env=kept_env, parity=e.let("parity", turn % 2, 2), phase=turn // 2 % 2)
+    copies = exchange_copies(c)
+    return replace(state, row=row, row_bounds=bounds, kept_env=kept_env, parity=e.let("parity", turn % copies, copies),
+                   phase=turn // copies % 2)
 
 
 def num_teams(choice: Rows) -> int:
@@ -208,6 +259,16 @@ def _arrived(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowStat
     c, e = state.choice, state.writer.emitter
     stage = e.let("stage", turn % c.stages, c.stages)
     e.emit(BulkWait(_barrier_of(state, stage), turn // c.stages % 2, team_threads(c)))
+    return _placed(state, queues, stage)
+
+
+def _in_queue(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowState:
+    """As `_arrived`, for a stage that was waited for before."""
+    return _placed(state, queues, state.writer.emitter.let("stage", turn % state.choice.stages, state.choice.stages))
+
+
+def _placed(state: RowState, queues: dict[Touch, str], stage: Affine) -> RowState:
+    c = state.choice
     elements = state.share * c.vector
     first = stage * (c.rows * elements) + state.row_of_block * elements
     return replace(state, queued={t: (queue, first) for t, queue in queues.items()})

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.codegen.compose_fetch import compose_turns
+from tilefuse.base.errors import InternalError
+from tilefuse.codegen.compose_fetch import compose_ahead, compose_turns
 from tilefuse.codegen.compose_scan import compose_scans
-from tilefuse.codegen.fetch_operands import ResultOperands, column_operands
+from tilefuse.codegen.fetch_operands import ResultOperands, column_operands, row_scalars
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
@@ -19,9 +20,9 @@ from tilefuse.codegen.kernel import (
     Reg,
 )
 from tilefuse.codegen.kernel_writer import KernelWriter
-from tilefuse.codegen.rows_combine import combine_threads
-from tilefuse.codegen.rows_moments import joins_moments, reduce_moments
-from tilefuse.codegen.rows_reduce import reduce_stage
+from tilefuse.codegen.rows_combine import combine_threads, receive_parts
+from tilefuse.codegen.rows_moments import joins_moments, receive_moments, reduce_moments, send_moments
+from tilefuse.codegen.rows_reduce import reduce_stage, send_stage
 from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
@@ -37,8 +38,10 @@ def compose_rows(writer: KernelWriter, choice: Rows) -> None:
     state = _start(writer, choice)
     if not choice.groups:
         _compose_row(state)
-        return
-    compose_turns(state, _compose_row)
+    elif choice.ahead:
+        compose_ahead(state, _reduce_ahead, _finish_row)
+    else:
+        compose_turns(state, _compose_row)
 
 
 def _compose_row(state: RowState) -> None:
@@ -60,6 +63,8 @@ def _compose_row(state: RowState) -> None:
     asked = bool(depth) and not choice.groups and choice.split == 1 and choice.threads >= 32
     operands = ResultOperands(state, row_keys if asked else [])
     operands.ask()
+    if asked:
+        row_scalars(state, [k for _, k, _ in full_outputs])
     if full_outputs and choice.on_chip and choice.cluster == 1 and not choice.groups and writer.floods:
         e.cache |= {t.value: "last" for t in fetched_touches(domain)}
     if choice.on_chip and not choice.stages:
@@ -90,6 +95,50 @@ def _compose_row(state: RowState) -> None:
         return _finish_split(state, row_outputs)
     if full_outputs or state.carried:
         _write_elements(state, full_outputs, kept_axes)
+    _write_rows(state, row_outputs)
+
+
+def _only_exchange(state: RowState) -> tuple[list[Instance], list[Instance]]:
+    """The row's reductions and, where these are squares about the mean of the first, those that join them in one exchange.
+
+    Requires: one exchange is all that the row needs (`pipelined.runs_ahead`).
+    """
+    domain = state.writer.domain
+    depth = stages(domain)
+    group, later = ([domain.instances[k] for k in depth if depth[k] == stage] for stage in (0, 1))
+    if max(depth.values(), default=1) > bool(later) or later and not joins_moments(state, group, later):
+        raise InternalError("a row that is reduced a turn ahead of its elements needs a single exchange; please report")
+    return group, later
+
+
+def _reduce_ahead(state: RowState) -> None:
+    """One row as far as its threads' partial results are on their way to each other."""
+    e = state.writer.emitter
+    e.env |= state.kept_env
+    group, later = _only_exchange(state)
+    e.hoist([u for i in group for u in i.uses], frozenset(state.writer.domain.kept))
+    for i in group:
+        e.hoist_body(i.body, frozenset(state.writer.domain.kept))
+    if later:
+        send_moments(state, group[0], later[0])
+    else:
+        send_stage(state, group)
+
+
+def _finish_row(state: RowState) -> None:
+    """The rest of a row that `_reduce_ahead` began: results of its reductions, then everything that is written."""
+    w = state.writer
+    w.emitter.env |= state.kept_env
+    group, later = _only_exchange(state)
+    w.emitter.emit(Comment(f"{', '.join('%' + i.node.name for i in group)}: what the row's threads sent a turn ago"))
+    if later:
+        receive_moments(state, group[0], later[0])
+    else:
+        receive_parts(state, group)
+    row_outputs = [o for o in w.domain.outputs if not o[2].axes() & set(w.domain.reduced) and not varies(w, o[1])]
+    full_outputs = [o for o in w.domain.outputs if o not in row_outputs and not w.domain.instances[o[1]].carried]
+    if full_outputs or state.carried:
+        _write_elements(state, full_outputs, frozenset(w.domain.kept))
     _write_rows(state, row_outputs)
 
 

@@ -148,7 +148,7 @@ def _before_this_block(state: RowState, i: Instance, total: Reg, offset: Reg) ->
     dtype = offset.dtype
     told = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.groups else 1))
     first = state.parity * c.cluster
-    exchange = cluster_exchange(state, [dtype], c.cluster)
+    exchange = cluster_exchange(state, i.key, [dtype], c.cluster)
     last = min(c.threads, 32) - 1
     with e.when([Bound(state.place, last, last + 1)]), e.loop("peer", c.cluster, unroll=True) as peer:
         e.emit(ClusterStore(told, first + state.rank, peer, total, exchange.signal))

@@ -1,6 +1,7 @@
 """Operands of a row kernel that are not rows: row scalars ahead of their use, column vectors once for all rows.
 
     a mean, a row's weight        persistent kernels ask in turn t for what turn t + 1 uses: its latency hides behind a whole row
+    a channel's weight            other kernels ask for it before the row: the elements need it as soon as the reductions are done
     a target, what it points at   other kernels ask together with the row for what its results need: else one thread waits for memory
                                   once or twice more after the reductions
     weights along the row         loaded into registers before the first row, as long as they are few bytes a thread
@@ -52,6 +53,17 @@ def column_operands(state: RowState) -> list[Held]:
     return held
 
 
+def row_scalars(state: RowState, keys: list[int]) -> None:
+    """Asks ahead of the row for its scalars that elements need after the reductions: no thread waits for memory then."""
+    domain, e = state.writer.domain, state.writer.emitter
+    shared = {n for n, i in enumerate(domain.instances) if i.shared}
+    kept = set(domain.kept)
+    bodies = [i.body for i in reachable(domain, [k for k in keys if k not in shared], shared)]
+    for t in dict.fromkeys(t for body in bodies for t in unguarded_touches(body)):
+        if not t.dynamic and t.offset.axes() and t.offset.axes() <= kept:
+            e.touch(t, False)
+
+
 class RowScalars:
     """Values of a row that every turn needs at once: each is read one turn before it is used."""
 
@@ -61,6 +73,7 @@ class RowScalars:
         self.state = state
         self.touches = [t for t in w.touches(i.body for i in w.domain.instances) if t.offset.axes() and t.offset.axes() <= kept]
         self.coming: list[Reg] = []
+        self.kept: list[Reg] = []
 
     def start(self, row: Affine) -> None:
         """Before the first turn: asks for the scalars of its row."""
@@ -73,11 +86,27 @@ class RowScalars:
             self.coming.append(reg)
 
     def advance(self, kept_env: dict[str, Affine], next_row: Affine) -> None:
-        """In a turn: what was asked for becomes this row's; asks for the next row's."""
+        """In a turn: what was asked for becomes this row's; asks for the next row's. Rows that are finished a turn later keep theirs."""
         e = self.state.writer.emitter
-        for t, coming in zip(self.touches, self.coming, strict=True):
+        self._bind(self.coming, kept_env)
+        e.emit(*(Assign(kept, coming) for kept, coming in zip(self.kept, self.coming)))
+        e.emit(*(Assign(coming, self._load(t, next_row)) for t, coming in zip(self.touches, self.coming, strict=True)))
+
+    def keep(self) -> None:
+        """Before the first turn, where rows are finished a turn after they were reduced: places for what the finished row needs again."""
+        e = self.state.writer.emitter
+        self.kept = [Reg(e.fresh(t.value + "_kept"), t.dtype) for t in self.touches]
+        e.emit(*(Declare(r.name, r.dtype) for r in self.kept))
+
+    def again(self, kept_env: dict[str, Affine]) -> None:
+        """In the turn that finishes a row: its scalars."""
+        self._bind(self.kept, kept_env)
+
+    def _bind(self, regs: list[Reg], kept_env: dict[str, Affine]) -> None:
+        e = self.state.writer.emitter
+        for t, reg in zip(self.touches, regs, strict=True):
             now = Reg(e.fresh(t.value + "_at"), t.dtype)
-            e.emit(Declare(now.name, now.dtype, None, coming), Assign(coming, self._load(t, next_row)))
+            e.emit(Declare(now.name, now.dtype, None, reg))
             e.frame.loads[t.value, substitute(t.offset, kept_env, e.extents), ()] = now
 
     def _load(self, t: Touch, row: Affine) -> KExpr:

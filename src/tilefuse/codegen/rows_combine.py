@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from tilefuse.codegen.kernel import (
     Assign,
+    Barrier,
     ClusterStore,
     Declare,
     KExpr,
@@ -11,9 +12,9 @@ from tilefuse.codegen.kernel import (
     Reg,
     Store,
 )
-from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
+from tilefuse.codegen.rows_exchange import cluster_exchange, exchange_copies, row_barrier, slot_base
 from tilefuse.codegen.rows_exponentials import gather_exponentials, of_other_lane, shuffle_exponentials
-from tilefuse.codegen.rows_packed import combine_packed, packs
+from tilefuse.codegen.rows_packed import Sent, expected_packed, packs, receive_packed, send_packed
 from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.dtype import BOOL, DType
 from tilefuse.ir.scalar import Bound
@@ -23,35 +24,66 @@ from tilefuse.schedule.resolved import Instance
 
 def combine_threads(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
     """Shuffles within warps, shared memory across them, the cluster across blocks; every thread ends with the result."""
+    _receive(state, group, parts, send_parts(state, group, parts), True)
+
+
+def send_parts(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> Sent | None:
+    """All of `combine_threads` that stands before the barrier at which the row's threads meet last. What `_receive` needs to know of it."""
     c = state.choice
     if packs(state, group, parts):
-        combine_packed(state, group, [parts[i.key][0] for i in group])
-        _hand_on(state, group, parts)
-        return
+        return send_packed(state, group, [parts[i.key][0] for i in group])
     for i in group:
         _shuffle(state, i, parts[i.key], min(c.threads, 32))
-    warps = max(c.threads // 32, 1)
-    if warps > 1:
-        _over_block(state, group, parts, warps)
+    if c.threads > 32:
+        _to_block(state, group, parts)
     if c.cluster > 1:
-        _over_cluster(state, group, parts)
+        if c.threads > 32:
+            _from_block(state, group, parts, True)
+        _to_cluster(state, group, parts)
+    return None
+
+
+def receive_parts(state: RowState, group: list[Instance]) -> None:
+    """The rest of `combine_threads`, a turn after `send_parts`. Requires: one value each; a block barrier lies between the two."""
+    e = state.writer.emitter
+    parts = {i.key: [Reg(e.fresh(i.node.name), start.dtype) for start in e.identities(i)] for i in group}
+    e.emit(*(Declare(p.name, p.dtype) for i in group for p in parts[i.key]))
+    sent = expected_packed(state, group, parts[group[0].key][0]) if packs(state, group, parts) else None
+    _receive(state, group, parts, sent, False)
+
+
+def _receive(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], sent: Sent | None, meet: bool) -> None:
+    """What was sent, combined in every thread. `meet`: the block's threads have not met since."""
+    c = state.choice
+    if sent is not None:
+        receive_packed(state, group, [parts[i.key][0] for i in group], sent, meet)
+    elif c.cluster > 1:
+        _from_cluster(state, group, parts)
+    elif c.threads > 32:
+        _from_block(state, group, parts, meet)
     _hand_on(state, group, parts)
 
 
-def _over_block(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], warps: int) -> None:
-    """Every warp's results to all threads of the row in this block."""
-    e = state.writer.emitter
+def _to_block(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """Every warp's results into shared memory."""
+    e, warps = state.writer.emitter, state.choice.threads // 32
     buffers = _slots(state, group, parts, warps, "_shared")
     own = slot_base(state, warps) + e.let("warp", state.place // 32, warps)
     with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
         for i in group:
             e.emit(*(Store(b, own, p) for p, b in zip(parts[i.key], buffers[i.key], strict=True)))
-    e.emit(row_barrier(state))
-    _gather(state, group, parts, buffers, warps)
 
 
-def _over_cluster(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
-    """Every block's results to all threads of the cluster: thread n tells block n.
+def _from_block(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], meet: bool) -> None:
+    """The warps' results to all threads of the row in this block."""
+    warps = state.choice.threads // 32
+    if meet:
+        state.writer.emitter.emit(row_barrier(state))
+    _gather(state, group, parts, _slots(state, group, parts, warps, "_shared"), warps)
+
+
+def _to_cluster(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """Every block's results to all blocks of the cluster: thread n tells block n.
 
     One message from block to block a value: each takes the network a few clocks, and one from every warp made exchanges of 16 blocks
     as long as their loads (measured on H200).
@@ -59,18 +91,27 @@ def _over_cluster(state: RowState, group: list[Instance], parts: dict[int, list[
     c, e = state.choice, state.writer.emitter
     buffers = _slots(state, group, parts, c.cluster, "_blocks")
     own = slot_base(state, c.cluster) + state.rank
-    exchange = cluster_exchange(state, [p.dtype for i in group for p in parts[i.key]], c.cluster)
+    exchange = _exchange(state, group, parts)
     with e.when([Bound(state.place, 0, c.cluster)]):
         for i in group:
             e.emit(*(ClusterStore(b, own, state.place, p, exchange.signal) for p, b in zip(parts[i.key], buffers[i.key], strict=True)))
-    e.emit(exchange)
-    _gather(state, group, parts, buffers, c.cluster)
+
+
+def _from_cluster(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
+    """The blocks' results to all threads of the cluster."""
+    cluster = state.choice.cluster
+    state.writer.emitter.emit(_exchange(state, group, parts))
+    _gather(state, group, parts, _slots(state, group, parts, cluster, "_blocks"), cluster)
+
+
+def _exchange(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> Barrier:
+    return cluster_exchange(state, group[0].key, [p.dtype for i in group for p in parts[i.key]], state.choice.cluster)
 
 
 def _slots(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], slots: int, suffix: str) -> dict[int, list[str]]:
     """Shared memory for `slots` partial results of each reduction."""
     w, c = state.writer, state.choice
-    copies = 2 if c.groups else 1
+    copies = exchange_copies(c)
     for i in group:
         # The last block of a split row comes here twice; the meeting of the blocks lies between, so that it may use the same memory.
         if (i.key, suffix) not in state.exchange:

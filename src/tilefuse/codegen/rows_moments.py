@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilefuse.codegen.kernel import Assign, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
+from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg, Shuffle
+from tilefuse.codegen.rows_exchange import block_to_cluster, cluster_exchange, exchange_buffers, row_barrier, slot_base, warps_to_shared
 from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
-from tilefuse.codegen.rows_shares import reduce_shares
+from tilefuse.codegen.rows_shares import receive_shares, send_shares
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
 from tilefuse.ir.affine import number
 from tilefuse.ir.dtype import DType
@@ -33,21 +33,49 @@ def joins_moments(state: RowState, group: list[Instance], later: list[Instance])
     if len(group) != 1 or len(later) != 1 or later[0].squares_of != group[0].key:
         return False
     # A single warp exchanges nothing.
-    even = state.vectors == c.chunks * c.threads * c.cluster
-    whole = state.tail == 0 and c.split == 1 and (c.on_chip or c.stages > 0) and (even or c.cluster > 1)
+    whole = state.tail == 0 and c.split == 1 and (c.on_chip or c.stages > 0) and (_even(state) or c.cluster > 1)
     return whole and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
 
 
 def reduce_moments(state: RowState, total: Instance, squares: Instance) -> None:
     """Both reductions of the row; every thread ends with the results."""
+    _receive(state, (total, squares), send_moments(state, total, squares), True)
+
+
+def receive_moments(state: RowState, total: Instance, squares: Instance) -> None:
+    """The rest of `reduce_moments`, a turn after `send_moments`. Requires: a block barrier lies between the two."""
+    e = state.writer.emitter
+    dtype = e.dtype(total.body)
+    names = [total.node.name, total.node.name + "_squares", *([] if _even(state) else [total.node.name + "_count"])]
+    parts = [Reg(e.fresh(name), dtype) for name in names]
+    e.emit(*(Declare(p.name, dtype) for p in parts))
+    _receive(state, (total, squares), parts, False)
+
+
+def _even(state: RowState) -> bool:
+    """Whether all threads have equally many vectors of the row."""
+    c = state.choice
+    return state.vectors == c.chunks * c.threads * c.cluster
+
+
+def _receive(state: RowState, both: tuple[Instance, Instance], parts: Sequence[Reg], meet: bool) -> None:
+    """What was sent, combined in every thread. `meet`: the block's threads have not met since."""
+    if _even(state):
+        _receive_even(state, both, parts, meet)
+    else:
+        receive_shares(state, both, parts, meet)
+    state.writer.emitter.frame.values |= {i.key: p for i, p in zip(both, parts[:2], strict=True)}
+
+
+def send_moments(state: RowState, total: Instance, squares: Instance) -> Sequence[Reg]:
+    """All of `reduce_moments` that stands before the barrier at which the row's threads meet last; the registers of the partial results."""
     w, c = state.writer, state.choice
     e = w.emitter
     e.emit(Comment(f"%{total.node.name} ({total.node.kind}) and %{squares.node.name}, squares about each vector's mean: threads -> warp -> "
                    + ("cluster" if c.cluster > 1 else "block")))
     dtype = e.dtype(total.body)
-    if state.vectors != c.chunks * c.threads * c.cluster:
-        e.frame.values |= reduce_shares(state, total, squares, dtype)
-        return
+    if not _even(state):
+        return send_shares(state, total, squares, dtype)
     t, q = _moments_of_thread(state, total, dtype)
     count = c.chunks * c.vector
     step = 16
@@ -58,8 +86,8 @@ def reduce_moments(state: RowState, total: Instance, squares: Instance) -> None:
         _merge(state, (t, q), others, count, count, dtype)
         step //= 2
         count *= 2
-    _exchange(state, (total, squares), t, q, count, dtype)
-    e.frame.values |= {total.key: t, squares.key: q}
+    _send_even(state, (total, squares), t, q, dtype)
+    return t, q
 
 
 def _moments_of_thread(state: RowState, total: Instance, dtype: DType) -> tuple[Reg, Reg]:
@@ -111,28 +139,34 @@ def _merge(state: RowState, into: Sequence[Reg], other: Sequence[Reg], count: in
     e.emit(Assign(q, _sum(_sum(q, other[1]), between)), Assign(t, _sum(t, other[0])))
 
 
-def _exchange(state: RowState, both: tuple[Instance, Instance], t: Reg, q: Reg, count: int, dtype: DType) -> None:
-    """The warps' pairs into one of the block, and the blocks' into one of the row; one message from block to block a value."""
-    w, c = state.writer, state.choice
-    e = w.emitter
+def _send_even(state: RowState, both: tuple[Instance, Instance], t: Reg, q: Reg, dtype: DType) -> None:
+    """The warps' pairs into one of the block, and that to all blocks; one message from block to block a value."""
+    c = state.choice
     warps = c.threads // 32
-    copies = c.rows * (2 if c.groups else 1)
     if warps > 1:
-        buffers = [w.shared(f"{i.node.name}_shared", dtype, warps * copies) for i in both]
-        own = slot_base(state, warps) + e.let("warp", state.place // 32, warps)
-        with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
-            e.emit(*(Store(b, own, p) for p, b in zip((t, q), buffers, strict=True)))
-        e.emit(row_barrier(state))
-        _gather(state, buffers, t, q, warps, count, dtype)
-        count *= warps
+        warps_to_shared(state, [i.node.name for i in both], (t, q), dtype)
+        if c.cluster > 1:
+            _gather_warps(state, both, t, q, dtype, True)
     if c.cluster > 1:
-        buffers = [w.shared(f"{i.node.name}_blocks", dtype, c.cluster * copies) for i in both]
-        exchange = cluster_exchange(state, [dtype, dtype], c.cluster)
-        own = slot_base(state, c.cluster) + state.rank
-        with e.when([Bound(state.place, 0, c.cluster)]):
-            e.emit(*(ClusterStore(b, own, state.place, p, exchange.signal) for p, b in zip((t, q), buffers, strict=True)))
-        e.emit(exchange)
-        _gather(state, buffers, t, q, c.cluster, count, dtype)
+        block_to_cluster(state, both[0].key, [i.node.name for i in both], (t, q), dtype)
+
+
+def _receive_even(state: RowState, both: tuple[Instance, Instance], parts: Sequence[Reg], meet: bool) -> None:
+    (t, q), c = parts, state.choice
+    if c.cluster == 1:
+        _gather_warps(state, both, t, q, t.dtype, meet)
+        return
+    buffers = exchange_buffers(state, [i.node.name for i in both], "_blocks", t.dtype, c.cluster)
+    state.writer.emitter.emit(cluster_exchange(state, both[0].key, [t.dtype] * 2, c.cluster))
+    _gather(state, buffers, t, q, c.cluster, c.chunks * c.vector * c.threads, t.dtype)
+
+
+def _gather_warps(state: RowState, both: tuple[Instance, Instance], t: Reg, q: Reg, dtype: DType, meet: bool) -> None:
+    c = state.choice
+    if meet:
+        state.writer.emitter.emit(row_barrier(state))
+    buffers = exchange_buffers(state, [i.node.name for i in both], "_shared", dtype, c.threads // 32)
+    _gather(state, buffers, t, q, c.threads // 32, c.chunks * c.vector * 32, dtype)
 
 
 def _gather(state: RowState, buffers: list[str], t: Reg, q: Reg, slots: int, count: int, dtype: DType) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilefuse.codegen.kernel import Assign, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
+from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
+from tilefuse.codegen.rows_exchange import cluster_exchange, exchange_copies, row_barrier, slot_base
 from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Guard
@@ -24,7 +24,7 @@ MOST_WARPS_THAT_SEND = 4
 
 
 def packs(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> bool:
-    """Whether `combine_packed` serves a stage: one value each, combined alike, over enough lanes to save shuffles."""
+    """Whether `send_packed` serves a stage: one value each, combined alike, over enough lanes to save shuffles."""
     c = state.choice
     alike = {(i.node.detail, parts[i.key][0].dtype, len(parts[i.key])) for i in group}
     if len(alike) != 1 or next(iter(alike))[2] != 1:
@@ -34,8 +34,26 @@ def packs(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -
     return len(group) in (2, 4) and min(c.threads, 32) >= 4 * len(group)
 
 
-def combine_packed(state: RowState, group: list[Instance], held: list[Reg]) -> None:
-    """Every thread's values of `held` become those of its row.
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Where a lane stands: `each` lanes have a result; this one has result `which` as their number `peer`, in warp `warp`."""
+
+    each: int
+    which: Affine
+    peer: Affine
+    warp: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What receiving threads know of what was sent: the register of the lane's own result, and where the lane stands (None: alone)."""
+
+    mine: Reg
+    slots: Slots | None
+
+
+def send_packed(state: RowState, group: list[Instance], held: list[Reg]) -> Sent:
+    """Every thread's values of `held` on their way to the threads of its row.
 
     Requires: all combined alike, one part each, a power of two of them (one: for the sake of the two steps in a cluster).
     """
@@ -47,37 +65,66 @@ def combine_packed(state: RowState, group: list[Instance], held: list[Reg]) -> N
     warps = max(c.threads // 32, 1)
     if warps * c.cluster == 1:
         _spread(state, held, mine, each, width)
-        return
-    # The result that this lane has, and the lane's number among those that have it.
-    slots = Slots(each, e.let("which", lane // each, len(held)), e.let("peer", lane % each, each), e.let("warp", state.place // 32, warps))
-    senders = warps
-    if c.cluster > 1 and warps > MOST_WARPS_THAT_SEND:
+        return Sent(mine, None)
+    slots = _slots(state, lane, len(held))
+    if _senders(state) < warps:
         buffer = _buffer(state, group, mine, "warps", warps)
         base = slot_base(state, warps * len(held)) + slots.which * warps
         with e.when([Bound(slots.peer, 0, 1)]):
             e.emit(Store(buffer, base + slots.warp, mine))
         e.emit(row_barrier(state))
         _gather(state, group[0], mine, buffer, base, slots, warps)
-        senders = 1
-    count = senders * c.cluster
+    count = _senders(state) * c.cluster
+    buffer = _buffer(state, group, mine, "shared", count)
+    _send(state, group, mine, buffer, slot_base(state, count * len(held)) + slots.which * count, slots)
+    return Sent(mine, slots)
+
+
+def expected_packed(state: RowState, group: list[Instance], like: Reg) -> Sent:
+    """What `send_packed` told of its turn, for a turn whose values were sent one turn ago."""
+    e = state.writer.emitter
+    width = min(state.choice.threads, 32)
+    mine = Reg(e.fresh(like.name + "_kept"), like.dtype)
+    e.emit(Declare(mine.name, mine.dtype))
+    return Sent(mine, _slots(state, e.let("lane_of_warp", state.place % width, width), len(group)))
+
+
+def receive_packed(state: RowState, group: list[Instance], held: list[Reg], sent: Sent, meet: bool) -> None:
+    """What was sent, combined: values of `held` in every thread of the row. `meet`: the block's threads have not met since."""
+    c, mine, slots = state.choice, sent.mine, sent.slots
+    if slots is None:
+        return
+    if meet or c.cluster > 1:
+        state.writer.emitter.emit(_exchange(state, group, mine))
+    count = _senders(state) * c.cluster
     buffer = _buffer(state, group, mine, "shared", count)
     base = slot_base(state, count * len(held))
-    _send(state, len(held), mine, buffer, base + slots.which * count, slots, senders)
     if count <= MOST_SLOTS_READ_BY_ALL:
         _read_all(state, group[0], held, buffer, base, count)
         return
     _gather(state, group[0], mine, buffer, base + slots.which * count, slots, count)
-    _spread(state, held, mine, each, width)
+    _spread(state, held, mine, slots.each, min(c.threads, 32))
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """Where a lane stands: `each` lanes have a result; this one has result `which` as their number `peer`, in warp `warp`."""
+def _slots(state: RowState, lane: Affine, num_results: int) -> Slots:
+    """The result that this lane has, and the lane's number among those that have it."""
+    c, e = state.choice, state.writer.emitter
+    each, warps = min(c.threads, 32) // num_results, max(c.threads // 32, 1)
+    return Slots(each, e.let("which", lane // each, num_results), e.let("peer", lane % each, each), e.let("warp", state.place // 32, warps))
 
-    each: int
-    which: Affine
-    peer: Affine
-    warp: Affine
+
+def _senders(state: RowState) -> int:
+    """Warps of a block that send its results."""
+    warps = max(state.choice.threads // 32, 1)
+    return 1 if state.choice.cluster > 1 and warps > MOST_WARPS_THAT_SEND else warps
+
+
+def _exchange(state: RowState, group: list[Instance], mine: Reg) -> Barrier:
+    """Where the row's threads meet last."""
+    c = state.choice
+    if c.cluster == 1:
+        return row_barrier(state)
+    return cluster_exchange(state, group[0].key, [mine.dtype] * len(group), _senders(state) * c.cluster)
 
 
 def _fold(state: RowState, like: Instance, held: list[Reg], lane: Affine, width: int) -> Reg:
@@ -128,21 +175,20 @@ def _buffer(state: RowState, group: list[Instance], like: Reg, use: str, count: 
     for buffer in known:
         if buffer.startswith(name):
             return buffer
-    known.append(w.shared(name, like.dtype, count * len(group) * c.rows * (2 if c.groups else 1)))
+    known.append(w.shared(name, like.dtype, count * len(group) * c.rows * exchange_copies(c)))
     return known[-1]
 
 
-def _send(state: RowState, num_results: int, mine: Reg, buffer: str, base: Affine, slots: Slots, senders: int) -> None:
+def _send(state: RowState, group: list[Instance], mine: Reg, buffer: str, base: Affine, slots: Slots) -> None:
     """Each sending warp's results into its slot: of this block, or of every block of the cluster by a lane each."""
-    c, e = state.choice, state.writer.emitter
+    c, e, senders = state.choice, state.writer.emitter, _senders(state)
     own = base + state.rank * senders + (slots.warp if senders > 1 else number(0))
     sends = [] if senders > 1 else [Bound(slots.warp, 0, 1)]
-    exchange = cluster_exchange(state, [mine.dtype] * num_results, senders * c.cluster) if c.cluster > 1 else row_barrier(state)
+    exchange = _exchange(state, group, mine)
     for r in range(-(-c.cluster // slots.each)):
         to = slots.peer + r * slots.each
         with e.when([*sends, Bound(to, 0, c.cluster)]):
             e.emit(Store(buffer, own, mine) if c.cluster == 1 else ClusterStore(buffer, own, to, mine, exchange.signal))
-    e.emit(exchange)
 
 
 def _read_all(state: RowState, like: Instance, held: list[Reg], buffer: str, base: Affine, slots: int) -> None:

@@ -12,7 +12,7 @@ from tilefuse.codegen.kernel import (
     Reg,
 )
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
-from tilefuse.codegen.rows_combine import combine_threads
+from tilefuse.codegen.rows_combine import combine_threads, send_parts
 from tilefuse.codegen.rows_exponentials import at_once, declare_all, merge_all, merge_vector
 from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, number
@@ -42,6 +42,13 @@ def reduce_stage(state: RowState, group: list[Instance], outputs: list[Output] |
     if outputs:
         state.writer.emitter.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory on the way"))
     combine_threads(state, group, accumulate_stage(state, group, outputs))
+
+
+def send_stage(state: RowState, group: list[Instance]) -> None:
+    """As `reduce_stage`, up to the barrier at which the row's threads meet last; `rows_combine.receive_parts` is the rest."""
+    names = ", ".join(f"%{i.node.name} ({i.node.kind})" for i in group)
+    state.writer.emitter.emit(Comment(f"{names}: threads -> warp -> block" + (" -> cluster" if state.choice.cluster > 1 else "")))
+    send_parts(state, group, accumulate_stage(state, group))
 
 
 def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Output] | None = None) -> dict[int, list[Reg]]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilefuse.codegen.kernel import Assign, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_exchange import cluster_exchange, row_barrier, slot_base
+from tilefuse.codegen.kernel import Assign, Declare, KExpr, Load, Reg, Shuffle
+from tilefuse.codegen.rows_exchange import block_to_cluster, cluster_exchange, exchange_buffers, row_barrier, slot_base, warps_to_shared
 from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
 from tilefuse.ir.affine import number
@@ -21,30 +21,43 @@ from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.resolved import Instance
 
 
-def reduce_shares(state: RowState, total: Instance, squares: Instance, dtype: DType) -> dict[int, Reg]:
-    """The row's sum and squares in every thread, by their instances' keys."""
-    w, c = state.writer, state.choice
-    e = w.emitter
+def send_shares(state: RowState, total: Instance, squares: Instance, dtype: DType) -> Sequence[Reg]:
+    """The thread's sum, squares and count on their way to the threads of the row; the registers that hold them."""
+    c = state.choice
     parts = _share_of_thread(state, total, dtype)
     _settle(state, parts, 32, dtype)
-    names = (total.node.name, squares.node.name, total.node.name + "_count")
-    warps, copies = c.threads // 32, c.rows * (2 if c.groups else 1)
-    if warps > 1:
-        buffers = [w.shared(f"{name}_shared", dtype, warps * copies) for name in names]
-        own = slot_base(state, warps) + e.let("warp", state.place // 32, warps)
-        with e.when([Bound(e.let("lane_of_warp", state.place % 32, 32), 0, 1)]):
-            e.emit(*(Store(b, own, p) for p, b in zip(parts, buffers, strict=True)))
-        e.emit(row_barrier(state))
-        _settle_slots(state, buffers, parts, warps, dtype)
+    names = _names((total, squares))
+    if c.threads > 32:
+        warps_to_shared(state, names, parts, dtype)
+        if c.cluster > 1:
+            _gather_warps(state, names, parts, True)
     if c.cluster > 1:
-        buffers = [w.shared(f"{name}_blocks", dtype, c.cluster * copies) for name in names]
-        exchange = cluster_exchange(state, [dtype] * 3, c.cluster)
-        own = slot_base(state, c.cluster) + state.rank
-        with e.when([Bound(state.place, 0, c.cluster)]):
-            e.emit(*(ClusterStore(b, own, state.place, p, exchange.signal) for p, b in zip(parts, buffers, strict=True)))
-        e.emit(exchange)
-        _settle_slots(state, buffers, parts, c.cluster, dtype)
-    return {total.key: parts[0], squares.key: parts[1]}
+        block_to_cluster(state, total.key, names, parts, dtype)
+    return parts
+
+
+def receive_shares(state: RowState, both: tuple[Instance, Instance], parts: Sequence[Reg], meet: bool) -> None:
+    """The row's sum, squares and count in every thread. `meet`: the block's threads have not met since they were sent."""
+    c, names = state.choice, _names(both)
+    if c.cluster == 1:
+        if c.threads > 32:
+            _gather_warps(state, names, parts, meet)
+        return
+    dtype = parts[0].dtype
+    buffers = exchange_buffers(state, names, "_blocks", dtype, c.cluster)
+    state.writer.emitter.emit(cluster_exchange(state, both[0].key, [dtype] * 3, c.cluster))
+    _settle_slots(state, buffers, parts, c.cluster, dtype)
+
+
+def _names(both: tuple[Instance, Instance]) -> list[str]:
+    return [*(i.node.name for i in both), both[0].node.name + "_count"]
+
+
+def _gather_warps(state: RowState, names: list[str], parts: Sequence[Reg], meet: bool) -> None:
+    warps, dtype = state.choice.threads // 32, parts[0].dtype
+    if meet:
+        state.writer.emitter.emit(row_barrier(state))
+    _settle_slots(state, exchange_buffers(state, names, "_shared", dtype, warps), parts, warps, dtype)
 
 
 def _share_of_thread(state: RowState, total: Instance, dtype: DType) -> tuple[Reg, Reg, Reg]:

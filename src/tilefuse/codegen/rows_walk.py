@@ -61,7 +61,8 @@ class RowState:
     phase: Affine = number(0)  # turns: parity of how often that barrier was used before
     queued: dict[Touch, tuple[str, Affine]] = field(default_factory=dict)  # operands read from the queue: buffer, row's first element
     ring: PieceQueue | None = None  # where the queue holds pieces of rows
-    exchange: dict[tuple[int, str], list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
+    exchange: dict[tuple[int | str, str], list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
+    signals: dict[int, int] = field(default_factory=dict)  # first transaction barrier of each reduction's exchange over the cluster
     warp_tops: set[int] = field(default_factory=set)  # sums of exponentials relative to the maximum of their warp, not of their thread
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 

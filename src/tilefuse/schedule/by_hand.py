@@ -17,6 +17,7 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, UserError, nearest
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
+from tilefuse.schedule.pipelined import runs_ahead
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Columns, Online, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import Level, TileProgram
@@ -288,6 +289,8 @@ def _check(choice: Walked, domain: Domain, device: DeviceSpec, template: Templat
         settle(not choice.on_chip or covered >= domain.num_reduced,
                f"a row of {domain.num_reduced} elements on chip, but threads x chunks x vector are {covered}",
                f"chunks={steps_of(choice, domain)} at least, or on_chip=false")
+        settle(not choice.ahead or runs_ahead(domain, choice), "rows reduced a turn ahead wait in a queue of two or more (stages=2; "
+               "on_chip=false;), and their threads exchange once", "ahead=false")
         settle(choice.split == 1 or not choice.on_chip, "a row split over the grid is not held on chip", "on_chip=false")
     if isinstance(choice, Transpose):
         for whole, side, along in ((choice.depth == 0, "columns", choice.read_axis), (choice.writes_run, "rows", choice.write_axis)):

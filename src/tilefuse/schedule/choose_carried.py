@@ -4,7 +4,7 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.carried import blocks_per_multiprocessor, row_threads
-from tilefuse.schedule.pipelined import RESERVED_BYTES, copies_of, fetched_touches
+from tilefuse.schedule.pipelined import RESERVED_BYTES, copies_of, fetched_touches, reduced_ahead
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
@@ -69,5 +69,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
         if held_bytes > 3 * KEPT_BYTES_PER_THREAD:
             return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums and their row need {held_bytes} bytes a thread")
         stages, on_chip, batch = 0, True, 1
-    return Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, on_chip, min(width, 2), batch, stages,
+    made = Rows(kept, reduced, width, threads, rows, chunks, cluster, 1, on_chip, min(width, 2), batch, stages,
                 carried[0].node.type.shape[0], next(iter(spans)), resident)
+    # Rows held in registers keep what a reduction made of them for the elements: a turn ahead they would compute it twice.
+    return (reduced_ahead(domain, made, room // share_bytes) if stages and not on_chip and cluster > 1 else None) or made

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tilefuse.base.candidate import Rejected
 from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.pipelined import runs_ahead
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stitch_pattern import anchor_of
 from tilefuse.schedule.stitched import schedule_stitched
@@ -92,9 +93,9 @@ def _on_cuda(base: Choice, domain: Domain, device: DeviceSpec) -> Iterator[Choic
                 for steps in (1, 2, 4, 8):
                     yield replace(base, threads=threads, steps=steps)
         case Rows() if base.span:
-            for stages in (2, 3, 4, 6):
-                if base.stages:
-                    yield replace(base, stages=stages)
+            for stages in (2, 3, 4, 6) if base.stages else ():
+                yield replace(base, stages=stages)
+                yield from _ahead(base, domain, stages)
         case Rows():
             yield from _rows(base, domain, device)
         case Columns():
@@ -124,12 +125,14 @@ def _rows(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[Choice]:
     share = -(-domain.num_reduced // base.vector)
     clusters = [c for c in CLUSTERS if c <= device.max_cluster_blocks]
     if base.stages:
+        base = replace(base, on_chip=True, batch=1, ahead=False) if base.ahead else base
         for chunks in (4, 8):
             for stages in (2, 3):
                 width = share // base.cluster
                 threads = _warps(width, chunks)
                 if threads <= device.max_threads_per_block:
                     yield replace(base, threads=threads, chunks=-(-width // threads), stages=stages)
+                    yield from _ahead(replace(base, threads=threads, chunks=-(-width // threads)), domain, stages + 1)
         for cluster in clusters:
             for chunks in (4, 8):
                 threads = _warps(-(-share // cluster), chunks)
@@ -148,6 +151,13 @@ def _rows(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[Choice]:
             for split in (1, 2, 4, 8, 16, 32, 64):
                 if share // (split * threads) >= 1 and (split == 1 or base.split > 1 or domain.num_kept < device.num_multiprocessors):
                     yield replace(base, threads=threads, split=split, chunks=-(-share // (split * threads)))
+
+
+def _ahead(base: Rows, domain: Domain, stages: int) -> Iterator[Rows]:
+    """The same rows in the queue, reduced a turn before they are finished, where that can be."""
+    made = replace(base, stages=stages, on_chip=False, batch=base.chunks, ahead=True)
+    if runs_ahead(domain, made):
+        yield made
 
 
 def _held_rows(base: Rows, share: int, clusters: list[int], device: DeviceSpec) -> Iterator[Choice]:

@@ -1,10 +1,12 @@
 """Rows fetched ahead into shared memory: which reads can be bulk copies, in what pieces, and when a queue of rows pays."""
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 
 from tilefuse.schedule.access import stride_of
-from tilefuse.schedule.resolved import Domain, Touch, direct_touches
+from tilefuse.schedule.resolved import Domain, Touch, direct_touches, resolved_dtype
+from tilefuse.schedule.stages import stages as stage_by_key
 from tilefuse.schedule.template import Rows
 from tilefuse.target.device import DeviceSpec
 
@@ -29,6 +31,47 @@ COLUMN_SHARE_BYTES = 64 * 1024
 QUEUE_THREADS = 512
 # Bytes of the next row that must be on their way while a row's pieces are all on chip.
 AHEAD_BYTES = 48 * 1024
+
+
+# Rows in a queue whose reductions run a turn ahead: the one that is finished, the one that is reduced, and two on their way where they fit.
+AHEAD_STAGES = 4
+LEAST_AHEAD_STAGES = 3
+
+
+def runs_ahead(domain: Domain, choice: Rows) -> bool:
+    """Whether rows of the choice can be reduced one turn and finished the next, held by nothing but their queue meanwhile.
+
+    That takes a queue of whole rows and a single exchange between a row's threads, of values that travel as signalled stores do. A sum of
+    squared deviations alone, or with the sum of the same elements, is one exchange where `rows_moments.joins_moments` holds.
+    """
+    shared = [i for i in domain.instances if i.shared and not i.carried]
+    legal = choice.stages >= 2 and choice.groups > 0 and not choice.on_chip and choice.split == 1 and choice.threads * choice.cluster > 32
+    if not legal or not shared or domain.has_scan or any(i.second_of is not None for i in shared):
+        return False
+    if any(i.node.detail not in ("sum", "max", "min", "m2") or resolved_dtype(i.body, domain).itemsize < 4 for i in shared):
+        return False
+    squares = [i for i in shared if i.node.detail == "m2" or i.squares_of is not None]
+    others = [i for i in shared if i not in squares]
+    depth = stage_by_key(domain)
+    if any(depth[i.key] for i in others) or any(depth[i.key] for i in squares if i.squares_of is None):
+        return False
+    if not squares:
+        return True
+    vectors, tail = divmod(domain.num_reduced, choice.vector)
+    joined = tail == 0 and choice.threads % 32 == 0 and (choice.cluster > 1 or vectors == choice.chunks * choice.threads)
+    return joined and len(squares) == 1 and len(others) <= 1 and all(
+        o.node.detail == "sum" and (o.key == squares[0].squares_of or o.body == squares[0].body) for o in others)
+
+
+def reduced_ahead(domain: Domain, choice: Rows, most_stages: int) -> Rows | None:
+    """The choice with its rows in the queue and reduced a turn ahead; None where that cannot be, or the queue is too short.
+
+    What blocks of a cluster tell each other takes about a microsecond, and a turn of 16384 elements three: with the row in registers, loads
+    go on meanwhile and nothing else does.
+    """
+    # The queue leaves room for one block: without that bound the assembler aims at registers for two, and spills.
+    made = replace(choice, on_chip=False, batch=choice.chunks, stages=min(AHEAD_STAGES, most_stages), resident=1, ahead=True)
+    return made if most_stages >= LEAST_AHEAD_STAGES and runs_ahead(domain, made) else None
 
 
 def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
@@ -105,12 +148,14 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
         chunks //= 2
         threads = 32 * -(-share // (32 * chunks))
     room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
-    stages = min(most_stages, room // (share * width * kept_bytes))
+    most = room // (share * width * kept_bytes)
+    stages = min(most_stages, most)
     turns = -(-domain.num_kept // device.clusters_at_once(cluster))
     if threads > 1024 or stages < 2 or turns < 2:
         return None
-    return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), 1, stages,
-                -(-domain.num_kept // turns))
+    chunks = -(-share // threads)
+    held = Rows(kept, reduced, width, threads, 1, chunks, cluster, 1, True, min(width, 2), 1, stages, -(-domain.num_kept // turns))
+    return (reduced_ahead(domain, held, most) if cluster > 1 else None) or held
 
 
 def column_touches(domain: Domain) -> list[Touch]:

@@ -55,7 +55,8 @@ class Rows:
     clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
     Rows that are not `on_chip` are then read from there; with `batch` 1 a stage is one vector a thread of a row, else a whole one.
     `span` > 0: each group walks that many rows, `rows` of them a turn, and carries sums down the columns along.
-    `resident`: blocks that must fit a multiprocessor together (0: no matter).
+    `resident`: blocks that must fit a multiprocessor together (0: no matter). `ahead`: rows in a queue of whole rows are reduced one turn
+    before they are finished, so that what their threads tell each other is on its way meanwhile.
     """
 
     kept_order: tuple[str, ...]
@@ -73,6 +74,7 @@ class Rows:
     groups: int = 0
     span: int = 0
     resident: int = 0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ k_y_rstd(
   tf_bulk_init(tf_arrivals, 1);
   tf_wait_for_earlier_kernel();
   const int group_ = (block >> 2);
+  float g_at = g[group_];
   alignas(16) tf_f16 x_v[56];
   // %x: global memory -> registers
   #pragma unroll
@@ -170,7 +171,6 @@ k_y_rstd(
   s_squares_other_9 = tf_shuffle_xor<0xffffffffu>(s_squares[0], 1, 4);
   s_squares[0] = (s_squares[0] + s_squares_other_9);
   float rstd_1 = rsqrtf(((s_squares[0] * 1.9929847e-05f) + 1e-05f));
-  float g_at = g[group_];
   // %y: registers -> global memory
   #pragma unroll
   for (int chunk_2 = 0; chunk_2 < 7; ++chunk_2) {

@@ -84,74 +84,72 @@ k_s(
     }
   }
   if (y < 1) {
-    #pragma unroll
-    for (int v_7 = 0; v_7 < 4; ++v_7) {
-      s_sum_partial[4 * column + 4096 * part + v_7] = s_sum[v_7];
-    }
+    tf_vector_store<4>(s_sum_partial + 4 * column + 4096 * part, s_sum);
   }
   bool is_last;
   is_last = tf_last_block(arrived + tile, 8);
   if (is_last) {
     #pragma unroll
-    for (int v_8 = 0; v_8 < 4; ++v_8) {
-      s_sum[v_8] = 0.0f;
+    for (int v_7 = 0; v_7 < 4; ++v_7) {
+      s_sum[v_7] = 0.0f;
     }
     if (y < 8) {
+      alignas(16) float s_sum_o_4[4];
+      tf_vector_load<4>(s_sum_o_4, s_sum_partial + 4 * column + 4096 * y);
       #pragma unroll
-      for (int v_9 = 0; v_9 < 4; ++v_9) {
-        float s_sum_o_4 = s_sum_partial[4 * column + v_9 + 4096 * y];
-        s_sum[v_9] = (s_sum[v_9] + s_sum_o_4);
+      for (int v_8 = 0; v_8 < 4; ++v_8) {
+        s_sum[v_8] = (s_sum[v_8] + s_sum_o_4[v_8]);
       }
     }
     #pragma unroll
-    for (int v_10 = 0; v_10 < 4; ++v_10) {
-      s_sum_shared[16 * v_10 + x_1 + 64 * y] = s_sum[v_10];
+    for (int v_9 = 0; v_9 < 4; ++v_9) {
+      s_sum_shared[16 * v_9 + x_1 + 64 * y] = s_sum[v_9];
     }
     __syncthreads();
     if (y < 8) {
       #pragma unroll
-      for (int v_11 = 0; v_11 < 4; ++v_11) {
-        float s_sum_o_5 = s_sum_shared[16 * v_11 + x_1 + 64 * y + 512];
-        s_sum[v_11] = (s_sum[v_11] + s_sum_o_5);
-        s_sum_shared[16 * v_11 + x_1 + 64 * y] = s_sum[v_11];
+      for (int v_10 = 0; v_10 < 4; ++v_10) {
+        float s_sum_o_5 = s_sum_shared[16 * v_10 + x_1 + 64 * y + 512];
+        s_sum[v_10] = (s_sum[v_10] + s_sum_o_5);
+        s_sum_shared[16 * v_10 + x_1 + 64 * y] = s_sum[v_10];
       }
     }
     __syncthreads();
     if (y < 4) {
       #pragma unroll
-      for (int v_12 = 0; v_12 < 4; ++v_12) {
-        float s_sum_o_6 = s_sum_shared[16 * v_12 + x_1 + 64 * y + 256];
-        s_sum[v_12] = (s_sum[v_12] + s_sum_o_6);
-        s_sum_shared[16 * v_12 + x_1 + 64 * y] = s_sum[v_12];
+      for (int v_11 = 0; v_11 < 4; ++v_11) {
+        float s_sum_o_6 = s_sum_shared[16 * v_11 + x_1 + 64 * y + 256];
+        s_sum[v_11] = (s_sum[v_11] + s_sum_o_6);
+        s_sum_shared[16 * v_11 + x_1 + 64 * y] = s_sum[v_11];
       }
     }
     __syncthreads();
     if (y < 2) {
       #pragma unroll
-      for (int v_13 = 0; v_13 < 4; ++v_13) {
-        float s_sum_o_7 = s_sum_shared[16 * v_13 + x_1 + 64 * y + 128];
-        s_sum[v_13] = (s_sum[v_13] + s_sum_o_7);
-        s_sum_shared[16 * v_13 + x_1 + 64 * y] = s_sum[v_13];
+      for (int v_12 = 0; v_12 < 4; ++v_12) {
+        float s_sum_o_7 = s_sum_shared[16 * v_12 + x_1 + 64 * y + 128];
+        s_sum[v_12] = (s_sum[v_12] + s_sum_o_7);
+        s_sum_shared[16 * v_12 + x_1 + 64 * y] = s_sum[v_12];
       }
     }
     __syncthreads();
     if (y < 1) {
       #pragma unroll
-      for (int v_14 = 0; v_14 < 4; ++v_14) {
-        float s_sum_o_8 = s_sum_shared[16 * v_14 + x_1 + 64 * y + 64];
-        s_sum[v_14] = (s_sum[v_14] + s_sum_o_8);
+      for (int v_13 = 0; v_13 < 4; ++v_13) {
+        float s_sum_o_8 = s_sum_shared[16 * v_13 + x_1 + 64 * y + 64];
+        s_sum[v_13] = (s_sum[v_13] + s_sum_o_8);
       }
     }
     alignas(16) float s_1[4];
     #pragma unroll
-    for (int v_15 = 0; v_15 < 4; ++v_15) {
-      s_1[v_15] = s_sum[v_15];
+    for (int v_14 = 0; v_14 < 4; ++v_14) {
+      s_1[v_14] = s_sum[v_14];
     }
     // %s: one value a column
     if (y < 1) {
       #pragma unroll
-      for (int v_16 = 0; v_16 < 4; ++v_16) {
-        s[4 * column + v_16] = s_1[v_16];
+      for (int v_15 = 0; v_15 < 4; ++v_15) {
+        s[4 * column + v_15] = s_1[v_15];
       }
     }
   }

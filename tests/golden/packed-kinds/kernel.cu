@@ -100,83 +100,81 @@ packed_k_s_2(
       }
     }
     if (y < 1) {
-      #pragma unroll
-      for (int v_8 = 0; v_8 < 4; ++v_8) {
-        s_2_sum_partial[4 * column + 256 * part + v_8] = s_2_sum[v_8];
-      }
+      tf_vector_store<4>(s_2_sum_partial + 4 * column + 256 * part, s_2_sum);
     }
     bool is_last;
     is_last = tf_last_block(arrived + tile, 8);
     if (is_last) {
       #pragma unroll
-      for (int v_9 = 0; v_9 < 4; ++v_9) {
-        s_2_sum[v_9] = 0.0f;
+      for (int v_8 = 0; v_8 < 4; ++v_8) {
+        s_2_sum[v_8] = 0.0f;
       }
       if (y < 8) {
+        alignas(16) float s_2_sum_o_5[4];
+        tf_vector_load<4>(s_2_sum_o_5, s_2_sum_partial + 4 * column + 256 * y);
         #pragma unroll
-        for (int v_10 = 0; v_10 < 4; ++v_10) {
-          float s_2_sum_o_5 = s_2_sum_partial[4 * column + v_10 + 256 * y];
-          s_2_sum[v_10] = (s_2_sum[v_10] + s_2_sum_o_5);
+        for (int v_9 = 0; v_9 < 4; ++v_9) {
+          s_2_sum[v_9] = (s_2_sum[v_9] + s_2_sum_o_5[v_9]);
         }
       }
       #pragma unroll
-      for (int v_11 = 0; v_11 < 4; ++v_11) {
-        s_2_sum_shared[16 * v_11 + x + 64 * y] = s_2_sum[v_11];
+      for (int v_10 = 0; v_10 < 4; ++v_10) {
+        s_2_sum_shared[16 * v_10 + x + 64 * y] = s_2_sum[v_10];
       }
       __syncthreads();
       if (y < 16) {
         #pragma unroll
-        for (int v_12 = 0; v_12 < 4; ++v_12) {
-          float s_2_sum_o_6 = s_2_sum_shared[16 * v_12 + x + 64 * y + 1024];
-          s_2_sum[v_12] = (s_2_sum[v_12] + s_2_sum_o_6);
-          s_2_sum_shared[16 * v_12 + x + 64 * y] = s_2_sum[v_12];
+        for (int v_11 = 0; v_11 < 4; ++v_11) {
+          float s_2_sum_o_6 = s_2_sum_shared[16 * v_11 + x + 64 * y + 1024];
+          s_2_sum[v_11] = (s_2_sum[v_11] + s_2_sum_o_6);
+          s_2_sum_shared[16 * v_11 + x + 64 * y] = s_2_sum[v_11];
         }
       }
       __syncthreads();
       if (y < 8) {
         #pragma unroll
-        for (int v_13 = 0; v_13 < 4; ++v_13) {
-          float s_2_sum_o_7 = s_2_sum_shared[16 * v_13 + x + 64 * y + 512];
-          s_2_sum[v_13] = (s_2_sum[v_13] + s_2_sum_o_7);
-          s_2_sum_shared[16 * v_13 + x + 64 * y] = s_2_sum[v_13];
+        for (int v_12 = 0; v_12 < 4; ++v_12) {
+          float s_2_sum_o_7 = s_2_sum_shared[16 * v_12 + x + 64 * y + 512];
+          s_2_sum[v_12] = (s_2_sum[v_12] + s_2_sum_o_7);
+          s_2_sum_shared[16 * v_12 + x + 64 * y] = s_2_sum[v_12];
         }
       }
       __syncthreads();
       if (y < 4) {
         #pragma unroll
-        for (int v_14 = 0; v_14 < 4; ++v_14) {
-          float s_2_sum_o_8 = s_2_sum_shared[16 * v_14 + x + 64 * y + 256];
-          s_2_sum[v_14] = (s_2_sum[v_14] + s_2_sum_o_8);
-          s_2_sum_shared[16 * v_14 + x + 64 * y] = s_2_sum[v_14];
+        for (int v_13 = 0; v_13 < 4; ++v_13) {
+          float s_2_sum_o_8 = s_2_sum_shared[16 * v_13 + x + 64 * y + 256];
+          s_2_sum[v_13] = (s_2_sum[v_13] + s_2_sum_o_8);
+          s_2_sum_shared[16 * v_13 + x + 64 * y] = s_2_sum[v_13];
         }
       }
       __syncthreads();
       if (y < 2) {
         #pragma unroll
-        for (int v_15 = 0; v_15 < 4; ++v_15) {
-          float s_2_sum_o_9 = s_2_sum_shared[16 * v_15 + x + 64 * y + 128];
-          s_2_sum[v_15] = (s_2_sum[v_15] + s_2_sum_o_9);
-          s_2_sum_shared[16 * v_15 + x + 64 * y] = s_2_sum[v_15];
+        for (int v_14 = 0; v_14 < 4; ++v_14) {
+          float s_2_sum_o_9 = s_2_sum_shared[16 * v_14 + x + 64 * y + 128];
+          s_2_sum[v_14] = (s_2_sum[v_14] + s_2_sum_o_9);
+          s_2_sum_shared[16 * v_14 + x + 64 * y] = s_2_sum[v_14];
         }
       }
       __syncthreads();
       if (y < 1) {
         #pragma unroll
-        for (int v_16 = 0; v_16 < 4; ++v_16) {
-          float s_2_sum_o_10 = s_2_sum_shared[16 * v_16 + x + 64 * y + 64];
-          s_2_sum[v_16] = (s_2_sum[v_16] + s_2_sum_o_10);
+        for (int v_15 = 0; v_15 < 4; ++v_15) {
+          float s_2_sum_o_10 = s_2_sum_shared[16 * v_15 + x + 64 * y + 64];
+          s_2_sum[v_15] = (s_2_sum[v_15] + s_2_sum_o_10);
         }
       }
       alignas(16) float s_2_1[4];
       #pragma unroll
-      for (int v_17 = 0; v_17 < 4; ++v_17) {
-        s_2_1[v_17] = s_2_sum[v_17];
+      for (int v_16 = 0; v_16 < 4; ++v_16) {
+        s_2_1[v_16] = s_2_sum[v_16];
       }
       // %s_2: one value a column
       if (y < 1) {
         #pragma unroll
-        for (int v_18 = 0; v_18 < 4; ++v_18) {
-          s_2[4 * column + v_18] = s_2_1[v_18];
+        for (int v_17 = 0; v_17 < 4; ++v_17) {
+          s_2[4 * column + v_17] = s_2_1[v_17];
         }
       }
     }

@@ -85,9 +85,15 @@ class Case:
 
 
 def rows(vector: int, threads: int, chunks: int, rows: int = 1, cluster: int = 1, split: int = 1, on_chip: bool = True, lanes: int = 1,
-         batch: int = 1, stages: int = 0, groups: int = 0, span: int = 0) -> Callable[[Domain], Choice]:
+         batch: int = 1, stages: int = 0, groups: int = 0, span: int = 0, ahead: bool = False) -> Callable[[Domain], Choice]:
     """A row schedule with axes in the domain's order."""
-    return lambda d: Rows(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups, span)
+    return lambda d: Rows(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups, span,
+                          ahead=ahead)
+
+
+def ahead(vector: int, threads: int, chunks: int, stages: int, groups: int, **others: int) -> Callable[[Domain], Choice]:
+    """A row schedule whose rows wait in a queue, and are reduced a turn before they are finished."""
+    return rows(vector, threads, chunks, stages=stages, groups=groups, on_chip=False, batch=chunks, ahead=True, **others)
 
 
 def columns(vector: int, threads_x: int, threads_y: int, chunks: int, split: int = 1, on_chip: bool = False,
@@ -214,6 +220,22 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("queue", layer_norm(9, 512, "f16"), rows(8, 32, 2, stages=2, groups=4)),
     ("queue-cluster", layer_norm(6, 512), rows(4, 32, 1, cluster=4, stages=4, groups=1)),
     ("cluster2", batch_norm(4, 3, 8, 8), rows(4, 32, 1, cluster=2)),
+    ("ahead", layer_norm(9, 1024, "f16"), ahead(8, 64, 2, 3, 4)),
+    ("ahead-uneven-cluster", layer_norm(7, 400), ahead(4, 32, 2, 2, 2, cluster=2)),
+    ("ahead-cluster", layer_norm(11, 512, "f16"), ahead(8, 32, 1, 3, 1, cluster=2)),
+    ("ahead-cluster4", layer_norm(9, 2048), ahead(4, 64, 2, 4, 2, cluster=4)),
+    ("ahead-one-turn", layer_norm(2, 512, "f16"), ahead(8, 32, 1, 2, 2, cluster=2)),
+    ("ahead-pieces-of-memory", batch_norm(4, 5, 8, 4), ahead(4, 32, 1, 3, 2, cluster=2)),
+    ("ahead", norm_backward(13, 256, 2, "f16"), ahead(4, 64, 1, 3, 2, span=7)),
+    ("ahead-many-warps", norm_backward(11, 1280, 2), ahead(4, 160, 2, 4, 2, span=6)),
+    ("ahead-cluster", norm_backward(9, 512, 2), ahead(4, 64, 1, 2, 2, span=5, cluster=2)),
+    ("ahead-cluster-many-warps", norm_backward(13, 2560, 3, "f16"), ahead(8, 160, 1, 4, 3, span=5, cluster=2)),
+    ("ahead-teams", norm_backward(17, 512, 2, "f16"), ahead(8, 64, 1, 3, 2, span=3, rows=3)),
+    ("ahead-rows-of-a-block", norm_backward(21, 192, 2), ahead(2, 96, 1, 3, 2, span=6, rows=2)),
+    ("ahead", row_sums(9, 512), ahead(4, 64, 2, 3, 4)),
+    ("ahead-one-sum", row_sum(9, 512), ahead(4, 64, 2, 3, 4)),
+    ("ahead-one-sum-cluster", row_sum(9, 1024), ahead(4, 64, 2, 3, 2, cluster=2)),
+    ("ahead-one-sum-many-warps", row_sum(9, 2560), ahead(4, 160, 2, 3, 2, cluster=2)),
     ("queue-of-pieces", batch_norm(4, 7, 4, 4), rows(4, 32, 1, stages=2, groups=2)),
     ("queue-of-pieces-cluster", batch_norm(4, 5, 8, 4), rows(4, 32, 1, cluster=2, stages=2, groups=2)),
     ("streamed", batch_norm(4, 3, 7, 7), rows(1, 32, 7, on_chip=False, batch=2)),

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.unit.codegen.composed_cases import Case, rows
-from tests.unit.codegen.pattern_graphs import layer_norm, norm_backward, softmax
+from tests.unit.codegen.composed_cases import Case, ahead, rows
+from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, norm_backward, softmax
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.target.device import H200
 
@@ -49,3 +49,25 @@ def test_clusters_meet_without_waiting_for_memory() -> None:
     kernel = text[text.index("__global__"):]
     assert kernel.index("tf_vector_load_stream<") < kernel.index("tf_cluster_meet();") < kernel.index("tf_cluster_send(")
     assert "tf_cluster_barrier" not in kernel
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_rows_ahead_are_sent_a_turn_before_they_are_received(cluster: int) -> None:
+    """A turn sends the next row's partial results before it asks for its own row's, and frees its stage when the row is written."""
+    wanted = ahead(8, 64, 2 // cluster, 3, 2, cluster=cluster)
+    text = print_cuda(Case("ahead", layer_norm(9, 1024, "f16"), {}, H200, wanted).kernel(), H200)
+    text = text[text.index("__global__"):]
+    first, turn = text[:text.index("for (int turn")], text[text.index("for (int turn"):]
+    sent, received = ("tf_cluster_send(", "tf_cluster_receive(") if cluster > 1 else ("s_shared[", "_slot = s_shared[")
+    assert sent in first and received not in first
+    assert turn.index("tf_bulk_wait(") < turn.index(sent) < turn.index(received) < turn.index("tf_vector_store")
+    assert turn.index("tf_vector_store") < turn.rindex("__syncthreads()") < turn.index("tf_bulk_copy(")
+    # Turns t - 1 to t + 2 may be under way in a cluster at a time: a transaction barrier each, beside those of the three stages.
+    assert f"tf_arrivals[{3 + (4 if cluster > 1 else 0)}];" in text
+
+
+def test_weights_of_channels_are_asked_for_before_the_row() -> None:
+    """No thread waits for memory between the reductions and the elements."""
+    text = print_cuda(Case("norm", batch_norm(4, 3, 16, 16), {}, H200, rows(4, 64, 2, cluster=2)).kernel(), H200)
+    kernel = text[text.index("__global__"):]
+    assert kernel.index("g_at = g[") < kernel.index("tf_cluster_meet();")

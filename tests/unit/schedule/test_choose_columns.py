@@ -1,0 +1,22 @@
+"""Tiles of column sums: how many blocks split a column, and how wide their tiles are."""
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.codegen.pattern_graphs import column_sum
+from tilefuse.schedule.choose_columns import LINE_BYTES, MOST_PARTS
+from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.template import Columns
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import H200
+
+
+@pytest.mark.parametrize(("dtype", "itemsize"), [("f16", 2), ("bf16", 2), ("f32", 4)])
+@pytest.mark.parametrize("columns", [256, 512, 4096])
+def test_few_columns_are_split_into_parts_that_one_block_reads_back(dtype: str, itemsize: int, columns: int) -> None:
+    """The last block of a tile adds what all blocks left: not too many of them, and no tile is narrower than a line for that."""
+    program = schedule_graph(column_sum((1 << 27) // columns, columns, dtype).graph, {}, H200)
+    assert isinstance(program, TileProgram) and isinstance(program.choice, Columns)
+    choice = program.choice
+    assert choice.split <= MOST_PARTS and choice.threads_x * choice.vector * itemsize >= LINE_BYTES
+    assert program.launch.num_blocks >= 3 * H200.num_multiprocessors
