@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import tilefuse.array as ta
 from tests.laws.differences import by_differences
+from tests.unit.frontends.array_values import value
 from tilefuse.frontends.array_graph import named_graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.verify import check
@@ -91,3 +93,59 @@ def test_a_function_of_arrays(name: str) -> None:
     np.testing.assert_allclose(interpret(gradients, inputs)[0], expected, rtol=0, atol=1e-5 * max(1.0, float(np.abs(expected).max())))
     scatters = [n for n in gradients.nodes[len(made.graph.nodes) :] if n.category == "scatter"]
     assert not scatters or name in ATOMIC
+
+
+ZEROS, TIED = np.zeros(3), np.array([1.0, 2.0, 2.0, -1.0])
+# Where a rule written down without care gives NaN, or torch's answer is the one people expect.
+EDGES: dict[str, tuple[Callable[..., ta.Array], Callable[..., torch.Tensor], tuple[np.ndarray, ...]]] = {
+    "norm of zeros": (ta.linalg.vector_norm, torch.linalg.vector_norm, (ZEROS,)),
+    "third norm of zeros": (lambda x: ta.linalg.vector_norm(x, ord=3), lambda x: torch.linalg.vector_norm(x, ord=3), (ZEROS,)),
+    "norm of rows, one of zeros": (lambda x: ta.linalg.vector_norm(x, axis=1), lambda x: torch.linalg.vector_norm(x, dim=1),
+                                   (np.array([[0.0, 0.0], [3.0, -4.0]]),)),
+    "Frobenius norm": (ta.linalg.matrix_norm, torch.linalg.matrix_norm, (np.zeros((2, 2)),)),
+    "deviation of equal elements": (ta.std, lambda x: torch.std(x, correction=0), (np.full(4, 3.0),)),
+    "deviation of one element": (ta.std, lambda x: torch.std(x, correction=0), (np.array([5.0]),)),
+    "angle of nothing": (ta.atan2, torch.atan2, (np.array([0.0, 1.0, -0.0]), np.array([0.0, 0.0, -2.0]))),
+    "powers of zero": (ta.pow, torch.pow, (np.array([0.0, 0.0, 2.0]), np.array([0.0, 2.0, 0.0]))),
+    "absolute value at zero": (ta.abs, torch.abs, (np.array([0.0, -0.0, -2.0]),)),
+    "product with a zero": (ta.prod, torch.prod, (np.array([0.0, 2.0, 3.0]),)),
+    "product with two": (ta.prod, torch.prod, (np.array([0.0, 2.0, 0.0]),)),
+    "running product with a zero": (ta.cumulative_prod, lambda x: torch.cumprod(x, 0), (np.array([2.0, 0.0, 3.0]),)),
+    "halves of a tie": (ta.maximum, torch.maximum, (TIED, np.array([1.0, 3.0, 2.0, -2.0]))),
+    "a mask inside and outside": (lambda x: ta.where(x > 0, ta.log(ta.where(x > 0, x, 1.0)), 0.0),
+                                  lambda x: torch.where(x > 0, torch.log(torch.where(x > 0, x, 1.0)), 0.0), (TIED,)),
+    "softmax of a masked row": (lambda x: ta.softmax(ta.where(x > 0, x, -float("inf")), axis=0) * ta.asarray(TIED),
+                                lambda x: torch.softmax(torch.where(x > 0, x, -float("inf")), 0) * torch.from_numpy(TIED), (TIED,)),
+    "no elements": (ta.mean, lambda x: x.mean(), (np.zeros((0, 3)),)),
+    "no dimensions": (lambda x: ta.sqrt(x) * ta.ones((2, 3)), lambda x: torch.sqrt(x) * torch.ones(2, 3), (np.array(4.0),)),
+    "broadcasting": (lambda x, y: x * y, lambda x, y: x * y, (np.ones((3, 1)), np.arange(8.0).reshape(2, 1, 4))),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_gradients_where_care_is_needed(name: str) -> None:
+    """As torch has them, exactly or nearly: never NaN where torch has a number."""
+    ours, theirs, points = EDGES[name]
+    xs = [ta.asarray(p) for p in points]
+    tensors = [torch.from_numpy(p).requires_grad_() for p in points]
+    wanted = torch.autograd.grad(theirs(*tensors).sum(), tensors)
+    for found, expected in zip(ta.grad(ta.sum(ours(*xs)), xs), wanted, strict=True):
+        np.testing.assert_allclose(value(found), expected.numpy(), rtol=1e-12, atol=1e-14)
+
+
+SMOOTH = np.array([0.3, 0.7, -0.4])
+UNARY: dict[str, tuple[str, np.ndarray]] = {
+    **{n: (n, SMOOTH) for n in ("acos", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1",
+                                "log1p", "reciprocal", "sigmoid", "sin", "sinh", "square", "tan", "tanh")},
+    **{n: (n, np.abs(SMOOTH)) for n in ("log", "log2", "log10", "sqrt", "rsqrt")}, "acosh": ("acosh", SMOOTH + 2),
+}
+
+
+def test_second_gradients_of_elementwise_functions() -> None:
+    """The gradient of the squared gradient, of all functions of one float."""
+    for ours, (theirs, at) in UNARY.items():
+        x, tensor = ta.asarray(at), torch.from_numpy(at).requires_grad_()
+        slope = ta.grad(ta.sum(getattr(ta, ours)(x)), x)
+        first, = torch.autograd.grad(getattr(torch, theirs)(tensor).sum(), tensor, create_graph=True)
+        second, = torch.autograd.grad((first * first).sum(), tensor)
+        np.testing.assert_allclose(value(ta.grad(ta.sum(slope * slope), x)), second.numpy(), rtol=1e-9, err_msg=ours)

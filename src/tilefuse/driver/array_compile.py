@@ -26,7 +26,7 @@ from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph, present_device
 from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_graph import graph_of, walking
-from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, user_place, user_span
+from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, number_of_type, user_place, user_span
 from tilefuse.frontends.array_random import generator
 from tilefuse.frontends.array_tracing import function_name, is_tracing, tracing
 from tilefuse.frontends.array_trees import flatten, num_leaves, unflatten
@@ -67,6 +67,7 @@ class _Entry:
     consumed: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
     device: str
+    type_numbers: tuple[int, ...] = ()
     run: Any = None
     fixed: tuple[Any, ...] = ()
     guard: Any = field(default_factory=threading.Lock)
@@ -122,7 +123,8 @@ class Compiled:
         return parts, flatten(named, leaves, "", paths) if named else None
 
     def _nodes(self, leaves: Sequence[Any]) -> list[ArrayNode]:
-        nodes: list[ArrayNode] = [x.node if isinstance(x, Array) else Evaluation.source(x, None, None, None) for x in leaves]
+        nodes: list[ArrayNode] = [x.node if x.__class__ is Array or isinstance(x, Array) else Evaluation.source(x, None, None, None)
+                                  for x in leaves]
         pending = [n for n in nodes if n.buffer is None]
         if pending:
             compute(pending)
@@ -134,7 +136,8 @@ class Compiled:
         leaves: list[Any] = []
         form = self._form(args, named, leaves)
         nodes = self._nodes(leaves)
-        key = (form, tuple([n.type_number for n in nodes]), tuple([n.device for n in nodes]))
+        devices = {n.device for n in nodes}
+        key = (form, tuple([n.type_number for n in nodes]), devices.pop() if len(devices) == 1 else tuple([n.device for n in nodes]))
         found = self._entries.get(key)
         if found is None:
             paths: list[str] = []
@@ -162,13 +165,13 @@ class Compiled:
             mark_donated([nodes[n] for n in entry.consumed], self.__name__, user_place())
         made: list[Array] = []
         taken = {id(b) for b in given}
-        for (number, argument), of in zip(traced.outputs, traced.types):
+        for (number, argument), of, type_number in zip(traced.outputs, traced.types, entry.type_numbers):
             tensor = buffers[argument] if argument >= 0 else results[number]
             if argument < 0:
                 if id(tensor) in taken:
                     tensor = tensor.detach()  # arrays do not share a tensor object, so that donating one is seen by the other
                 taken.add(id(tensor))
-            made.append(Array(Source(of, entry.device, tensor)))
+            made.append(Array(Source(of, entry.device, tensor, "", "data", type_number)))
         return unflatten(traced.form, iter(made))
 
     def _results(self, entry: _Entry, given: list[Any]) -> list[Any]:
@@ -286,7 +289,8 @@ class Compiled:
                 layouts[name] = tuple(buffer.stride())
         program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options,
                                 result_layouts={v: wanted[t] for t, v in graph.updates if t in wanted})
-        return _Entry(traced, program, tuple(sources), tuple(donated), consumed, tuple(strides), device)
+        return _Entry(traced, program, tuple(sources), tuple(donated), consumed, tuple(strides), device,
+                      tuple(map(number_of_type, traced.types)))
 
     def _consumed(self, traced: Traced, args: tuple[Any, ...]) -> tuple[int, ...]:
         """Numbers of all leaves of donated arguments."""

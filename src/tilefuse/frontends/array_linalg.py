@@ -14,8 +14,9 @@ from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_products import matmul, outer, tensordot, vecdot
 from tilefuse.frontends.array_statistics import max, min, sum
 from tilefuse.frontends.array_types import NAME_OF, promote
-from tilefuse.ir.dtype import F32, F64
+from tilefuse.ir.dtype import F32, F64, compute_dtype
 from tilefuse.ir.graph import Attribute, Type
+from tilefuse.ir.scalar import Expr, call, const
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.tensor_elementwise import normal_axes
 from tilefuse.ir.tensor_reduce import kept_shape
@@ -90,7 +91,19 @@ def lower_norm(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keepdims:
     over = normal_axes(axes, len(shape))
     if 0 in [shape[d] for d in over]:
         return b.full(kept_shape(shape, over, keepdims), 0, b.dtype_of(x))
-    return b.norm(x, order, over, keepdims)
+    if not 1 < order < float("inf"):
+        return b.norm(x, order, over, keepdims)
+    wanted, work = b.dtype_of(x), compute_dtype(b.dtype_of(x))
+    size = b.elementwise("abs", b.cast(x, work))
+    powers = b.elementwise("mul", size, size) if order == 2 else b.elementwise("pow", size, order)
+
+    def root(total: Expr) -> Expr:
+        # The root is infinitely steep at 0, which times the flat powers would be NaN: the gradient of the norm of zeros is 0.
+        empty = call("eq", total, const(0, work))
+        inside = call("select", empty, const(1, work), total)
+        return call("select", empty, const(0, work), call("sqrt", inside) if order == 2 else call("pow", inside, const(1 / order, work)))
+
+    return b.cast(b.expression(root, b.reduce(powers, "sum", over, keepdims), dtype=work, name="norm"), wanted)
 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Array:

@@ -38,14 +38,14 @@ class Source:
     """A leaf: `buffer` holds its data (a torch tensor), or is None for a placeholder.
 
     role: "data", "placeholder" or "variable". name: wanted name of the graph input, "" for none in particular.
-    device: "host", "cuda:0", ...
+    device: "host", "cuda:0", ... number: of the type, where it is known.
     """
 
     __slots__ = ("__weakref__", "buffer", "device", "name", "role", "type", "type_number")
 
-    def __init__(self, type: Type, device: str, buffer: Any = None, name: str = "", role: str = "data") -> None:
+    def __init__(self, type: Type, device: str, buffer: Any = None, name: str = "", role: str = "data", number: int = -1) -> None:
         self.type = type
-        self.type_number = number_of_type(type)
+        self.type_number = number if number >= 0 else number_of_type(type)
         self.device = device
         self.buffer = buffer
         self.name = name

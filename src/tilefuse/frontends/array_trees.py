@@ -22,6 +22,16 @@ def flatten(tree: Any, leaves: list[Any], path: str = "", paths: list[str] | Non
     Raises: UserError for a leaf that is neither an array nor hashable.
     """
     kind = type(tree)
+    if paths is None and (kind is dict or kind is list or kind is tuple):
+        # What each call of a compiled function pays for: no names, and no call for a leaf.
+        parts = []
+        for v in tree.values() if kind is dict else tree:
+            if v.__class__ is Array:
+                leaves.append(v)
+                parts.append(LEAF)
+            else:
+                parts.append(flatten(v, leaves))
+        return ("dict", tuple(tree), tuple(parts)) if kind is dict else (kind, tuple(parts))
     if kind is Array:
         leaves.append(tree)
         if paths is not None:
@@ -53,9 +63,9 @@ def unflatten(form: Any, leaves: Iterator[Any]) -> Any:
     if form[0] == "=":
         return form[2]
     if form[0] == "dict":
-        return {key: unflatten(part, leaves) for key, part in zip(form[1], form[2])}
+        return {key: next(leaves) if part is LEAF else unflatten(part, leaves) for key, part in zip(form[1], form[2])}
     kind, parts = form
-    made = [unflatten(part, leaves) for part in parts]
+    made = [next(leaves) if part is LEAF else unflatten(part, leaves) for part in parts]
     return kind(*made) if hasattr(kind, "_fields") else kind(made)
 
 

@@ -9,7 +9,7 @@ from math import prod
 
 from tilefuse.ir.graph import Node, Type
 from tilefuse.ir.library_adjoint import LIBRARY_ADJOINTS, Request, adjoint_of, number_of, reduced_sum, softmax_gradient, wide_dtype
-from tilefuse.ir.scalar import Expr, call, const
+from tilefuse.ir.scalar import Expr, call, cast, const
 from tilefuse.ir.tensor import TensorBuilder
 
 __all__ = ["LIBRARY_ADJOINTS"]  # whole only with the rules of this file
@@ -115,14 +115,19 @@ def _deviation(b: TensorBuilder, x: str, axes: Sequence[int], g: str, factor: fl
 
 @adjoint_of("standard_deviation")
 def _standard_deviation(b: TensorBuilder, request: Request) -> Sequence[str | None]:
-    """(x - mean) / ((n - correction) * y) * g."""
+    """(x - mean) / ((n - correction) * y) * g; 0 where all elements are equal, the least of the slopes there."""
     node = request.node
     (x,) = node.operands
     axes = _axes(node, b.rank_of(x))
     freedom = _freedom(b, node, x, axes)
     work = wide_dtype(b, x)
     y, g = (_kept(b, node, v, axes) for v in (node.name, request.gradients[0]))
-    share = b.expression(lambda u, s: call("div", u, s), b.cast(g, work), y, dtype=work, name="share")
+
+    def ratio(u: Expr, s: Expr) -> Expr:
+        wide = s if b.dtype_of(y) == work else cast(s, work)
+        return call("select", call("eq", wide, const(0, work)), const(0, work), call("div", u, wide))
+
+    share = b.expression(ratio, b.cast(g, work), y, dtype=work, name="share")
     return (_deviation(b, x, axes, share, 1.0 / freedom if freedom else float("nan")),)
 
 

@@ -142,7 +142,8 @@ _define("fmod", 2, "number", m.fmod,
 _define("pow", 2, "number", m.power,
         {"f32": "powf({0}, {1})", "f64": "pow({0}, {1})"} | _for_int("tf_pow({0}, {1})"),
         {"f32": "std::pow({0}, {1})", "f64": "std::pow({0}, {1})"} | _for_int("tf_pow({0}, {1})"),
-        ("mul(g, select(eq(x1, 0.0), 0.0, mul(x1, pow(x0, sub(x1, 1.0)))))", "mul(g, select(eq(y, 0.0), 0.0, mul(y, log(x0))))"), 40,
+        ("mul(g, select(eq(x1, 0.0), 0.0, mul(x1, pow(x0, sub(x1, 1.0)))))",
+         "mul(g, select(eq(y, 0.0), 0.0, select(logical_and(eq(x0, 0.0), eq(x1, 0.0)), 0.0, mul(y, log(x0)))))"), 40,
         "a to the b; integers wrap, and a negative exponent gives 0 but for the bases 1 and -1")
 _libm("fma", 3, m.fma, ("mul(g, x1)", "mul(g, x0)", "g"), 2, "a * b + c, rounded once")
 
@@ -185,7 +186,8 @@ _libm("ceil", 1, np.ceil, ("0",), 1, "smallest integer not below a")
 _libm("round", 1, np.rint, ("0",), 1, "nearest integer, halves to even", function="rint")
 _libm("trunc", 1, np.trunc, ("0",), 1, "nearest integer toward zero")
 _libm("atan2", 2, _wide(np.arctan2),
-      ("mul(g, div(x1, add(mul(x0, x0), mul(x1, x1))))", "neg(mul(g, div(x0, add(mul(x0, x0), mul(x1, x1)))))"),
+      tuple(f"select(eq(add(mul(x0, x0), mul(x1, x1)), 0.0), 0.0, mul(g, div({part}, add(mul(x0, x0), mul(x1, x1)))))"
+            for part in ("x1", "neg(x0)")),
       30, "angle of the point (b, a)")
 _libm("hypot", 2, _wide(np.hypot), ("mul(g, div(x0, y))", "mul(g, div(x1, y))"), 16, "sqrt(a^2 + b^2) without overflow")
 _libm("copysign", 2, np.copysign, ("mul(g, copysign(1.0, mul(sign(x0), x1)))", "0"), 1, "|a| with the sign of b")
