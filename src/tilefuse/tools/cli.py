@@ -5,6 +5,7 @@ chain or the device failed; 130 interrupted. This file holds one of the two plac
 """
 from __future__ import annotations
 
+import io
 import os
 import sys
 import sysconfig
@@ -73,10 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status. Never raises, except what would end the interpreter anyway."""
     # torch's exporter meets its own deprecation; the user of a command can do nothing about it.
     warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as in `tilefuse ... >&-`
+            setattr(sys, name, io.StringIO())
     try:
         result = app(args=list(arguments) if arguments is not None else None, prog_name="tilefuse", standalone_mode=False)
         if result == INTERRUPTED:  # typer turns an interrupt inside a command into this status
             raise KeyboardInterrupt
+        sys.stdout.flush()  # a full disk shows itself here, not when the interpreter ends
         return result if isinstance(result, int) else OK
     except _ClickError as error:
         error.show()  # type: ignore[attr-defined]
@@ -96,6 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if status == INTERNAL:
             _report(error)
         return status
+    except OSError as error:
+        place = _place_in_model(error)
+        _say(f"error: {error.strerror or error}: {f'in {place}' if place else error.filename or 'standard output'}")
+        return USER if place else ENVIRONMENT
     except MemoryError as error:
         _say(f"error: the host's memory does not hold this: {error}")
         return ENVIRONMENT

@@ -17,9 +17,16 @@ from tilefuse.base.errors import UserError
 from tilefuse.runtime.cache import write_whole
 
 
+class _Results(Console):
+    """A reader that goes away is for the command line to judge; rich's own answer is exit status 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def results() -> Console:
     """The console of results. Not wrapped to 80 columns where the output is a file or a pipe."""
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160)
+    return _Results(file=sys.stdout, width=None if sys.stdout.isatty() else 160)
 
 
 def errors() -> Console:

@@ -1,8 +1,12 @@
 """The command line: exit statuses, JSON alone on standard output, messages on standard error, clean interrupts."""
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,6 +191,27 @@ def test_one_array_without_a_name_is_no_set_of_inputs(tmp_path: Path) -> None:
 def test_json_of_numbers_that_are_none_is_read_by_strict_readers(capsys: Capture) -> None:
     emit_json({"a": [math.nan, math.inf, 1.5], "b": (-math.inf,)})
     assert json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word)) == {"a": ["nan", "inf", 1.5], "b": ["-inf"]}
+
+
+def test_output_that_cannot_be_written_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert cli.main(["options", "--json"]) == 4
+    err = capsys.readouterr().err
+    assert "No space left" in err and "standard output" in err and "please report" not in err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m tilefuse.tools opt --list | head -n 1; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).returncode == 0
+
+
+def test_a_closed_output_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(["options"]) == 0
 
 
 def test_memory_that_is_not_there_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
