@@ -16,7 +16,9 @@ from tests.compile_only.assembler import assembled, without_spills
 from tests.unit.codegen.sample_kernels import samples
 from tests.unit.codegen.test_scalar_texts import conversions_kernel, ops_kernel
 from tilefuse.codegen.cuda import print_cuda
+from tilefuse.driver.compile import generate_sources
 from tilefuse.ir.dtype import DTYPES, DType
+from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 
 SAMPLES = samples()
@@ -69,3 +71,12 @@ def test_every_scalar_function_compiles(dtype: DType) -> None:
 def test_every_conversion_compiles(dtype: DType, arch: str) -> None:
     """From every data type to every other."""
     assembled(print_cuda(conversions_kernel(dtype), H200), arch)
+
+
+def test_values_may_be_called_like_functions() -> None:
+    """A torch node for atan2 is called atan2; as an argument of the kernel it must not hide the function."""
+    nodes = "\n".join(f"%{fn}: f64[16] = map [i] {{ {fn}(%x[i], %b[i]) }}" for fn in ("atan2", "copysign", "nextafter", "hypot"))
+    results = "return %atan2, %copysign, %nextafter, %hypot"
+    graph = f"graph @g(%x: f64[16], %b: f64[16]) -> (f64[16], f64[16], f64[16], f64[16]) {{\n{nodes}\n{results}\n}}"
+    for kernel in generate_sources(parse_graph(graph), device="h200").spec.kernels:
+        assembled(kernel.source, "sm_90a")

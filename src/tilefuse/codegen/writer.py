@@ -8,6 +8,9 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+from tilefuse.ir.custom import C_FLOAT_FUNCTIONS, C_FUNCTIONS
+from tilefuse.ir.ops import SCALAR_OPS
+
 # Words that C++ or CUDA reserves, and names that the printers themselves define in a kernel.
 _RESERVED_TEXT = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
@@ -22,7 +25,11 @@ _RESERVED_TEXT = """
     check homes home holds last lanes group launched scratch cluster_memory memcpy
     arguments report report_size linux unix NULL NAN INFINITY EOF assert errno
 """
-_RESERVED = frozenset(_RESERVED_TEXT.split())
+# A value under the name of a function would hide it: a graph's node for atan2 is called atan2.
+_CALLED = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\(")
+_FUNCTIONS = frozenset(
+    name for op in SCALAR_OPS.values() for text in (*op.cuda.values(), *op.host.values()) for name in _CALLED.findall(text))
+_RESERVED = frozenset(_RESERVED_TEXT.split()) | C_FUNCTIONS | C_FLOAT_FUNCTIONS | _FUNCTIONS
 _NOT_IDENTIFIER = re.compile(r"[^0-9A-Za-z_]")
 
 

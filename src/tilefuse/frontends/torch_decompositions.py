@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -53,7 +53,10 @@ ALSO_DECOMPOSED = (
     "std",
     "dist",
     "cdist",
-    "angle",
+    "grid_sampler_2d",
+    "ldexp",
+    "tril_indices",
+    "triu_indices",
     "i0",
     "var_mean",
 )
@@ -67,7 +70,20 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     extra = [getattr(torch.ops.aten, name) for name in ALSO_DECOMPOSED if hasattr(torch.ops.aten, name)]
     table.update(get_decompositions(extra))
     table.update(DECOMPOSITIONS)
+    table[torch.ops.aten.linspace.default] = partial(_linspace, table[torch.ops.aten.linspace.default])
     return {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
+
+
+def _linspace(
+    of_floats: Callable[..., Any], start: float, end: float, steps: int, *, dtype: torch.dtype | None = None, **where: Any
+) -> Any:
+    """Of integers as eager torch counts them: the ends are cut to integers first, and each half is counted from its own end."""
+    if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
+        return of_floats(start, end, steps, dtype=dtype, **where)
+    first, last = int(start), int(end)
+    step = (last - first) / (steps - 1)
+    at = torch.arange(steps, dtype=torch.float64, device=where.get("device"))
+    return torch.where(at < steps // 2, first + step * at, last - step * (steps - 1 - at)).to(dtype)
 
 
 def is_taken_apart(program: torch.export.ExportedProgram) -> bool:

@@ -197,6 +197,45 @@ def same(p: Pairs, x: Value, **_: object) -> str:
     return p.b.make_map("pairs", p.b.dtype_of(x), shape, axes, p.b.read(x, shape, axes))
 
 
+@lowers_complex("aten.sgn.default")
+def sgn(p: Pairs, x: Value) -> str:
+    """x / |x|; 0 for 0."""
+    def unit(a: Parts) -> Parts:
+        length = call("hypot", *a)
+        zero = call("eq", length, const(0, dtype_of(length, p.b.dtype_of)))
+        return call("select", zero, length, call("div", a[0], length)), call("select", zero, length, call("div", a[1], length))
+
+    return p.complex_map(unit, x, name="sgn")
+
+
+@lowers_complex("aten.new_zeros.default", "aten.zeros.default", "aten.zeros_like.default")
+def zeros(p: Pairs, *_: object, **__: object) -> str:
+    return p.b.full(p.b.result_shape, 0, p.b.result_dtype)
+
+
+@lowers_complex("aten.copy.default")
+def copied(p: Pairs, x: Value, source: Value, non_blocking: bool = False) -> str:
+    if x not in p.complexes:
+        raise decline("complex numbers copied to real ones")
+    return p.b.broadcast_to(p.complex_map(lambda a: a, source, name="copy"), p.b.result_shape)
+
+
+@lowers_complex("aten.slice_scatter.default")
+def slice_scatter(p: Pairs, x: Value, source: Value, dim: int = 0, *rest: Any) -> str:
+    if source not in p.complexes:
+        raise decline("real numbers among complex ones")
+    made: str = TORCH_OPS["aten.slice_scatter.default"](p.b, x, source, dim % p.rank(x), *rest)
+    return made
+
+
+@lowers_complex("aten.constant_pad_nd.default")
+def constant_pad(p: Pairs, x: Value, padding: Sequence[int], value: Scalar | complex = 0) -> str:
+    if value != 0:
+        raise decline("padding with a complex number")
+    made: str = TORCH_OPS["aten.constant_pad_nd.default"](p.b, x, [0, 0, *padding])
+    return made
+
+
 @lowers_complex("aten._to_copy.default", "prims.convert_element_type.default")
 def to_copy(p: Pairs, x: Value, *_: object, dtype: object = None, device: object = None, **__: object) -> str:
     if device is not None:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from math import prod
 
 from tilefuse.frontends.torch_ops import Scalar, TorchBuilder, Value, decline, lowers
-from tilefuse.ir.dtype import BOOL, U8
+from tilefuse.ir.dtype import BOOL, F32, I64, U8, compute_dtype
 from tilefuse.ir.scalar import call
+from tilefuse.ir.tensor_reduce import identity_of
 
 # A table of at most this many rows gets its gradient from a sum down the columns for each row: hundreds of additions to one place, made
 # one after the other by a scatter, cost more than reading the gradient that often from the cache.
@@ -132,9 +133,36 @@ def scatter_add(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value) -
 
 @lowers("aten.scatter_reduce.two")
 def scatter_reduce(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True) -> str:
-    if reduce not in _MONOID_BY_REDUCE or not include_self:
-        raise decline(f"scatter_reduce by {reduce}, include_self={include_self}")
-    return b.scatter(x, index, src, dim, _MONOID_BY_REDUCE[reduce])
+    dtype = b.result_dtype
+    if reduce not in (*_MONOID_BY_REDUCE, "mean") or dtype == BOOL or reduce == "mean" and not dtype.is_float:
+        raise decline(f"scatter_reduce of {dtype} by {reduce}")
+    monoid = "sum" if reduce == "mean" else _MONOID_BY_REDUCE[reduce]
+    chosen = b.shape_of(index)
+    base: str = x
+    if not include_self:
+        # What is written to starts from the element that changes nothing.
+        neutral = identity_of(monoid, dtype).value
+        base = b.scatter(x, index, b.full(chosen, neutral, dtype), dim, "set")
+    made = b.scatter(base, index, src, dim, monoid)
+    if reduce != "mean":
+        return made
+    counts = b.scatter(b.full(b.shape_of(x), 1 if include_self else 0, F32), index, b.full(chosen, 1, F32), dim, "sum")
+    terms = counts if include_self else b.elementwise("maximum", counts, 1.0)
+    work = compute_dtype(dtype)
+    return b.pointwise(lambda p, q: call("div", p, q), Value(made), Value(b.cast(terms, work)), name="mean")
+
+
+@lowers("aten.masked_scatter.default")
+def masked_scatter(b: TorchBuilder, x: Value, mask: Value, source: Value) -> str:
+    """The elements of `source`, in order, where the mask holds: the n-th place takes the n-th element."""
+    shape = b.result_shape
+    count, available = prod(shape), prod(b.shape_of(source))
+    if not count or not available:
+        return b.broadcast_to(x, shape)
+    chosen = b.reshape(b.broadcast_to(b.cast(mask, BOOL), shape), [count])
+    order = b.elementwise("sub", b.scan(chosen, "sum", 0, dtype=I64), 1)
+    taken = b.take(b.reshape(source, [available]), order, 0)
+    return b.reshape(b.where(chosen, taken, b.reshape(b.broadcast_to(x, shape), [count])), list(shape))
 
 
 def _rows(b: TorchBuilder, x: Value, index: Value, source: Value) -> tuple[str, str, str]:
@@ -161,5 +189,6 @@ def index_copy(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value)
 @lowers("aten.index_fill.int_Scalar")
 def index_fill(b: TorchBuilder, x: Value, dim: int, index: Value, value: Scalar) -> str:
     flat = b.reshape(index, [prod(b.shape_of(index))])
-    shape = [prod(b.shape_of(flat)) if n == dim % b.rank_of(x) else s for n, s in enumerate(b.shape_of(x))]
-    return b.index_add(x, dim, flat, b.full(shape, value, b.result_dtype), "set")
+    base = x if b.rank_of(x) else b.reshape(x, [1])
+    shape = [prod(b.shape_of(flat)) if n == dim % b.rank_of(base) else s for n, s in enumerate(b.shape_of(base))]
+    return b.reshape(b.index_add(base, dim, flat, b.full(shape, value, b.result_dtype), "set"), list(b.shape_of(x)))

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from math import prod
 
 from tilefuse.frontends.torch_ops import Scalar, TorchBuilder, Value, decline, lowers
-from tilefuse.ir.affine import Affine, delinearise, number, simplify
+from tilefuse.ir.affine import Affine, axis, delinearise, number, simplify
 from tilefuse.ir.build import axis_names
+from tilefuse.ir.dtype import compute_dtype
+from tilefuse.ir.scalar import Bound, Guard, Read
 
 
 @lowers("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.view_copy.default")
@@ -149,6 +151,33 @@ def replication_pad(b: TorchBuilder, x: Value, padding: Sequence[int]) -> str:
     return b.pad(x, _pairs(padding, b.rank_of(x)), "edge")
 
 
+@lowers("aten.replication_pad1d_backward.default", "aten.replication_pad2d_backward.default", "aten.replication_pad3d_backward.default")
+def replication_pad_backward(b: TorchBuilder, grad: Value, x: Value, padding: Sequence[int]) -> str:
+    """Along each dimension the first and the last element also get what was added before and after them."""
+    made = b.cast(grad, compute_dtype(b.result_dtype))
+    for d, ((before, after), extent) in enumerate(zip(_pairs(padding, b.rank_of(x)), b.shape_of(x))):
+        if not (before or after):
+            continue
+        whole = b.shape_of(made)[d]
+        first, last = max(before, 0), whole - max(after, 0)
+        inner = b.slice(made, [first], [last], axes=[d])
+        inner = _padded(b, inner, d, max(-before, 0), max(-after, 0))
+        if before > 0:
+            edge = b.reduce(b.slice(made, [0], [first], axes=[d]), "sum", (d,), keepdims=True)
+            inner = b.elementwise("add", inner, _padded(b, edge, d, 0, extent - 1))
+        if after > 0:
+            edge = b.reduce(b.slice(made, [last], [whole], axes=[d]), "sum", (d,), keepdims=True)
+            inner = b.elementwise("add", inner, _padded(b, edge, d, extent - 1, 0))
+        made = inner
+    return b.cast(made, b.result_dtype)
+
+
+def _padded(b: TorchBuilder, x: str, d: int, before: int, after: int) -> str:
+    if not (before or after):
+        return x
+    return b.pad(x, [(before, after) if n == d else (0, 0) for n in range(b.rank_of(x))], "constant", 0)
+
+
 @lowers("aten._pad_circular.default")
 def circular_pad(b: TorchBuilder, x: Value, padding: Sequence[int]) -> str:
     return b.pad(x, _pairs(padding, b.rank_of(x)), "wrap")
@@ -157,6 +186,23 @@ def circular_pad(b: TorchBuilder, x: Value, padding: Sequence[int]) -> str:
 @lowers("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(b: TorchBuilder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> str:
     return b.diagonal(x, offset, dim1, dim2)
+
+
+@lowers("aten.diagonal_scatter.default")
+def diagonal_scatter(b: TorchBuilder, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> str:
+    """`x` with one diagonal from `source`, whose last dimension runs along it."""
+    shape, rank = b.shape_of(x), b.rank_of(x)
+    axes = axis_names(rank)
+    row, column = axis(axes[dim1 % rank]), axis(axes[dim2 % rank])
+    along = row + min(offset, 0)
+    length = b.shape_of(source)[-1]
+    lead = [a for d, a in enumerate(axes) if d not in (dim1 % rank, dim2 % rank)]
+    kept = b.read(x, shape, axes)
+    if not length:
+        return b.make_map("diagonal_scatter", b.result_dtype, shape, axes, kept)
+    index = tuple(number(0) if s == 1 else e for s, e in zip(b.shape_of(source), (*map(axis, lead), along)))
+    on = (Bound(column - row, offset, offset + 1), Bound(along, 0, length))
+    return b.make_map("diagonal_scatter", b.result_dtype, shape, axes, Guard(on, Read(b.cast(source, b.result_dtype), index), kept))
 
 
 @lowers("aten.tril.default")

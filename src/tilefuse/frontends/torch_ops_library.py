@@ -63,6 +63,14 @@ def addmm(b: TorchBuilder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1,
     return b.pointwise(lambda p, q, s, t: call("add", call("mul", t, p), call("mul", s, q)), Value(made), bias, beta, alpha, name="addmm")
 
 
+@lowers("aten.addbmm.default")
+def addbmm(b: TorchBuilder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> str:
+    total = Value(b.reduce(b.matmul(x, y), "sum", (0,)))
+    if beta == 0:
+        return total if alpha == 1 else b.elementwise("mul", total, alpha)
+    return b.pointwise(lambda p, q, s, t: call("add", call("mul", t, p), call("mul", s, q)), total, bias, beta, alpha, name="addbmm")
+
+
 def _each(value: Sequence[int], count: int) -> list[int]:
     return list(value) * count if len(value) == 1 else list(value)
 

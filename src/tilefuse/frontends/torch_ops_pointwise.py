@@ -227,6 +227,19 @@ def lerp(b: TorchBuilder, start: Value, end: Value, weight: Operand) -> str:
     return b.pointwise(body, start, end, weight, name="lerp")
 
 
+@lowers("aten.angle.default")
+def angle(b: TorchBuilder, x: Value) -> str:
+    """Of real numbers: 0 or pi; NaN stays."""
+    wide = Value(b.cast(x, b.result_dtype))
+    work = compute_dtype(b.result_dtype)
+
+    def turn(e: Expr) -> Expr:
+        negative = call("lt", e, const(0, work))
+        return call("select", call("isnan", e), e, call("select", negative, const(math.pi, work), const(0, work)))
+
+    return b.pointwise(turn, wide, name="angle")
+
+
 @lowers("aten.sign.default", "aten.sgn.default")
 def sign(b: TorchBuilder, x: Value) -> str:
     """-1, 0 or 1; of NaN 0, as torch has it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilefuse.frontends.torch_ops import TorchBuilder, Value, decline, lowers
+from tilefuse.frontends.torch_ops import TorchBuilder, Value, lowers
 from tilefuse.ir.affine import Affine, axis, bounds, floordiv, mod, number, simplify
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import I64, compute_dtype
@@ -198,9 +198,11 @@ def adaptive_max_pool(b: TorchBuilder, x: Value, output_size: Sequence[int]) -> 
 @lowers("aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default")
 def adaptive_mean_pool_backward(b: TorchBuilder, grad: Value, x: Value) -> str:
     shape, out = b.shape_of(x), b.shape_of(grad)
-    if any(s % o for s, o in zip(shape, out)):
-        raise decline("windows of unequal size")
     axes = axis_names(len(shape))
+    if not prod(out):
+        return b.full(shape, 0, b.result_dtype)
+    if any(s % o for s, o in zip(shape, out)):
+        return _unequal_windows(b, grad, shape)
     extents = dict(zip(axes, shape))
     work = compute_dtype(b.dtype_of(grad))
     factors = [s // o for s, o in zip(shape, out)]
@@ -209,11 +211,34 @@ def adaptive_mean_pool_backward(b: TorchBuilder, grad: Value, x: Value) -> str:
     return b.make_map("pool_grad", b.result_dtype, shape, axes, converted(body, work, b.result_dtype))
 
 
-@lowers("aten.adaptive_max_pool2d_backward.default", "aten.adaptive_max_pool3d_backward.default")
-def adaptive_max_pool_backward(b: TorchBuilder, grad: Value, x: Value, indices: Value) -> str:
+def _unequal_windows(b: TorchBuilder, grad: Value, shape: tuple[int, ...]) -> str:
+    """The windows that cover an element are themselves a window of the same kind, from the other side: their shares are summed."""
+    out, work = b.shape_of(grad), compute_dtype(b.dtype_of(grad))
+    axes = axis_names(len(shape))
+    size: Expr = const(1, I64)
+    places = [d for d in range(len(shape)) if shape[d] != out[d]]
+    for d in places:
+        extents = {axes[d]: out[d]}
+        at = axis(axes[d]) if out[d] > 1 else number(0)
+        end = floordiv((at + 1) * shape[d] + (out[d] - 1), out[d], extents)
+        size = call("mul", size, Index(simplify(end - floordiv(at * shape[d], out[d], extents), extents)))
+    share = b.make_map("share", work, out, axes, call("div", b.read_as(grad, work, out, axes), cast(size, work)))
+    return b.cast(b.adaptive_pool(share, "sum", shape[places[0] :])[0], b.result_dtype)
+
+
+@lowers("aten.adaptive_max_pool2d_backward.default")
+def adaptive_max_pool2d_backward(b: TorchBuilder, grad: Value, x: Value, indices: Value) -> str:
+    return _adaptive_max_gradient(b, grad, x, indices, 2)
+
+
+@lowers("aten.adaptive_max_pool3d_backward.default")
+def adaptive_max_pool3d_backward(b: TorchBuilder, grad: Value, x: Value, indices: Value) -> str:
+    return _adaptive_max_gradient(b, grad, x, indices, 3)
+
+
+def _adaptive_max_gradient(b: TorchBuilder, grad: Value, x: Value, indices: Value, rank: int) -> str:
     """Windows may overlap by less than a whole window, so the gradient is added where each maximum stood."""
     shape, out = b.shape_of(x), b.shape_of(grad)
-    rank = 3 if len(shape) == 5 else 2
     lead, plane = prod(shape[:-rank]), prod(shape[-rank:])
     zeros = b.full((lead, plane), 0, b.result_dtype)
     small = prod(out[-rank:])

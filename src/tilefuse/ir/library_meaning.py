@@ -167,7 +167,7 @@ def group_norm(node: Node, operands: list[Array]) -> Array:
     x = _wide(operands[0])
     groups = _int(node.attribute("groups"))
     weight, bias = _optional(node, operands)
-    split = x.reshape(x.shape[0], groups, -1)
+    split = x.reshape(x.shape[0], groups, int(np.prod(x.shape[1:])) // groups)
     average, rstd = _moments(split, (2,), _float(node.attribute("eps")))
     y = ((split - average) * rstd).reshape(x.shape)
     y = y * _spread(weight, (1,), x.ndim) if weight is not None else y

@@ -13,8 +13,8 @@ import re
 from tilefuse.runtime.spec import KernelCode
 
 _COMMENT = re.compile(r"//[^\n]*")
-# Members (`threadIdx.x`, `p->at`) are no values, whatever they are called.
-_WORD = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
+# Members (`threadIdx.x`, `p->at`) and names of a namespace (`std::atan2`) are no values, whatever they are called.
+_WORD = re.compile(r"(?<![\w.])(?<!->)(?<!::)[A-Za-z_]\w*")
 KERNEL_BEGINS = 'extern "C"'
 
 

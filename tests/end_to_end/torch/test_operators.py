@@ -818,6 +818,44 @@ def inputs_for(name: str, makers: tuple[Any, ...], dtype: torch.dtype) -> list[t
     generator = torch.Generator().manual_seed(seed)
     return [make(dtype, generator) for make in makers]
 
+# Gradients and rearrangements that torch gives as operators of their own
+case(
+    "adaptive pool backward, unequal windows",
+    lambda x, g, h: (A._adaptive_avg_pool2d_backward(g, x), A._adaptive_avg_pool2d_backward(h, x)),
+    normal(2, 3, 7, 5), normal(2, 3, 3, 4), normal(2, 3, 9, 5),
+    dtypes=(torch.float32, torch.float64, torch.bfloat16),
+)
+case("adaptive max pool backward of one image", lambda x, g, i: A.adaptive_max_pool3d_backward(g, x, i),
+     normal(3, 4, 4, 6), normal(3, 2, 2, 2), integers(0, 96, 3, 2, 2, 2, dtype=torch.int64))
+case("adaptive pool backward of no images", lambda x, g: A._adaptive_avg_pool2d_backward(g, x), normal(0, 3, 7, 5), normal(0, 3, 3, 4))
+case(
+    "replication pad backward",
+    lambda x, g, h: (A.replication_pad2d_backward(g, x, (2, 1, 0, 3)), A.replication_pad2d_backward(h, x, (-1, 2, 3, -2))),
+    normal(2, 3, 4, 5), normal(2, 3, 7, 8), normal(2, 3, 5, 6),
+    dtypes=(torch.float32, torch.float64),
+)
+case("diagonal_scatter", lambda x, s, t: (torch.diagonal_scatter(x, s, -2), torch.diagonal_scatter(x, t, 1)),
+     normal(5, 4), normal(3), normal(3))
+case("diagonal_scatter of planes", lambda x, s: torch.diagonal_scatter(x, s, 1, 2, 0), normal(4, 3, 5), normal(3, 3))
+case("masked_scatter", lambda x, m, s: x.masked_scatter(m, s), normal(5, 7), truth(5, 7), normal(40))
+case("masked_scatter of rows", lambda x, m, s: x.masked_scatter(m[:, None], s), normal(5, 7), truth(5), normal(6, 7))
+for reduce in ("sum", "prod", "amax", "amin", "mean"):
+    case(
+        f"scatter_reduce {reduce} without self",
+        lambda x, i, v, how=reduce: (x.scatter_reduce(1, i, v, how, include_self=False), x.scatter_reduce(1, i, v, how)),
+        normal(3, 7), integers(0, 5, 3, 9, dtype=torch.int64), normal(3, 9),
+    )
+case("one place of no dimension", lambda x, i: (x.index_fill(0, i, 3.0), x.index_copy(0, i, x * 2)), normal(),
+     integers(0, 1, 1, dtype=torch.int64))
+case("group_norm of no samples", lambda x: F.group_norm(x, 1), normal(0, 2, 3))
+case("angle", lambda x: x.angle(), special, dtypes=FLOATS[:2])
+case("addbmm", lambda c, x, y: (torch.addbmm(c, x, y), torch.addbmm(c, x, y, beta=0.5, alpha=2.0)),
+     normal(3, 4), normal(5, 3, 6), normal(5, 6, 4))
+case("linspace of integers", lambda x: x + torch.linspace(4.3, -3, 50, dtype=torch.int64), normal(50))
+case("grid_sample", lambda x, g: (F.grid_sample(x, g, align_corners=False), F.grid_sample(x, g, "nearest", "border", align_corners=True)),
+     normal(2, 3, 5, 6), normal(2, 4, 3, 2))
+
+
 
 @pytest.mark.parametrize(
     ("name", "fn", "makers", "dtype"), [pytest.param(n, f, m, d, id=f"{n}-{str(d)[6:]}") for n, f, m, ds in CASES for d in ds]

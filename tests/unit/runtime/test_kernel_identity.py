@@ -53,6 +53,19 @@ def test_everything_else_does(old: str, new: str) -> None:
         assert {kernel_key(k).digest for k in one}.isdisjoint(kernel_key(k).digest for k in other)
 
 
+@pytest.mark.parametrize("device", ["h200", "host"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_functions_are_no_values(device: str, dtype: str) -> None:
+    """A node is often called like the function it applies, which counts for all that."""
+    graph = f"""graph @g(%x: {dtype}[16], %b: {dtype}[16]) -> ({dtype}[16]) {{
+      %FN: {dtype}[16] = map [i] {{ FN(%x[i], %b[i]) }}
+      return %FN
+    }}"""
+    names = ("atan2", "copysign", "nextafter", "hypot", "fmod")
+    keys = {kernel_key(k).digest for name in names for k in kernels(graph.replace("FN", name), device)}
+    assert len(keys) == len(names)
+
+
 def code(source: str, *names: str) -> KernelCode:
     made, = kernels(GRAPH, "host")
     return replace(made, source=source, entry="k_one", names=names)
