@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilefuse.base.candidate import Rejected
 from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.pattern import schedule_graph
-from tilefuse.schedule.pipelined import runs_ahead
+from tilefuse.schedule.pipelined import RESERVED_BYTES, runs_ahead
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stitch_pattern import anchor_of
 from tilefuse.schedule.stitched import schedule_stitched
@@ -21,8 +21,6 @@ from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
 CLUSTERS = (1, 2, 4, 8, 16)
-# Bytes of shared memory that a block keeps for its reductions beside the rows on their way.
-RESERVED_BYTES = 8192
 
 
 def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice | Stitched | Online, ...]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.access import accesses, vector_limit, widest_vector
-from tilefuse.schedule.by_hand import template_of
 from tilefuse.schedule.common_threads import common_threads, packable, resident_threads, threads_of, with_threads
 from tilefuse.schedule.flat import FLAT, flat_form, flat_key
 from tilefuse.schedule.notation import print_template
@@ -21,6 +20,7 @@ from tilefuse.schedule.parts import connected_parts, structure_of
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Choice, Pointwise, Stitched
 from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
+from tilefuse.schedule.walk_template import template_of
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 

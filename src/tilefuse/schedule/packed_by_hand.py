@@ -7,26 +7,31 @@ that say none follow those that do, where they can.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
-from tilefuse.schedule.by_hand import choice_by_hand, program_by_hand
 from tilefuse.schedule.common_threads import packable, threads_of, with_threads
 from tilefuse.schedule.neighbours import program_with
 from tilefuse.schedule.notation import Template
 from tilefuse.schedule.packed import Packed, PackedGroup, packed_like, regrouped
 from tilefuse.schedule.template import Pointwise
 from tilefuse.schedule.tile import TileProgram
+from tilefuse.schedule.walk_template import choice_by_hand
 from tilefuse.target.device import DeviceSpec
 
+# The program of a pattern that a template determines; see `by_hand.program_by_hand`.
+ByHand = Callable[[TileProgram, Template, DeviceSpec], TileProgram]
 
-def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+
+def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> TileProgram:
     """The packed kernel of the program's pattern with the parts that a template determines. A template without `pack` is that of one part.
 
+    part_by_hand: makes a part that is no flat walk, as a kernel of its own.
+
     Raises: NameLookupError for a value that no part computes; UserError for a wrong number of members, two templates of one part, or
-    numbers of threads that parts cannot share; as `program_by_hand`.
+    numbers of threads that parts cannot share; as `part_by_hand`.
     """
     packed = program.choice
     assert isinstance(packed, Packed)
@@ -42,7 +47,7 @@ def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
             raise UserError(f"the part of %{part.schedules[0].name} has {members} members, and the template {count}", where=where,
                             hint=f"{members} x {{ ... }}")
         wanted[place] = _with_own_names(packed.groups[place], part)
-    groups = [_by_hand(g, wanted[n], device) if n in wanted else g for n, g in enumerate(packed.groups)]
+    groups = [_by_hand(g, wanted[n], device, part_by_hand) if n in wanted else g for n, g in enumerate(packed.groups)]
     threads = _common(packed, groups, wanted)
     made = tuple(g if threads_of(g.program.choice) == threads else _with_threads(g, threads, device) for g in groups)
     found = packed_like(program, made, device, threads)
@@ -72,12 +77,12 @@ def _with_own_names(group: PackedGroup, template: Template) -> Template:
     return replace(template, schedules=tuple(replace(s, name=own.get(s.name, s.name)) for s in template.schedules))
 
 
-def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec) -> PackedGroup:
+def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> PackedGroup:
     if group.flat:
         choice = choice_by_hand(group.program, template, device)
         assert isinstance(choice, Pointwise)
         return regrouped(group, choice)
-    made = program_by_hand(group.program, template, device)
+    made = part_by_hand(group.program, template, device)
     if (why := packable(made)) is not None:
         raise UserError(f"a part of a packed kernel cannot be like this: {why}", where=template.schedules[0].span)
     return _with_program(group, made)

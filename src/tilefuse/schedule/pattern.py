@@ -9,7 +9,6 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
-from tilefuse.schedule.by_hand import exchange_level, template_of
 from tilefuse.schedule.choose import choose
 from tilefuse.schedule.domain import find_domain
 from tilefuse.schedule.notation import print_template
@@ -22,6 +21,7 @@ from tilefuse.schedule.stitched import Tiles, schedule_like, schedule_stitched
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.schedule.two_pass import two_pass
+from tilefuse.schedule.walk_template import exchange_level, template_of
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
