@@ -130,7 +130,7 @@ def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Se
             raise UserError(f"kernel {kernel.name} holds no nodes")
         for name in (*kernel.pattern.nodes, *kernel.pattern.written):
             if name in inputs:
-                raise UserError(f"kernel {kernel.name} holds %{name}, which is an input of the graph", hint="take it out: kernels hold nodes")
+                raise UserError(f"kernel {kernel.name} holds %{name}, which is an input", hint="take it out: kernels hold nodes")
             if name not in nodes:
                 raise _unknown(name, f"kernel {kernel.name}", nodes)
         for name in kernel.pattern.written:

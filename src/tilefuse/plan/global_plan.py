@@ -25,7 +25,7 @@ from tilefuse.plan.exploratory import exploratory
 from tilefuse.plan.found import Found
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, Selection
 from tilefuse.plan.memory import PeakMemory, allowed_with_packing, peak, stored_values
-from tilefuse.plan.packing import Group, packing
+from tilefuse.plan.packing import Group, packing, siblings
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Pricer
 from tilefuse.plan.substitution import substitution
@@ -90,6 +90,7 @@ class _Decision:
             candidates, taken = self._carried_over(candidates, found)
         if not candidates.without_schedule:
             candidates.allow(2 * NEW_STRUCTURES)
+            siblings(candidates)
             packing(candidates, _groups(candidates, taken))
             packed = self._packed(candidates, taken)
             if packed != taken:

@@ -16,12 +16,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Rejected
-from tilefuse.plan.candidates import Candidates
+from tilefuse.plan.candidates import Candidates, is_convex
 from tilefuse.plan.price import Priced
 from tilefuse.schedule.common_threads import packable
 
 # Smaller parts of a refused set that are tried. A set of 1000 in which one kernel is the culprit takes about twenty.
 MAX_HALVES = 64
+# Products of one value that are tried in one launch: of more, those that belong together are not told from the others.
+MAX_SIBLINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,33 @@ def packing(candidates: Candidates, plan: Sequence[Group]) -> None:
                 _offer(candidates, plan, kernels)
                 if candidates.is_over:
                     return
+
+
+def siblings(candidates: Candidates) -> None:
+    """Offers products of one value in one launch, each with what follows it in the candidate that saves most and holds no other call.
+
+        q = n wq + bq,  k = n wk + bk   ->   one kernel, where the plan has norm(x) and q in one since that beats norm, q and k apart
+    """
+    units = candidates.units
+    position = units.contracted.position
+    own: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for members, candidate in candidates.found.items():
+        calls = [m for m in members if units.units[m].is_library]
+        if len(calls) == 1 and all(position[m] >= position[calls[0]] for m in members):
+            own[calls[0]] = max(own.get(calls[0], (0.0, ())), (candidate.score_us, members))
+    readers: dict[str, list[int]] = {}
+    for number, unit in units.units.items():
+        if unit.is_library and candidates.fusible(number):
+            for value in units.sources(unit):
+                readers.setdefault(value, []).append(number)
+    for products in dict.fromkeys(map(tuple, readers.values())):
+        if 1 < len(products) <= MAX_SIBLINGS:
+            parts = [own.get(p, (0.0, (p,)))[1] for p in products]
+            members = [m for part in parts for m in part]
+            if len(set(members)) == len(members) and is_convex(units, members) and not _overwrites(candidates, parts):
+                candidates.offer(members, "packing", packed=True)
+        if candidates.is_over:
+            return
 
 
 def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], list[int]]:
@@ -101,7 +130,7 @@ def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ..
     for tried, some in enumerate(queue):
         if tried >= MAX_HALVES or candidates.is_over:
             return
-        if _overwrites(candidates, plan, some):
+        if _overwrites(candidates, [plan[n].members for n in some]):
             continue
         found = candidates.offer([u for n in some for u in plan[n].members], "packing", packed=True)
         if isinstance(found, Rejected) and len(some) > 2:
@@ -109,9 +138,9 @@ def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ..
             queue += [half for half in (some[:middle], some[middle:]) if len(half) > 1]
 
 
-def _overwrites(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int]) -> bool:
-    """Whether one of the kernels updates an input that another one reads: side by side it could not do so in place."""
+def _overwrites(candidates: Candidates, kernels: Sequence[Sequence[int]]) -> bool:
+    """Whether one of the kernels (their units) updates an input that another one reads: side by side it could not do so in place."""
     graph, units = candidates.units.graph, candidates.units
     targets = {value: target for target, value in graph.updates}
-    home = {targets[v]: k for k in kernels for u in plan[k].members for v in units.units[u].core if v in targets}
-    return bool(home) and any(home.get(v, k) != k for k in kernels for v in units.sources(candidates.unit_of(plan[k].members)))
+    home = {targets[v]: k for k, members in enumerate(kernels) for u in members for v in units.units[u].core if v in targets}
+    return bool(home) and any(home.get(v, k) != k for k, members in enumerate(kernels) for v in units.sources(candidates.unit_of(members)))

@@ -8,15 +8,31 @@ from functools import partial
 from tests.unit.plan.proposals import candidates_of, found_by, names
 from tilefuse import schedule
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.candidates import Candidates
-from tilefuse.plan.packing import Group, depths, packing
+from tilefuse.plan.packing import Group, depths, packing, siblings
+from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.products import matrix_products
 from tilefuse.schedule.template import Rows
 from tilefuse.schedule.tile import Layouts, TileProgram
-from tilefuse.target.device import DeviceSpec
+from tilefuse.target.device import H200, DeviceSpec
 
 PACKER = partial(schedule.schedule_pattern, packing=True)
+
+
+# The norm of a sum, kept, and two products of it.
+NORM_AND_TWO = """graph @two(%x: f16[8, 512], %s: f16[8, 512], %w: f16[512, 512], %u: f16[512, 1024]) ->
+    (f16[8, 512], f16[8, 512], f16[8, 1024]) {
+  %m: f32[8] = reduce.sum [i] over [k < 512] { f32(%x[i, k]) }
+  %n: f16[8, 512] = map [i, j] { f16(add(f32(%s[i, j]), sub(f32(%x[i, j]), mul(%m[i], 0.001953125:f32)))) }
+  %p: f16[8, 512] = library.matmul (%n, %w) {transpose_a=false, transpose_b=false}
+  %a: f16[8, 512] = map [i, j] { f16(maximum(f32(%p[i, j]), 0.0:f32)) }
+  %q: f16[8, 1024] = library.matmul (%n, %u) {transpose_a=false, transpose_b=false}
+  %b: f16[8, 1024] = map [i, j] { f16(maximum(f32(%q[i, j]), 0.0:f32)) }
+  return %n, %a, %b
+}"""
 
 
 def steps(count: int) -> Graph:
@@ -76,3 +92,29 @@ def test_a_kernel_that_cannot_be_packed_is_left_out_with_its_reason() -> None:
     assert found_by(made, "packing") == {frozenset({"u0", "u2"})}
     assert [(names(made, m), g, why.detail) for m, g, why in made.refused] == [
         (frozenset({"u1"}), "packing", "%u1 needs clusters of 2 blocks")]
+
+
+def test_products_of_one_value_are_offered_with_what_follows_them() -> None:
+    """Also where greed has put the first of them into another kernel; the plan has both in one launch."""
+    graph = parse_graph(NORM_AND_TWO)
+    made = candidates_of(graph, schedule.schedule_pattern, PACKER, products=matrix_products(graph, H200))
+    number = {n: m for m, unit in made.units.units.items() for n in unit.core}
+    for some in ("pa", "qb", "mnpa"):
+        made.offer([number[n] for n in some], "connect")
+    siblings(made)
+    assert found_by(made, "packing") == {frozenset("paqb")}
+    plan = plan_graph(graph, {}, H200, Options())
+    assert [set(k.pattern.nodes) for k in plan.kernels] == [{"m", "n"}, set("paqb")] and plan.kernels[1].program.template == "packed"
+
+
+def test_products_that_wait_for_each_other_are_not_offered() -> None:
+    """Both read %x; the second also the first one's result."""
+    graph = parse_graph("""graph @wait(%x: f16[8, 512], %w: f16[512, 512]) -> (f16[8, 512]) {
+      %p: f16[8, 512] = library.matmul (%x, %w) {transpose_a=false, transpose_b=false}
+      %a: f16[8, 512] = map [i, j] { f16(tanh(f32(%p[i, j]))) }
+      %q: f16[8, 512] = library.matmul (%a, %w) {transpose_a=false, transpose_b=false}
+      return %q
+    }""")
+    made = candidates_of(graph, schedule.schedule_pattern, PACKER, products=matrix_products(graph, H200))
+    siblings(made)
+    assert found_by(made, "packing") == set()
