@@ -74,12 +74,12 @@ def siblings(candidates: Candidates) -> None:
         if unit.is_library and candidates.fusible(number):
             for value in units.sources(unit):
                 readers.setdefault(value, []).append(number)
-    for products in dict.fromkeys(map(tuple, readers.values())):
+    for products in dict.fromkeys(tuple(p) for p in readers.values()):
         if 1 < len(products) <= MAX_SIBLINGS:
             parts = [own.get(p, (0.0, (p,)))[1] for p in products]
-            members = [m for part in parts for m in part]
-            if len(set(members)) == len(members) and is_convex(units, members) and not _overwrites(candidates, parts):
-                candidates.offer(members, "packing", packed=True)
+            together = [m for part in parts for m in part]
+            if len(set(together)) == len(together) and is_convex(units, together) and not _overwrites(candidates, parts):
+                candidates.offer(together, "packing", packed=True)
         if candidates.is_over:
             return
 
