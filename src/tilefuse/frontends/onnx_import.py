@@ -7,7 +7,7 @@ function body that the ONNX standard (or the model) gives for it is walked in it
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, cast
@@ -250,11 +250,13 @@ class ModelImporter:
         """The operator's function body from the ONNX standard, walked. Raises: UnsupportedOpError when it has none."""
         text: bytes = b""
         if schema.has_function:
-            text = schema.get_function_with_opset_version(call.opset)
+            text = body_text(schema.get_function_with_opset_version, schema.function_opset_versions, call.opset)
         elif schema.has_context_dependent_function:
             types = [self._type_proto(v).SerializeToString() for v in call.inputs]
             concrete = concrete_node(node, self.scope.attributes)
-            text = schema.get_context_dependent_function_with_opset_version(call.opset, concrete.SerializeToString(), types)
+            ask = schema.get_context_dependent_function_with_opset_version
+            versions = schema.context_dependent_function_opset_versions
+            text = body_text(lambda version: ask(version, concrete.SerializeToString(), types), versions, call.opset)
         if not text:
             raise call.unsupported(INEXPRESSIBLE.get(call.op, "tilefuse has no lowering for it, and the standard gives no function body"))
         function = onnx.FunctionProto()
@@ -328,6 +330,17 @@ def needed_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 def schema_of(op: str, opset: int, domain: str) -> Any:
     """The operator's schema, or None where the onnx package knows none. Cached: the package copies it at every question."""
     return defs.get_schema(op, opset, domain) if defs.has(op, opset, domain) else None
+
+
+def body_text(ask: Callable[[int], bytes], versions: Sequence[int], opset: int) -> bytes:
+    """The serialised function body for an opset, empty if there is none.
+
+    The package gives a body only for opsets in which its nodes mean what they meant when it was written; a body names the
+    opset that its nodes are of, so the newest one written up to `opset` serves, and else the first after it.
+    """
+    before = sorted((v for v in versions if v <= opset), reverse=True)
+    after = sorted(v for v in versions if v > opset)
+    return next((text for text in map(ask, (opset, *before, *after)) if text), b"")
 
 
 def attribute_value(attribute: onnx.AttributeProto) -> Any:

@@ -148,6 +148,16 @@ def test_operators_that_the_opset_calls_deprecated_still_run():
     np.testing.assert_allclose(y, wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("opset", [13, 18, 20])
+@pytest.mark.parametrize("op", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+def test_function_bodies_written_for_an_older_opset(op, opset):
+    """The package gives these bodies for opset 13 alone, and torch exports the operators with opset 18."""
+    x, labels = drawn(3, 5), np.array([0, 4, 2])
+    found = run(node(op, ["x", "y"], ["z"], ignore_index=-100), x, labels, opset=opset)[0]
+    wanted = {"S": torch.nn.functional.cross_entropy, "N": torch.nn.functional.nll_loss}[op[0]](torch.tensor(x), torch.tensor(labels))
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5)
+
+
 # Control flow and sequences
 
 
