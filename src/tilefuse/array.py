@@ -5,7 +5,9 @@ Operations record a graph; asking for data compiles what led to it into fused ke
 from __future__ import annotations
 
 from math import e, inf, nan, pi
+from typing import TYPE_CHECKING, NoReturn
 
+from tilefuse.base.errors import nearest
 from tilefuse.driver.array_compile import compile
 from tilefuse.driver.array_evaluate import evaluate, program
 from tilefuse.driver.array_gradients import grad, value_and_grad
@@ -196,6 +198,29 @@ from tilefuse.ir.dtype import U8 as uint8
 from tilefuse.ir.dtype import U16 as uint16
 from tilefuse.ir.dtype import U32 as uint32
 from tilefuse.ir.dtype import U64 as uint64
+
+# What other libraries call it -> what it is called here.
+_OTHER_NAMES = {
+    "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
+    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "array": "asarray", "cat": "concat", "clamp": "clip",
+    "concatenate": "concat", "cumprod": "cumulative_prod", "cumsum": "cumulative_sum", "dot": "matmul or vecdot", "hstack": "concat",
+    "inv": "linalg.inv", "mul": "multiply", "norm": "linalg.vector_norm", "power": "pow", "rand": "random.uniform",
+    "randn": "random.normal", "sub": "subtract", "transpose": "permute_dims or matrix_transpose", "unsqueeze": "expand_dims",
+    "vstack": "concat", "mod": "remainder", "invert": "bitwise_invert", "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift", "nonzero": "where, since shapes do not depend on data", "unique":
+    "sort, since shapes do not depend on data", "masked_fill": "where", "tensor": "asarray", "from_numpy": "asarray",
+}
+
+
+if not TYPE_CHECKING:  # a checker should still find slips itself
+    def __getattr__(name: str) -> NoReturn:
+        hint = _OTHER_NAMES.get(name)
+        told = f"; it is called {hint} here" if hint is not None and "since" not in hint else f"; use {hint}" if hint is not None else ""
+        if not told:
+            near = nearest(name, __all__)
+            told = f"; {near}" if near else ""
+        raise AttributeError(f"tilefuse.array has no {name!r}{told}", name=name)
+
 
 newaxis = None
 __array_api_version__ = "2024.12"

@@ -48,8 +48,15 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return apply(_linear, (x, weight) if bias is None else (x, weight, bias))
 
 
+def _check_float(b: TensorBuilder, name: str, x: str) -> None:
+    """Raises: TypeMismatchError for an input of integers: weights would be rounded to them."""
+    if not b.dtype_of(x).is_float:
+        raise TypeMismatchError(f"{name} is for floats, not for {b.types[x]}", hint="convert the input with astype")
+
+
 def _linear(b: TensorBuilder, x: str, weight: str, bias: str | None = None) -> str:
     have, shape = b.dtype_of(x), b.shape_of(x)
+    _check_float(b, "linear", x)
     if not shape or b.rank_of(weight) != 2 or b.shape_of(weight)[1] != shape[-1]:
         raise ShapeError(f"linear of {b.types[x]} with weight {b.types[weight]}: the last extents must be equal")
     flat = b.reshape(x, [-1, shape[-1]]) if len(shape) != 2 else x
@@ -76,6 +83,7 @@ def convolution(x: Array, weight: Array, bias: Array | None = None, *, stride: E
 
 def _convolution(b: TensorBuilder, x: str, weight: str, *settings: Any) -> str:
     stride, padding, dilation, groups = settings
+    _check_float(b, "convolution", x)
     return b.convolution(x, b.cast(weight, b.dtype_of(x)), None, stride, padding, dilation, groups)
 
 
@@ -260,8 +268,7 @@ def _activation(name: str, x: Array, body: Callable[..., Expr], *numbers: float)
 
 
 def _activated(b: TensorBuilder, x: str, name: str, body: Callable[..., Expr], *numbers: Const) -> str:
-    if not b.dtype_of(x).is_float:
-        raise TypeMismatchError(f"{name} is for floats, not for {b.types[x]}", hint="convert with astype")
+    _check_float(b, name, x)
     return b.expression(body, x, *(float(n.value) for n in numbers), dtype=b.dtype_of(x), name=name)
 
 

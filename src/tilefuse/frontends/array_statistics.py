@@ -104,7 +104,10 @@ def _position(monoid: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Array:
-    """Arithmetic mean; integers as the default float. float16 and bfloat16 accumulate in float32."""
+    """Arithmetic mean; integers as the default float, bools as 0 and 1: the share that is true. float16 and bfloat16 accumulate in
+    float32."""
+    if dtype is None and x.dtype == BOOL:
+        dtype = DEFAULT_FLOAT
     return _moment("mean", x if dtype is None else astype(x, as_dtype(dtype)), axis, keepdims, None)
 
 

@@ -65,7 +65,17 @@ class Module:
         raise UserError(f"{type(self).__name__} has no forward", hint="define forward(self, x)")
 
     def __call__(self, *inputs: Any) -> Any:
-        return self.forward(*inputs)
+        """The result of `forward`; NumPy arrays and tensors of other libraries become arrays."""
+        return self.forward(*[ta.asarray(x) if not isinstance(x, ta.Array) and hasattr(x, "__dlpack__") else x for x in inputs])
+
+    def __repr__(self) -> str:
+        """The parts, indented, with the shapes of what they hold."""
+        held = ", ".join(f"{name}: {list(array.shape)}" for name, array in (*self._parameters.items(), *self._statistics.items()))
+        lines = [f"{type(self).__name__}({held})"]
+        for name, part in self._parts.items():
+            first, *rest = repr(part).splitlines()
+            lines += [f"  {name}: {first}", *(f"  {line}" for line in rest)]
+        return "\n".join(lines)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_parts" not in self.__dict__:

@@ -76,3 +76,17 @@ def test_inspection() -> None:
     assert facts.default_dtypes()["real floating"] == ta.float32 and facts.default_dtypes()["integral"] == ta.int64
     assert set(facts.dtypes(kind="unsigned integer")) == {"uint8", "uint16", "uint32", "uint64"}
     assert set(facts.dtypes(kind=("bool", "real floating"))) == {"bool", "float32", "float64"}
+
+
+def test_names_of_other_libraries_are_told() -> None:
+    """What numpy or torch call otherwise, and slips; an AttributeError, so that `hasattr` works."""
+    for name, told in (("concatenate", "it is called concat here"), ("dot", "matmul or vecdot"), ("unique", "shapes do not depend"),
+                       ("expandims", "expand_dims")):
+        with pytest.raises(AttributeError, match=told):
+            getattr(ta, name)
+    assert not hasattr(ta, "nothing_like_it")
+    offered = {n for names in ta._OTHER_NAMES.values() if "since" not in names for n in names.replace(" or ", ", ").split(", ")}
+    for name in offered:
+        place = ta
+        for part in name.split("."):
+            place = getattr(place, part)

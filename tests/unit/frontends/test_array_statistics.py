@@ -67,8 +67,10 @@ def test_types_of_sums(dtype: str) -> None:
 def test_types_of_means() -> None:
     """Means of integers are the default float, of half precision half precision."""
     assert ta.mean(ta.ones((3,), dtype="int32")).dtype == ta.float32 and ta.std(ta.ones((3,), dtype="bfloat16")).dtype == ta.bfloat16
-    with pytest.raises(TypeMismatchError, match="mean takes numbers, not bool"):
-        ta.mean(ta.asarray([True]))
+    share = ta.mean(ta.asarray([True, False, True, True]))
+    assert share.dtype == ta.float32 and value(share) == 0.75
+    with pytest.raises(TypeMismatchError, match="variance takes numbers, not bool"):
+        ta.var(ta.asarray([True]))
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)

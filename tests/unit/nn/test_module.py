@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tilefuse.array as ta
 from tilefuse import nn
@@ -101,3 +102,20 @@ def test_first_values_have_the_spread_they_should(make: Any, deviation: float) -
     found = make(3).numpy()
     assert abs(found.std() / deviation - 1) < 0.02 and abs(found.mean()) < 0.02 * deviation  # several standard errors of 120000 draws
     assert (found == make(3).numpy()).all() and found.dtype == np.float32
+
+
+def test_inputs_come_from_anywhere_but_are_floats() -> None:
+    """NumPy arrays and tensors go in; integers would round the weights, so they are refused at the user's line."""
+    layer = nn.Linear(3, 2, seed=nn.initialise.generator(1))
+    data = np.ones((4, 3), np.float32)
+    assert layer(data).shape == layer(torch.from_numpy(data)).shape == (4, 2)
+    for wrong in (lambda: layer(np.ones((4, 3), np.int64)), lambda: nn.Conv2d(1, 2, 3)(ta.ones((1, 1, 5, 5), dtype="int32"))):
+        with pytest.raises(TypeMismatchError, match=r"is for floats, not for i\d+(.*\n)*.*test_module.py"):
+            wrong()
+
+
+def test_a_network_prints_its_parts() -> None:
+    """With the shapes of what they hold."""
+    text = repr(Net())
+    assert "  first: Linear(weight: [4, 3], bias: [4])" in text and "    1: Linear(weight: [2, 4], bias: [2])" in text
+    assert text.startswith("Net()") and "  blocks.1: BatchNorm(" in text
