@@ -98,6 +98,28 @@ TF_INLINE void tf_store_matrix(T* p, I row_stride, I column_stride, const T* e, 
   }
 }
 
+//@ tf_load_tile
+// A tile in shared memory, `pitch` words from row to row: thread (tx, ty) brings the words of column tx in rows ty, ty + BY, ... below ROWS.
+template <int ROWS, int BY, class T, class I>
+TF_INLINE void tf_load_tile(const T* p, I row_stride, I column_stride, T* e, int pitch, int tx, int ty, I row, I column, I rows, I columns,
+                            T padding) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r += BY)
+    e[(r + ty) * pitch + tx] =
+        row + r + ty < rows && column + tx < columns ? p[(row + r + ty) * row_stride + (column + tx) * column_stride] : padding;
+}
+
+//@ tf_store_tile
+// As tf_load_tile; words outside the data are not written.
+template <int ROWS, int BY, class T, class I>
+TF_INLINE void tf_store_tile(T* p, I row_stride, I column_stride, const T* e, int pitch, int tx, int ty, I row, I column, I rows,
+                             I columns) {
+#pragma unroll
+  for (int r = 0; r < ROWS; r += BY)
+    if (row + r + ty < rows && column + tx < columns)
+      p[(row + r + ty) * row_stride + (column + tx) * column_stride] = e[(r + ty) * pitch + tx];
+}
+
 //@ tf_load_column
 // COUNT single words a thread, THREADS apart: slot s is word THREADS * s + thread of the element that starts at `first`.
 template <int COUNT, int THREADS, class T, class I>

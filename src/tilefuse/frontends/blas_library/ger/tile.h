@@ -10,10 +10,7 @@ TF_ROUTINE void load_y(const REAL* p, INDEX stride, REAL* e, int tx, int ty, IND
 
 TF_ROUTINE void load_A(const REAL* p, INDEX row_stride, INDEX column_stride, REAL* e, int tx, int ty, INDEX row, INDEX column,
                        INDEX rows, INDEX columns) {
-#pragma unroll
-  for (int j = 0; j < TILE_M; j += BY)
-    e[(j + ty) * PITCH_A + tx] =
-        row + j + ty < rows && column + tx < columns ? p[(row + j + ty) * row_stride + (column + tx) * column_stride] : PAD_A;
+  tf_load_tile<TILE_M, BY>(p, row_stride, column_stride, e, PITCH_A, tx, ty, row, column, rows, columns, PAD_A);
 }
 
 TF_ROUTINE void compute(REAL alpha, const REAL* x, const REAL* y, const REAL* A, REAL* B, int tx, int ty) {
@@ -26,7 +23,5 @@ TF_ROUTINE void compute(REAL alpha, const REAL* x, const REAL* y, const REAL* A,
 
 TF_ROUTINE void store_B(REAL* p, INDEX row_stride, INDEX column_stride, const REAL* e, int tx, int ty, INDEX row, INDEX column,
                         INDEX rows, INDEX columns) {
-#pragma unroll
-  for (int j = 0; j < TILE_M; j += BY)
-    if (row + j + ty < rows && column + tx < columns) p[(row + j + ty) * row_stride + (column + tx) * column_stride] = e[(j + ty) * PITCH_B + tx];
+  tf_store_tile<TILE_M, BY>(p, row_stride, column_stride, e, PITCH_B, tx, ty, row, column, rows, columns);
 }
