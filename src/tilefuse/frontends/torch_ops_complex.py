@@ -291,7 +291,9 @@ def flip(p: Pairs, x: Value, axes: Sequence[int]) -> str:
 def cat(p: Pairs, tensors: Sequence[Value], dim: int = 0) -> str:
     if any(x not in p.complexes for x in tensors):
         raise decline("real and complex tensors side by side")
-    return p.b.concatenate([p.b.cast(x, p.b.result_dtype) for x in tensors], dim % p.rank(tensors[0]))
+    # Torch takes a one-dimensional tensor without elements beside tensors of any rank.
+    joined = [x for x in tensors if p.shape(x) != (0,)] or tensors[:1]
+    return p.b.concatenate([p.b.cast(x, p.b.result_dtype) for x in joined], dim % p.rank(joined[0]))
 
 
 @lowers_complex("aten.unbind.int")

@@ -62,7 +62,8 @@ def batch_norm_functional(
     momentum, eps = (float(v) for v in rest[-2:])
     if not training:
         y, mean, rstd = _evaluated(b, x, weight, bias, running_mean, running_var, eps)
-        return y, mean, rstd, running_mean, running_var
+        # Torch derives f32 for running statistics of narrow types, too.
+        return tuple(b.cast(v, known[0]) if known else v for v, known in zip((y, mean, rstd, running_mean, running_var), b.expected))
     y, mean, variance, rstd = _trained(b, x, weight, bias, eps)
     count = prod(b.shape_of(x)) // max(b.shape_of(x)[1], 1)
     unbiased = count / (count - 1) if count > 1 else float("nan")

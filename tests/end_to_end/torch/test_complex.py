@@ -53,6 +53,8 @@ LOWERED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "infinities": (lambda a, x: (a * a, a * x, a - 1, a.abs(), a.angle()),
                    (torch.complex(torch.tensor([torch.inf, 0.0, 1.0]), torch.tensor([torch.nan, -torch.inf, -0.0])),
                     torch.tensor([0.0, torch.inf, -0.0]))),
+    "pieces": (lambda a: (torch.cat([torch.zeros(0, dtype=torch.complex64), a]) * 2, F.pad(a, (1, 2)) + 1, (a * 0 + a).sgn(),
+                          a.slice_scatter(a[:1] * 2, 0, 1, 2) + 1), (numbers(3, 4),)),
 }
 
 

@@ -848,6 +848,8 @@ for reduce in ("sum", "prod", "amax", "amin", "mean"):
 case("one place of no dimension", lambda x, i: (x.index_fill(0, i, 3.0), x.index_copy(0, i, x * 2)), normal(),
      integers(0, 1, 1, dtype=torch.int64))
 case("group_norm of no samples", lambda x: F.group_norm(x, 1), normal(0, 2, 3))
+case("batch norm by narrow running statistics", lambda x, m, v: A._native_batch_norm_legit(x, None, None, m, v, False, 0.1, 1e-5)[0],
+     normal(5, 3), normal(3), positive(3), dtypes=(torch.bfloat16, torch.float32))
 case("angle", lambda x: x.angle(), special, dtypes=FLOATS[:2])
 case("addbmm", lambda c, x, y: (torch.addbmm(c, x, y), torch.addbmm(c, x, y, beta=0.5, alpha=2.0)),
      normal(3, 4), normal(5, 3, 6), normal(5, 6, 4))
