@@ -69,6 +69,20 @@ def test_imports_only_go_down(file: SourceFile) -> None:
     assert not climbs, "\n".join(climbs)
 
 
+# Pairs that need each other: what saves or explains a record makes or reads one, and methods of arrays call functions of arrays.
+MUTUAL = {f"src/tilefuse/{name}.py" for name in ("runtime/cache", "runtime/program", "frontends/array_methods")}
+# Rooms whose functions import our own modules late, so that the front door and the command line start quickly.
+LATE = {"", "driver", "tools", "nn", "optim"}
+
+
+@pytest.mark.parametrize("file", [f for f in package_files() if f.folder not in LATE], ids=lambda f: f.name)
+def test_our_own_modules_are_imported_at_the_top(file: SourceFile) -> None:
+    """Below the driver an import inside a function is for packages of others: two files that need each other are one, or three."""
+    functions = [n for n in ast.walk(file.tree) if isinstance(n, ast.FunctionDef)]
+    late = [n.module for f in functions for n in ast.walk(f) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("tilefuse")]
+    assert not late or file.name in MUTUAL, f"{file.name} imports {', '.join(map(str, late))} inside a function"
+
+
 def test_every_folder_is_a_known_room() -> None:
     """A new folder must take its place in the table above before it can be used."""
     unknown = {f.folder for f in package_files()} - set(MAY_IMPORT)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tilefuse.codegen.kernel import Buffer, Comment, Declare, For, If, Kernel, Let, Load, Stmt
 from tilefuse.codegen.routine_finish import clear_kernel, last_blocks, second_kernels
+from tilefuse.codegen.routine_step import step
 from tilefuse.codegen.routine_triangle import ends_early, triangle_walk
 from tilefuse.codegen.routine_writer import RoutineWriter, Where
 from tilefuse.ir.affine import Affine, axis, number
@@ -77,7 +78,7 @@ def _declared(w: RoutineWriter, stage: Iterable[Step], known: frozenset[str]) ->
 
 
 def _steps(w: RoutineWriter, stage: Iterable[Step], where: Where) -> tuple[Stmt, ...]:
-    return tuple(x for s in stage for x in w.step(s, where))
+    return tuple(x for s in stage for x in step(w, s, where))
 
 
 def _loops(w: RoutineWriter, outer: frozenset[str]) -> tuple[Stmt, ...]:

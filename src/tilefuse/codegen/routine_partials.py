@@ -107,7 +107,7 @@ def from_slab(w: RoutineWriter, e: Element, slab: str, rows: int, stride: int, w
     return tuple(found)
 
 
-def gather(w: RoutineWriter, e: Element, slab: str, where: Where) -> tuple[Stmt, ...]:
+def gather(w: RoutineWriter, e: Element, slab: str) -> tuple[Stmt, ...]:
     """Combines a block's partial values as far as no barrier is needed."""
     combination = w.fused.reductions[e.variable].combination
     if combination is None:

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import (
     Assign,
-    Barrier,
     Buffer,
     Declare,
     For,
@@ -163,39 +161,6 @@ class RoutineWriter:
         return Touched(e.variable, index, tuple(loops), writes, False, tuple(bounds), self.first_thread(threads))
 
     # -- steps
-
-    def step(self, s: steps.Step, where: Where) -> tuple[Stmt, ...]:
-        """The statements of one step."""
-        from tilefuse.codegen.routine_partials import finish, gather
-        from tilefuse.codegen.routine_probe import fill, keep
-
-        elements = self.fused.elements
-        match s:
-            case steps.BlockBarrier():
-                return (Barrier(),)
-            case steps.Load(name):
-                return self.transfer(elements[name], where, "load")
-            case steps.Store(name):
-                return self.transfer(elements[name], where, "store")
-            case steps.Compute():
-                return self.compute(s, where)
-            case steps.Clear(name):
-                return self.clear(elements[name])
-            case steps.Put(source, target):
-                return self.put(elements[source], elements[target])
-            case steps.Get(source, target):
-                return self.get(elements[source], elements[target])
-            case steps.Mask(name, k, parameter):
-                return self.mask(elements[name], k, parameter, where)
-            case steps.Gather(name, slab):
-                return gather(self, elements[name], slab, where)
-            case steps.Finish(name, slab):
-                return finish(self, elements[name], slab, where)
-            case steps.Fill(name, again):
-                return fill(self, elements[name], again)
-            case steps.Keep(name):
-                return keep(self, elements[name])
-        raise InternalError(f"not a step of a fused kernel: {s!r}")
 
     def transfer(self, e: Element, where: Where, verb: str) -> tuple[Stmt, ...]:
         """A load or store routine."""

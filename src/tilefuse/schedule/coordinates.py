@@ -12,6 +12,7 @@ from tilefuse.ir.affine import (
     Affine,
     axis,
     delinearise,
+    evaluate,
     floordiv,
     linearise,
     mod,
@@ -314,7 +315,6 @@ class Placement:
             return True
         import numpy as np
 
-        from tilefuse.ir.affine import evaluate
         if prod(shape) > 1 << 22:
             return all(isinstance(c, Affine) for c in coordinate) and len(used) <= 2
         grids = np.meshgrid(*(np.arange(self.extents[a]) for a in sorted(used)), indexing="ij", sparse=True)
