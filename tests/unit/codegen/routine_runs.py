@@ -29,7 +29,7 @@ MEANINGS: dict[str, Callable[..., object]] = {
     "rot": lambda x, y, c, s: (c * x + s * y, c * y - s * x), "dot": lambda x, y: x @ y, "asum": lambda x: np.abs(x).sum(),
     "nrm2": lambda x: np.sqrt((x * x).sum()), "iamax": lambda x: int(np.argmax(np.abs(x))) if x.size else 0,
     "gemv": lambda A, x: A @ x, "gemtv": lambda A, r: A.T @ r, "ger": lambda a, x, y, A: a * np.outer(x, y) + A,
-    "ger_unit": lambda A, x, y: A + np.outer(x, y), "madd": lambda A, B: A + B, "mscal": lambda a, A: a * A,
+    "madd": lambda A, B: A + B, "mscal": lambda a, A: a * A,
     "divide": lambda a, b: a / b, "multiply": lambda a, b: a * b, "negate": lambda a: -a, "sqrt": np.sqrt,
     "trmv": lambda A, x: np.tril(A) @ x, "trmtv": lambda A, x: np.tril(A).T @ x,
     "trmv_upper": lambda A, x: np.triu(A) @ x, "trmtv_upper": lambda A, x: np.triu(A).T @ x,

@@ -68,8 +68,26 @@ REFERENCES: dict[str, Reference] = {
     "negate": Reference("a", 1, lambda a: -a, lambda a: abs(a)),
     "sqrt": Reference("a", 1, lambda a: np.sqrt(a), lambda a: np.sqrt(a)),
 }
-CALLED = {"gemv_full": "gemv", "gemtv_full": "gemtv", "ger_unit": "ger"}
-KINDS = {"M": "matrix", "v": "vector", "m": "vector", "n": "vector", "a": "scalar"}
+# Parts of square matrices; a symmetric matrix is made of either triangle.
+PARTS: dict[str, Callable[[Array], Array]] = {
+    "": np.tril, "_upper": np.triu, "_below": lambda a: np.tril(a, -1), "_above": lambda a: np.triu(a, 1),
+}
+for _suffix, _part in PARTS.items():
+    REFERENCES["trmv" + _suffix] = Reference("Sn", 1, lambda a, x, part=_part: part(a) @ x, lambda a, x, part=_part: abs(part(a)) @ abs(x),
+                                             lambda m, n: n)
+    REFERENCES["trmtv" + _suffix] = Reference("Sn", 1, lambda a, x, part=_part: part(a).T @ x,
+                                              lambda a, x, part=_part: abs(part(a)).T @ abs(x), lambda m, n: n)
+for _suffix, _strict in (("", "_below"), ("_upper", "_above")):
+    def _whole(a: Array, one: str = _suffix, other: str = _strict) -> Array:
+        return PARTS[one](a) + PARTS[other](a).T
+
+    REFERENCES["symv" + _suffix] = Reference("Sn", 1, lambda a, x, whole=_whole: whole(a) @ x,
+                                             lambda a, x, whole=_whole: abs(whole(a)) @ abs(x), lambda m, n: n + 1)
+    REFERENCES[f"symv{_suffix}_full"] = Reference(
+        "aSnan", 1, lambda a, A, x, b, y, whole=_whole: a * (whole(A) @ x) + b * y,
+        lambda a, A, x, b, y, whole=_whole: abs(a) * (abs(whole(A)) @ abs(x)) + abs(b * y), lambda m, n: n + 3)
+CALLED = {"gemv_full": "gemv", "gemtv_full": "gemtv", "ger_unit": "ger", "symv_full": "symv", "symv_upper_full": "symv_upper"}
+KINDS = {"S": "matrix", "M": "matrix", "v": "vector", "m": "vector", "n": "vector", "a": "scalar"}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +113,7 @@ def script_of(name: str, letter: str) -> tuple[str, list[str]]:
 
 def drawn(name: str, letter: str, m: int, n: int, rng: np.random.Generator) -> list[Array]:
     """Arguments of a function: numbers of magnitude one, positive where a root is taken."""
-    shapes = {"M": (m, n), "v": (n,), "m": (m,), "n": (n,), "a": ()}
+    shapes = {"S": (n, n), "M": (m, n), "v": (n,), "m": (m,), "n": (n,), "a": ()}
     made = [rng.standard_normal(shapes[k]).astype(np.float32 if letter == "s" else np.float64) for k in REFERENCES[name].inputs]
     return [abs(x) + 0.5 if name in ("sqrt", "divide") else x for x in (np.asarray(v) for v in made)]
 
@@ -115,7 +133,7 @@ def assert_close(name: str, letter: str, got: list[Array], values: list[Array], 
 
 def test_every_shipped_function_is_tried(library: FunctionLibrary) -> None:
     """A new function comes with its reference here; iamax has a test of its own."""
-    assert {n for n in library.functions if n.startswith("s")} == {f"s{n}" for n in REFERENCES}
+    assert {n for n in (*library.functions, *library.composed) if n.startswith("s")} == {f"s{n}" for n in REFERENCES}
 
 
 @pytest.mark.parametrize("letter", ["s", "d"])
