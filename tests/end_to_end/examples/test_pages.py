@@ -74,6 +74,14 @@ def test_the_programs_of_the_page_on_training_run(number: int) -> None:
     exec(compile(texts[number], "docs/training.md", "exec"), {})
 
 
+@pytest.mark.slow
+def test_the_programs_of_the_page_on_scripts_run(folder: Path) -> None:
+    texts = blocks("docs/blas.md", "python")
+    assert len(texts) == 3
+    for text in texts:
+        exec(compile(text, "docs/blas.md", "exec"), {})
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_benchmark_that_a_page_names_exists(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     named = re.findall(r"`[^`]*python -m benchmarks ([^`]*)`", (ROOT / page).read_text(encoding="utf-8"))
