@@ -9,10 +9,15 @@ from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_manipulation import stack
+from tilefuse.frontends.array_manipulation import concat, stack
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_trees import flatten, unflatten
 from tilefuse.frontends.array_types import NAME_OF
+
+# Outputs of so many turns are put together at a time.
+PIECE = 32
+# Each turn is recorded, so a graph has as many times a step's nodes: beyond this compiling takes minutes.
+MOST_TURNS = 4096
 
 
 def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *, length: int | None = None,
@@ -22,7 +27,9 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
     init, xs, state and y may be arrays or trees of arrays; outputs are stacked along a new first dimension. length: the number of turns,
     where `xs` is None. reverse: from the last x to the first; outputs lie where their x lies.
     Shapes: xs: [N, ...] -> outputs: [N, ...]
-    Raises: ShapeError where first dimensions differ; TypeMismatchError where a step changes the form, shape or type of the state.
+    Raises: ShapeError where first dimensions differ; TypeMismatchError where a step changes the form, shape or type of the state;
+        UserError for more than 4096 turns.
+    Cost: linear in the turns: the steps are recorded one after the other, and their kernels compiled once.
     """
     leaves: list[Any] = []
     form = flatten(xs, leaves)
@@ -44,8 +51,21 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
         outputs.append(found)
     if reverse:
         outputs.reverse()
-    stacked = [stack([turn[n] for turn in outputs]) for n in range(len(outputs[0]))] if outputs else []
+    stacked = [_stacked([turn[n] for turn in outputs]) for n in range(len(outputs[0]))] if outputs else []
     return state, unflatten(out_form, iter(stacked)) if outputs else None
+
+
+def _stacked(arrays: list[Any]) -> Array:
+    """The arrays along a new first dimension; many of them in pieces, whose kernels are equal and compiled once.
+
+    Cost: a kernel that reads n arrays takes the C++ compiler more than n times as long as one that reads one.
+    """
+    if len(arrays) <= 2 * PIECE:
+        return stack(arrays)
+    pieces = [stack(arrays[n:n + PIECE]) for n in range(0, len(arrays), PIECE)]
+    while len(pieces) > 1:
+        pieces = [concat(pieces[n:n + PIECE], axis=0) if n + 1 < len(pieces) else pieces[n] for n in range(0, len(pieces), PIECE)]
+    return pieces[0]
 
 
 def _turns(leaves: list[Any], length: int | None) -> int:
@@ -57,6 +77,9 @@ def _turns(leaves: list[Any], length: int | None) -> int:
     if found is None or length is not None and length != found:
         raise UserError("scan needs xs, or length= for the number of turns" if found is None
                         else f"scan over {found} elements with length={length}", where=user_span())
+    if found > MOST_TURNS:
+        raise UserError(f"a scan over {found} turns: each is recorded, and programs of more than {MOST_TURNS} take minutes to compile",
+                        where=user_span(), hint="compile a function that scans a piece, and call it piece by piece with the state it gave")
     return int(found)
 
 

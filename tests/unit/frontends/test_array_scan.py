@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 import tilefuse.array as ta
+from tests.unit.frontends.array_values import value
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.frontends import array_scan
+from tilefuse.frontends.array_graph import graph_of
 
 
 def test_running_sum_and_products() -> None:
@@ -64,3 +67,21 @@ def test_what_is_wrong_is_said() -> None:
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+@pytest.mark.parametrize("reverse", (False, True))
+def test_many_outputs_are_put_together_in_pieces(reverse: bool) -> None:
+    """A kernel that reads hundreds of arrays takes the compiler minutes; pieces have equal kernels. Every output lies in its place."""
+    xs = np.arange(1, 71 + 64, dtype=np.float32)
+    last, ys = ta.scan(lambda s, x: (s + x, s), ta.asarray(0.0), ta.asarray(xs), reverse=reverse)
+    graph, _ = graph_of([last, ys])
+    assert max(len(n.reads()) for n in graph.nodes) <= array_scan.PIECE
+    order = xs[::-1] if reverse else xs
+    before = np.concatenate([[0.0], np.cumsum(order)[:-1]])
+    np.testing.assert_array_equal(value(ys), before[::-1] if reverse else before)
+    assert value(last) == xs.sum()
+
+
+def test_a_scan_of_too_many_turns_says_what_to_do() -> None:
+    with pytest.raises(UserError, match="a scan over 5000 turns.*(\n.*)*hint: compile a function that scans a piece"):
+        ta.scan(lambda s, x: (s, x), ta.asarray(1.0), ta.zeros((5000,)))
