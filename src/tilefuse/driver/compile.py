@@ -22,7 +22,7 @@ from tilefuse.driver.lower import lower
 from tilefuse.driver.measure import KernelMeasurer
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.product_precision import with_precision
-from tilefuse.driver.request import noted, shown_progress, traced
+from tilefuse.driver.request import noted, rarely_collected, shown_progress, traced
 from tilefuse.driver.torch_model import import_torch
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph
@@ -130,6 +130,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
     return Prepared(graph, context.constants, given, layouts, {v: s for v, s in wanted.items() if v not in free})
 
 
+@rarely_collected()
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
              options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
              free_results: Collection[int] = (), measurer: Measurer | None = None) -> Generated:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tilefuse.codegen.kernel import Buffer, Kernel
 from tilefuse.driver.in_place_walks import Walks
-from tilefuse.ir.affine import axis
+from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.names import free_name
@@ -153,8 +153,10 @@ def alias_members(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
 def _renamed(thing: T, names: Mapping[str, str]) -> T:
     """A tree of kernel IR with buffer names replaced; loads that promise read-only memory lose that promise."""
     if isinstance(thing, tuple):
-        return tuple(_renamed(x, names) for x in thing)  # type: ignore[return-value]
-    if not is_dataclass(thing) or isinstance(thing, type | Buffer):
+        again = tuple(_renamed(x, names) for x in thing)
+        # What names no buffer stays the object that it is: most of a kernel, which would be built anew otherwise.
+        return thing if all(new is old for new, old in zip(again, thing, strict=True)) else again  # type: ignore[return-value]
+    if not is_dataclass(thing) or isinstance(thing, type | Buffer | Affine):
         return thing
     changed: dict[str, Any] = {}
     for f in fields(thing):
