@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, nearest
@@ -15,6 +15,7 @@ from tilefuse.plan.cost import gain_us
 from tilefuse.plan.edit import Setting, price
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel
 from tilefuse.plan.price import Priced
+from tilefuse.plan.products import matrix_products
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def why(plan: Plan, setting: Setting, first: str, second: str) -> Answer:
                                   "names are those of the graph after passes: tilefuse explain MODEL --full prints them")
     apart = _outside_kernels(plan, first, second)
     if apart is not None:
-        return apart
+        return _held(plan, setting, first, second) or apart if apart.decided_by == "library-call" else apart
     homes = {n: [k for k in plan.kernels if n in k.pattern.nodes] for n in (first, second)}
     shared = [k for k in homes[first] if k in homes[second]]
     if shared:
@@ -78,6 +79,39 @@ def _outside_kernels(plan: Plan, first: str, second: str) -> Answer | None:
             return Answer(first, second, False, "library-call", f"%{name} is computed by the library call {calls[name].operator}, which "
                           "takes its operands from memory and gives its results there")
     return None
+
+
+def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | None:
+    """The answer where a kernel could hold the calls that compute one value or both, and all that the other value's kernel holds."""
+    products = matrix_products(plan.graph, setting.device)
+    steps: list[PlannedKernel | LibraryCall] = []
+    for name in (first, second):
+        home = next((s for s in plan.steps if name in _computes(s)), None)
+        if home is None or isinstance(home, LibraryCall) and not products.fusible(plan.graph.node_by_name[name]):
+            return None
+        steps.append(home)
+    a, b = steps
+    if a is b:
+        return None
+    names = tuple(s.name if isinstance(s, PlannedKernel) else f"call {s.operator}" for s in steps)
+    chosen_us = sum(s.cost.us if isinstance(s, PlannedKernel) else products.us(plan.graph.node_by_name[n])
+                    for s, n in zip(steps, (first, second), strict=True))
+    path = _path_outside(plan, a, b) or _path_outside(plan, b, a)
+    if path is not None:
+        return Answer(first, second, False, "not-convex", "one kernel would wait for itself: a path leaves it and comes back through "
+                      + " -> ".join(path), chosen_us, kernels=names)
+    held = [n for s, n in zip(steps, (first, second), strict=True) if isinstance(s, LibraryCall)]
+    inside = {*held, *(n for s in steps if isinstance(s, PlannedKernel) for n in s.pattern.nodes)}
+    views = {v.value for v in plan.views}
+    read = {v for n in held for v in plan.graph.node_by_name[n].reads() if v in views}
+    nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside | read)
+    priced = price(setting, replace(pattern_of(plan, nodes), written=pattern_of(plan, tuple(n for n in nodes if n in inside)).written))
+    if isinstance(priced, Rejected):
+        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
+    told = "one kernel is no faster than the call beside the other" if priced.cost.us >= chosen_us else \
+        "one kernel would be faster, and the plan as a whole is not with it, or it was not tried"
+    decided = "cost" if priced.cost.us >= chosen_us else "search"
+    return Answer(first, second, False, decided, told, chosen_us, priced.cost.us, names, (nodes,))
 
 
 def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, second: str) -> Answer:
@@ -142,7 +176,7 @@ def _behind(graph: Graph, name: str, nodes: Sequence[str]) -> set[str]:
     return found
 
 
-def _path_outside(plan: Plan, start: PlannedKernel, end: PlannedKernel) -> list[str] | None:
+def _path_outside(plan: Plan, start: PlannedKernel | LibraryCall, end: PlannedKernel | LibraryCall) -> list[str] | None:
     """Steps other than these two on a path of values from one to the other."""
     base = {v.value: v.base for v in plan.views}
     readers: dict[str, list[int]] = {}
@@ -169,6 +203,10 @@ def _path_outside(plan: Plan, start: PlannedKernel, end: PlannedKernel) -> list[
                 return path[::-1]
             stack.append(following)
     return None
+
+
+def _computes(step: PlannedKernel | LibraryCall) -> tuple[str, ...]:
+    return step.pattern.nodes if isinstance(step, PlannedKernel) else tuple(v for _, v in step.results)
 
 
 def _gives(plan: Plan, number: int) -> tuple[str, ...]:

@@ -63,3 +63,19 @@ def test_a_value_with_itself_cannot_be_cut() -> None:
 def test_an_unknown_value_offers_the_nearest() -> None:
     with pytest.raises(NameLookupError, match="did you mean t0"):
         asked(layers(2), "tt0", "a0")
+
+
+@pytest.mark.parametrize(("rows", "inner", "decided_by", "priced"), [
+    (64, 64, "cost", (True, True)), (512, 64, "shared-memory", (True, False)), (512, 2048, "library-call", (False, False))])
+def test_a_call_that_a_kernel_could_hold_is_compared_with_it(rows: int, inner: int, decided_by: str, priced: tuple[bool, bool]) -> None:
+    """The sum of everything waits for all of the product; a product over a long axis is the library's whatever it costs."""
+    graph = parse_graph(f"""graph @g(%x: f16[{rows}, {inner}], %w: f16[{inner}, 256]) -> (f32[]) {{
+      %p: f16[{rows}, 256] = library.matmul (%x, %w) {{transpose_a=false, transpose_b=false}}
+      %s: f32[] = reduce.sum [] over [i < {rows}, j < 256] {{ f32(%p[i, j]) }}
+      return %s
+    }}""")
+    found = asked(graph, "p", "s")
+    assert not found.together and found.decided_by == decided_by and found.detail
+    assert (found.chosen_us is not None, found.other_us is not None) == priced
+    if priced[1]:
+        assert found.kernels == ("call matmul", "k0") and found.others == (("p", "s"),) and "the other choice" in found.text()
