@@ -134,8 +134,9 @@ def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
             continue
         whole = stages // chunks
         stages, batch = (2, chunks) if whole > 1 else (stages, 1)
-        return Rows(kept, reduced, width, QUEUE_THREADS, 1, chunks, cluster, 1, False, min(width, 2), batch, stages,
+        made = Rows(kept, reduced, width, QUEUE_THREADS, 1, chunks, cluster, 1, False, min(width, 2), batch, stages,
                     -(-domain.num_kept // turns), resident=1)
+        return (reduced_ahead(domain, made, whole) if cluster > 1 else None) or made
     return None
 
 

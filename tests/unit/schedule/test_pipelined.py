@@ -28,7 +28,7 @@ def ahead(base: Rows, **others: int) -> Rows:
 
 def test_long_norms_are_finished_a_turn_later() -> None:
     """Blocks of a cluster exchange once a row: it waits in the queue meanwhile, whole, beside at least two others."""
-    for pattern in (layer_norm(2048, 32768, "f16"), layer_norm(1024, 65536, "f16"), layer_norm(512, 65536),
+    for pattern in (layer_norm(2048, 32768, "f16"), layer_norm(1024, 65536, "f16"), layer_norm(512, 65536), layer_norm(128, 262144),
                     norm_backward(170, 262144, 7, "f16")):
         choice = chosen(pattern).choice
         assert isinstance(choice, Rows)
