@@ -96,3 +96,26 @@ def test_a_sample_of_implementations(sequence: Linear, dtype: str) -> None:
         found = program(*(torch.from_numpy(arguments[n]).to(program.device) for n in choice.spec.inputs))
         for name, got, want, bound in zip(function.outputs, found, wanted, bounds, strict=True):
             assert (abs(got.double().cpu().numpy() - want) <= bound).all(), f"{name} by {choice.how}"
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("name", ["ssymv", "dsymv_upper"])
+def test_symmetric_products_on_a_device(name: str, order: str, deterministic: bool) -> None:
+    """By routines and as chosen, over sizes with and without tiles at the edge; what is beyond the triangle is NaN."""
+    for size in (1, 97, 512, 1500):
+        dtype, unit = (np.float32, 2.0**-24) if name[0] == "s" else (np.float64, 2.0**-53)
+        rng = np.random.default_rng(size)
+        whole = rng.standard_normal((size, size)).astype(dtype)
+        whole, x = whole + whole.T, rng.standard_normal(size).astype(dtype)
+        seen = np.tri(size, dtype=bool) if name == "ssymv" else np.tri(size, dtype=bool).T
+        matrix = torch.from_numpy(np.where(seen, whole, np.nan).astype(dtype)).cuda()
+        matrix = matrix.t().contiguous().t() if order == "F" else matrix
+        wide, bound = whole.astype(np.float64) @ x, 2 * unit * (size + 3) * (abs(whole.astype(np.float64)) @ abs(x))
+        for kind in ("routines", "auto"):
+            function = blas.compile(f"matrix A; vector x; input A, x; y = {name}(A, x); return y;", kind=kind,  # type: ignore[arg-type]
+                                    deterministic=deterministic)
+            found = function(matrix, torch.from_numpy(x).cuda()).double().cpu().numpy()
+            assert (abs(found - wide) <= bound).all(), f"{size} by {kind}"
+            if deterministic:
+                assert np.array_equal(found, function(matrix, torch.from_numpy(x).cuda()).double().cpu().numpy())
