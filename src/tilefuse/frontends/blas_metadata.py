@@ -117,10 +117,11 @@ class MetadataReader:
         like = self.take(own, "like", str, "")
         if not like:
             return own
-        if folder != self.folder:
-            self.slip("like", f"{like!r} stands in {file}, which another function is like", "name the function that has the keys itself")
-            return None
         other = folder / like
+        if folder != self.folder or other.resolve() == folder.resolve():
+            whose = "another function is like this one" if folder != self.folder else "it names itself"
+            self.slip("like", f"{like!r} leads round: {whose}", "name the function that has the keys itself", str(file))
+            return None
         base = self.table(other)
         if base is None:
             return None

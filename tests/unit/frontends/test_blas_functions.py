@@ -253,6 +253,8 @@ def test_a_function_like_another(tmp_path: Path) -> None:
     assert found["other"].meaning == found["my_axpy"].meaning
     (tmp_path / "other" / "function.toml").write_text('like = "../nothing"\nnames = { f32 = "other" }\n')
     assert any("cannot be read" in s.message for s in library_slips(folder))
+    (tmp_path / "other" / "function.toml").write_text('like = "../other"\nnames = { f32 = "other" }\n')
+    assert any("it names itself" in s.message for s in library_slips(folder))
 
 
 @pytest.mark.parametrize(("keys", "message"), [
