@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilefuse.base.errors import UserError
 from tilefuse.frontends.imported import Imported, Output
 from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.program import Program
@@ -54,8 +55,10 @@ class CompiledModel:
         self.program.save(path)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Runs the model. Raises: as `Program.__call__`."""
+        """Runs the model. Raises: as `Program.__call__`; UserError for more arguments than the model was compiled for."""
         flat = list(self._flatten(arguments, named)) if self._flatten is not None else list(arguments)
+        if self._arguments and len(flat) > len(self._arguments):
+            raise UserError(f"the model was compiled for {len(self._arguments)} arguments, got {len(flat)}")
         tensors = [a for a, name in zip(flat, self._arguments) if name is not None] if self._arguments else flat
         if self._flatten is None and named:
             tensors = list(self.program.in_order(tuple(tensors), named))

@@ -20,6 +20,7 @@ from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_log import log
 from tilefuse.driver.torch_part import CompiledPart
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
+from tilefuse.driver.torch_sizes import by_size, declared_dynamic
 from tilefuse.driver.torch_split import split
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_decompositions import decompositions
@@ -51,16 +52,22 @@ def backend(
         )
     settings = settings_of(mode, options)
     _raise_recompile_limit(settings.recompile_limit)
+    name = f"graph{_COUNTS['graphs']}"
+    _COUNTS["graphs"] += 1
+    if declared_dynamic(example_inputs):
+        return by_size(lambda arguments: _differentiable(gm, arguments, name, settings))
     _specialise(example_inputs)
+    return _differentiable(gm, example_inputs, name, settings)
+
+
+def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings) -> Callable[..., Any]:
+    """The graph compiled for inputs like these, with its gradient where they ask for one."""
     from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
-    name = f"graph{_COUNTS['graphs']}"
-    _COUNTS["graphs"] += 1
-
     def compiler(kind: str) -> Callable[..., Any]:
-        def compile_(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            _restride(part, inputs)
+        def compile_(part: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+            _restride(part, given)
             return compile_part(part, kind, f"{name}_{kind}", settings)
 
         return compile_
@@ -73,7 +80,7 @@ def backend(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    return compiled(gm, example_inputs)  # type: ignore[no-any-return]
+    return compiled(gm, inputs)  # type: ignore[no-any-return]
 
 
 def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, whole: bool = True) -> Callable[[list[Any]], Any]:

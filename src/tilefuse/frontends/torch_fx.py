@@ -148,7 +148,9 @@ class _Walk:
                             f"an FX node of kind {node.op}", where=_span(node), hint="trace the module to ATen operators first"
                         )
             except GuardOnDataDependentSymNode as unknown:
-                raise UnsupportedError("a size that depends on data", where=_span(node)) from unknown
+                raise UnsupportedError(
+                    "a size that depends on data", where=_span(node), hint="torch.compile leaves to torch what has it"
+                ) from unknown
         b = self.builder
         graph = b.finish(results, [(target, value) for target, value in self.updates.items() if target != value])
         constants = self.constants | dict(b.constant_data)

@@ -400,3 +400,32 @@ def test_reset_restores_the_recompile_limit() -> None:
     assert torch._dynamo.config.recompile_limit >= 64
     torch_backend.reset()
     assert torch._dynamo.config.recompile_limit == before and not compiled_parts()
+
+
+def test_sizes_declared_dynamic() -> None:
+    """`mark_dynamic` forbids torch to guard on a size: each is compiled once, by the backend, and trains and mutates as ever."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU())
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend=strict)
+    for rows in (6, 9, 6):
+        x = torch.randn(rows, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        made, wanted = compiled(x), eager(x)
+        close(made, wanted)
+        made.pow(2).sum().backward()
+        wanted.pow(2).sum().backward()
+    close([p.grad for p in model.parameters()], [p.grad for p in eager.parameters()], 1e-3)
+    close(dict(model.named_buffers()), dict(eager.named_buffers()))
+    assert len(compiled_parts("forward")) == 2 and len(compiled_parts("backward")) == 2
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.view(-1) * x.shape[0]
+
+    run = torch.compile(doubled, backend=strict)
+    for rows in (2, 5):
+        x = torch.randn(rows, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        y = x.clone()
+        close(run(x), doubled(y))
+        close(x, y)
