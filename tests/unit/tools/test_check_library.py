@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("cl
 
 @pytest.mark.parametrize("names", [
     ("saxpy", "dwaxpby", "sscal", "dcopy", "sswap", "drot", "svadd", "dvmul", "sdivide", "dsqrt"), ("ddot", "sasum", "dnrm2", "snrm2"),
-    ("isamax", "idamax"), ("sgemv", "dgemtv"), ("sger", "dmadd", "smscal"),
+    ("isamax", "idamax"), ("sgemv", "dgemtv"), ("sger", "dmadd", "smscal"), ("strmv", "dtrmtv_above", "ssymv"),
 ], ids=lambda names: names[0])
 def test_shipped_routines_do_what_their_metadata_say(names: tuple[str, ...]) -> None:
     """Loads, stores and computations of the first and last geometry of each implementation, dense and strided."""
@@ -45,7 +45,7 @@ def changed(tmp_path: Path, function: str, file: str, old: str, new: str) -> lis
     ("gemv", "registers.h", "if (tx == 0) ", "", "does not come from the first thread that holds it"),
     ("gemv", "registers.h", "if (tx == 0) ", "if (tx == 1) ", "does not come from the first thread that holds it"),
     ("gemv", "tile.h", "A[tx * PITCH_A + j + ty]", "A[(j + ty) * PITCH_A + tx]", "y[0] of one tile is"),
-    ("gemv", "tile.h", "column + tx < columns", "column + tx <= columns", "should hold the padding"),
+    ("gemv", "tile.h", "row, column, rows, columns, PAD_A", "row, column, rows, columns + 1, PAD_A", "should hold the padding"),
     ("madd", "registers.h", "row, column, rows, columns, CONTIGUOUS_C", "row, column, rows, columns + 1, CONTIGUOUS_C", "is written"),
     ("iamax", "vectors.h", "at < k[0].at", "at > k[0].at", "k of one tile is"),
     ("nrm2", "vectors.h", "into->middle += other->middle", "into->middle = other->middle", "r of one tile is"),
