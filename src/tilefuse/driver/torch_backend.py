@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
 from tilefuse.driver.compile import compile_imported
 from tilefuse.driver.reproducer import write_reproducer
-from tilefuse.driver.torch_log import log
-from tilefuse.driver.torch_part import CompiledPart
+from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
 from tilefuse.driver.torch_sizes import by_size, declared_dynamic
 from tilefuse.driver.torch_split import split

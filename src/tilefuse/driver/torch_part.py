@@ -5,6 +5,7 @@ Torch calls a part with a list that it gives away ("boxed"), so that arguments c
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,9 +14,10 @@ import torch
 
 from tilefuse.base.errors import UnsupportedError
 from tilefuse.driver.model import restore
-from tilefuse.driver.torch_log import log
 from tilefuse.frontends.imported import Imported
 from tilefuse.runtime.program import Program
+
+log = logging.getLogger("tilefuse")
 
 
 class CompiledPart:
