@@ -32,8 +32,8 @@ from tilefuse.frontends.onnx_model import (
     opsets_of,
 )
 from tilefuse.frontends.onnx_ops import load_all_lowerings
-from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import rename_reads
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.rewrite import rename_values
 from tilefuse.ir.tensor import TensorBuilder
 
 # A known array of at most this many elements is written into the text; larger ones become constant inputs, bound once.
@@ -410,14 +410,4 @@ def renamed(graph: Graph, wanted: Mapping[str, str]) -> Graph:
             name = f"{base}_{count}"
         taken.add(name)
         names[node.name] = name
-
-    def one(node: Node) -> Node:
-        return replace(
-            node,
-            name=names.get(node.name, node.name),
-            body=None if node.body is None else rename_reads(node.body, names),
-            target=tuple(rename_reads(t, names) for t in node.target),
-            operands=tuple(names.get(o, o) for o in node.operands),
-        )
-
-    return replace(graph, nodes=tuple(one(n) for n in graph.nodes), results=tuple(names.get(r, r) for r in graph.results))
+    return rename_values(graph, names)
