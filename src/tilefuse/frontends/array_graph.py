@@ -26,19 +26,17 @@ class ArrayGraph:
     arrays: Mapping[str, Array]
 
 
-def graph_of(arrays: Sequence[Array], name: str = "arrays", through: bool = False) -> tuple[Graph, tuple[ArrayNode, ...]]:
-    """The graph that computes `arrays` (its results, in order) and the leaves that its inputs stand for.
-
-    through: arrays that were computed already are taken apart too, as far as they know how they were computed (for gradients);
-    else they are inputs.
-    """
-    made = named_graph(arrays, name, through)
+def graph_of(arrays: Sequence[Array], name: str = "arrays") -> tuple[Graph, tuple[ArrayNode, ...]]:
+    """The graph that computes `arrays` (its results, in order) and the leaves that its inputs stand for."""
+    made = named_graph(arrays, name)
     return made.graph, made.leaves
 
 
 def named_graph(arrays: Sequence[Array], name: str = "arrays", through: bool = False) -> ArrayGraph:
     """As `graph_of`, with the array of every value.
 
+    through: arrays that were computed already are taken apart too, as far as they know how they were computed (for gradients);
+    else they are inputs.
     Exact: equal structures give equal graphs, whatever ran before.
     """
     builder = GraphBuilder(name)

@@ -20,14 +20,12 @@ from tilefuse.ir.tensor_elementwise import broadcast_shapes, converted
 
 Body = Callable[..., Expr]
 
-# What a function takes and gives.
+
+# What a function takes and gives (`takes` of its row).
 #   numeric   numbers -> their type           float    floats (integers become the default float) -> their type
 #   compare   anything -> bool                logical  bool -> bool
 #   bitwise   integers and bool -> their type shift    integers -> their type
 #   any       anything -> its type            test     numbers -> bool (computed on floats)
-TAKES = ("numeric", "float", "compare", "logical", "bitwise", "shift", "any", "test")
-
-
 @dataclass(frozen=True, slots=True)
 class Elementwise:
     """One row of the table. body: (compute dtype, operand expressions) -> expression."""
