@@ -122,9 +122,9 @@ def _probes_of(members: tuple[Timed, ...], device: DeviceSpec, options: Options)
             yield Probe(tuple(m.name for m in members), e, num_bytes, prod(sizes), routine_spec(fused, device, options))
 
 
-def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSpec, place: str, options: Options, *, again: bool = False,
+def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSpec, place: str, options: Options, *,
                        most: int | None = None, seconds: float = math.inf, tell: Callable[[str, int], None] | None = None) -> int:
-    """Benchmark what has no row yet (all with `again`); the number of probes timed. `tell` hears of each with the count so far.
+    """Benchmark what has no row yet; the number of probes timed. `tell` hears of each with the count so far.
 
     At most `most` probes, and none is begun after `seconds`.
     Cost: see `probes`: about a thousand for the library in one element type, most of their time is compiling side by side.
@@ -152,7 +152,7 @@ def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSp
         chunk.clear()
 
     ends = time.monotonic() + seconds
-    unknown = (p for p in probes(functions, device, options) if again or any(journal.find(k) is None for k in p.keys))
+    unknown = (p for p in probes(functions, device, options) if any(journal.find(k) is None for k in p.keys))
     for p in itertools.islice(unknown, most):
         chunk.append(p)
         if len(chunk) == BUILT_TOGETHER:
