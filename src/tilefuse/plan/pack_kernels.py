@@ -21,6 +21,7 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.memory import Life, allowed_with_packing, most_live
+from tilefuse.plan.order import topological_order
 from tilefuse.plan.pattern import Pattern, View, read_values
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.plan.updates_last import updates_last
@@ -235,25 +236,13 @@ class _Draft:
             items[number] = Chosen("pack", pattern, priced)
             place[number] = max(members)
             home |= dict.fromkeys(members, number)
-        needs: dict[int, set[int]] = {n: set() for n in items}
-        feeds: dict[int, list[int]] = {n: [] for n in items}
+        feeds: dict[int, dict[int, None]] = {n: {} for n in items}
         for n, found in enumerate(self.before):
             for p in found:
-                if home[p] not in needs[home[n]]:
-                    needs[home[n]].add(home[p])
-                    feeds[home[p]].append(home[n])
-        ready = [(place[n], n) for n in items if not needs[n]]
-        heapify(ready)
-        made: list[Chosen] = []
-        while ready:
-            _, n = heappop(ready)
-            made.append(items[n])
-            for s in feeds[n]:
-                needs[s].discard(n)
-                if not needs[s]:
-                    heappush(ready, (place[s], s))
-        assert len(made) == len(items), "packing has closed a cycle"
-        return made
+                feeds[home[p]][home[n]] = None
+        order = topological_order(feeds, place.__getitem__)
+        assert len(order) == len(items), "packing has closed a cycle"
+        return [items[n] for n in order]
 
 
 def _likeness(item: Chosen) -> object:

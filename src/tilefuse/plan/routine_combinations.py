@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefuse.ir.elementary import CallGraph
+from tilefuse.plan.order import topological_order
 from tilefuse.schedule.routine_elements import Decision
 
 ROUTINES, TEMPLATE = "routines", "template"
@@ -124,17 +125,12 @@ def in_order(graph: CallGraph, parts: Sequence[FusionImplementation]) -> tuple[F
     kernel_of = {c: n for n, p in enumerate(parts) for c in p.calls}
     for c in range(len(graph.calls)):
         kernel_of.setdefault(c, len(parts) + c)
-    needs: dict[int, set[int]] = {n: set() for n in dict.fromkeys(kernel_of.values())}
+    feeds: dict[int, dict[int, None]] = {n: {} for n in kernel_of.values()}
     for c, call in enumerate(graph.calls):
         for variable in call.arguments:
             producer = graph.producer(variable) if isinstance(variable, str) else None
             if producer is not None and kernel_of[producer] != kernel_of[c]:
-                needs[kernel_of[c]].add(kernel_of[producer])
-    done: list[int] = []
-    first = {n: min(c for c, k in kernel_of.items() if k == n) for n in needs}
-    while len(done) < len(needs):
-        ready = [n for n in needs if n not in done and needs[n] <= set(done)]
-        if not ready:
-            return None
-        done.append(min(ready, key=lambda n: first[n]))
-    return tuple(parts[n] for n in done if n < len(parts))
+                feeds[kernel_of[producer]][kernel_of[c]] = None
+    first = {n: min(c for c, k in kernel_of.items() if k == n) for n in feeds}
+    order = topological_order(feeds, first.__getitem__)
+    return tuple(parts[n] for n in order if n < len(parts)) if len(order) == len(feeds) else None

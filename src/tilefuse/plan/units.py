@@ -4,13 +4,12 @@
 """
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefuse.ir.graph import Graph, library_call_key
 from tilefuse.plan.light import closure
-from tilefuse.plan.order import ContractedGraph
+from tilefuse.plan.order import ContractedGraph, topological_order
 from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.updates_last import orders
 from tilefuse.plan.views import is_window
@@ -123,23 +122,12 @@ class Units:
         for group in groups:
             group_of.update(dict.fromkeys(group, tuple(group)))
         successors: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {g: {} for g in group_of.values()}
-        waiting = dict.fromkeys(successors, 0)
         for unit, followers in self.contracted.successors.items():
             for following in followers:
                 before, after = group_of[unit], group_of[following]
-                if before != after and after not in successors[before]:
+                if before != after:
                     successors[before][after] = None
-                    waiting[after] += 1
-        ready = [(max(g), g) for g, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        found: list[tuple[int, ...]] = []
-        while ready:
-            _, group = heapq.heappop(ready)
-            found.append(group)
-            for after in successors[group]:
-                waiting[after] -= 1
-                if not waiting[after]:
-                    heapq.heappush(ready, (max(after), after))
+        found = topological_order(successors, max)
         assert len(found) == len(successors), "the groups wait for each other"
         return found
 

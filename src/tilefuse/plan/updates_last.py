@@ -7,12 +7,12 @@ that no kernel is made that must write before another one reads; `updates_last` 
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
 
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.order import topological_order
 from tilefuse.plan.pattern import View, read_values
 
 
@@ -28,39 +28,22 @@ def behind_readers(graph: Graph) -> Graph:
         return graph
     needs = {n.name: {v for v in n.reads() if v in position} for n in graph.nodes}
     waits = {v: {r for r in graph.users_by_name[t] if r != v} for v, t in targets.items()}
-    followers: dict[str, list[str]] = {}
+    followers: dict[str, dict[str, None]] = {name: {} for name in needs}
     for name, before in needs.items():
-        for v in (*before, *sorted(waits.get(name, ()))):
-            followers.setdefault(v, []).append(name)
-    ready = [position[name] for name, before in needs.items() if not before and not waits.get(name)]
-    heapify(ready)
-    done: dict[str, None] = {}
-    while len(done) < len(graph.nodes):
-        if not ready:
-            held = _held_by_itself(next(n.name for n in graph.nodes if n.name not in done), needs, waits)
-            waits[held] = set()
-            if not needs[held]:
-                heappush(ready, position[held])
-        name = graph.nodes[heappop(ready)].name
-        if name in done:
-            continue
-        done[name] = None
-        for follower in followers.get(name, ()):
-            needs[follower].discard(name)
-            waits.get(follower, set()).discard(name)
-            if not needs[follower] and not waits.get(follower) and follower not in done:
-                heappush(ready, position[follower])
-    return replace(graph, nodes=tuple(graph.node_by_name[name] for name in done))
+        for v in before | waits.get(name, set()):
+            followers[v][name] = None
 
+    def released(done: Mapping[str, None]) -> str:
+        """An update on a circle of nodes each of which waits for the next."""
+        name = next(n.name for n in graph.nodes if n.name not in done)
+        path: dict[str, None] = {}
+        while name not in path:
+            path[name] = None
+            name = min(needs[name] - done.keys() or waits[name] - done.keys())
+        circle = list(path)[list(path).index(name):]
+        return next(n for n in circle if needs[n] <= done.keys())
 
-def _held_by_itself(name: str, needs: Mapping[str, Set[str]], waits: Mapping[str, Set[str]]) -> str:
-    """An update on a circle of nodes each of which waits for the next, reached from `name`."""
-    path: dict[str, None] = {}
-    while name not in path:
-        path[name] = None
-        name = min(needs[name] or waits[name])
-    circle = list(path)[list(path).index(name):]
-    return next(n for n in circle if not needs[n] and waits.get(n))
+    return replace(graph, nodes=tuple(graph.node_by_name[name] for name in topological_order(followers, position.__getitem__, released)))
 
 
 def orders(graph: Graph, users: Mapping[str, Mapping[str, None]]) -> Iterator[tuple[str, str]]:

@@ -1,13 +1,37 @@
-"""The contracted graph: its order stays topological, and it refuses exactly the merges that would close a cycle."""
+"""An order made at once is the one that networkx gives. The contracted graph stays topological and refuses merges that close a cycle."""
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import networkx as nx
 import pytest
 
 from tilefuse.plan import order
-from tilefuse.plan.order import ContractedGraph
+from tilefuse.plan.order import ContractedGraph, topological_order
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_order_at_once_goes_by_places(seed: int) -> None:
+    draw = random.Random(seed)
+    count = draw.randint(1, 30)
+    places = draw.sample(range(1000), count)
+    edges = {a: [b for b in range(a + 1, count) if draw.random() < 0.15] for a in range(count)}
+    expected = list(nx.lexicographical_topological_sort(nx.DiGraph(edges), key=places.__getitem__))
+    assert topological_order(edges, places.__getitem__) == expected
+
+
+def test_an_order_ends_at_a_circle_unless_one_of_its_nodes_is_released() -> None:
+    """3 waits for 2, which waits for 1, which waits for 3; 0 and 4 do not."""
+    edges = {0: [1, 4], 1: [2], 2: [3], 3: [1], 4: [3]}
+    told: list[list[int]] = []
+
+    def release(found: Mapping[int, None]) -> int:
+        told.append(list(found))
+        return 2
+
+    assert topological_order(edges, int) == [0, 4]
+    assert topological_order(edges, int, release) == [0, 4, 2, 3, 1] and told == [[0, 4]]
 
 
 def closes_cycle(edges: nx.DiGraph, a: int, b: int) -> bool:
