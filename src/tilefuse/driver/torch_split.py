@@ -16,7 +16,7 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
-from tilefuse.frontends.torch_fx import PARTS_BY_COMPLEX
+from tilefuse.frontends.torch_nodes import PARTS_BY_COMPLEX
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH
 
 Boxed = Callable[[list[Any]], Sequence[Any]]

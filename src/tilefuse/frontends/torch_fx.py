@@ -21,7 +21,6 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tilefuse.base.errors import InternalError, UnsupportedError, UnsupportedOpError
-from tilefuse.base.source import Span
 from tilefuse.frontends import (
     torch_ops_foreach,
     torch_ops_index,
@@ -35,11 +34,24 @@ from tilefuse.frontends import (
     torch_ops_reduce,
 )
 from tilefuse.frontends.imported import Imported, Output
+from tilefuse.frontends.torch_nodes import (
+    PARTS_BY_COMPLEX,
+    dtype_of,
+    is_dense,
+    is_library,
+    is_product_view,
+    known_number,
+    readers_of,
+    regrouped,
+    shape_of,
+    span_of,
+    strides_of,
+    tensors_of,
+)
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH, TORCH_OPS, TorchBuilder, Value, dtype_from_torch
 from tilefuse.frontends.torch_ops_complex import COMPLEX_OPS, Pairs
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.build import axis_names
-from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Attribute, Type
 
 THEMES = (
@@ -54,8 +66,6 @@ THEMES = (
     torch_ops_library,
     torch_ops_loss,
 )
-
-PARTS_BY_COMPLEX = {torch.complex128: torch.float64, torch.complex64: torch.float32, torch.complex32: torch.float16}
 
 # Constants of at most this many elements are written into the graph; larger ones are bound when the program is made.
 INLINE_ELEMENTS = 16
@@ -145,11 +155,11 @@ class _Walk:
                         outputs = self._outputs(node, results)
                     case _:
                         raise UnsupportedOpError(
-                            f"an FX node of kind {node.op}", where=_span(node), hint="trace the module to ATen operators first"
+                            f"an FX node of kind {node.op}", where=span_of(node), hint="trace the module to ATen operators first"
                         )
             except GuardOnDataDependentSymNode as unknown:
                 raise UnsupportedError(
-                    "a size that depends on data", where=_span(node), hint="torch.compile leaves to torch what has it"
+                    "a size that depends on data", where=span_of(node), hint="torch.compile leaves to torch what has it"
                 ) from unknown
         b = self.builder
         graph = b.finish(results, [(target, value) for target, value in self.updates.items() if target != value])
@@ -168,15 +178,15 @@ class _Walk:
             return
         fake = node.meta.get("val")
         if isinstance(fake, torch.Tensor):
-            made = self.builder.input(node.name, _dtype(fake, node), _shape(fake))
+            made = self.builder.input(node.name, dtype_of(fake, node), shape_of(fake))
             self._note_layout(made, fake)
             self.arguments.append(made)
             self.value_of[node] = self._marked(fake, Value(made))
             return
         if fake is not None and not isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
-            raise UnsupportedError(f"an input of type {type(fake).__name__}", where=_span(node))
+            raise UnsupportedError(f"an input of type {type(fake).__name__}", where=span_of(node))
         self.arguments.append(None)
-        self.value_of[node] = _number(fake)
+        self.value_of[node] = known_number(fake)
 
     def _get_attr(self, node: fx.Node) -> None:
         found: Any = self.gm
@@ -198,14 +208,14 @@ class _Walk:
             return Value(self.builder.full(tuple(data.shape), data.item(), dtype))
         if not fake_modes and data.numel() <= INLINE_ELEMENTS and data.dtype != torch.bfloat16 and dtype.bits >= 16:
             return Value(self.builder.constant_array(data.cpu().numpy(), dtype))
-        made = self.builder.input(name, dtype, _shape(data), constant=True)
+        made = self.builder.input(name, dtype, shape_of(data), constant=True)
         self.constants[made] = data
         self._note_layout(made, data)
         return Value(made)
 
     def _note_layout(self, name: str, tensor: torch.Tensor) -> None:
-        strides = _strides(tensor)
-        shape = _shape(tensor)
+        strides = strides_of(tensor)
+        shape = shape_of(tensor)
         dense = row_major_strides(shape)
         if any(s != d and extent > 1 for s, d, extent in zip(strides, dense, shape)):
             self.layouts[name] = strides
@@ -221,13 +231,13 @@ class _Walk:
             return
         fake = node.meta.get("val")
         if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
-            self.value_of[node] = _number(fake)
+            self.value_of[node] = known_number(fake)
             return
         if not isinstance(target, torch._ops.OpOverload):
             if getattr(target, "__module__", "") in ("_operator", "math") and fake is None:
                 self.value_of[node] = target(*self._arguments(node.args), **self._arguments(node.kwargs))
                 return
-            raise UnsupportedOpError(f"a call of {target}, which is no operator of torch's dispatcher", where=_span(node))
+            raise UnsupportedOpError(f"a call of {target}, which is no operator of torch's dispatcher", where=span_of(node))
         name = f"{target.namespace}.{target._opname}.{target._overloadname}"
         if name.startswith("aten.sym_") or name in (
             "aten._assert_async.msg",
@@ -237,23 +247,23 @@ class _Walk:
             return
         args, kwargs = self._arguments(node.args), self._arguments(node.kwargs)
         b = self.builder
-        b.hint, b.span = node.name, _span(node)
-        b.operands_dense = all(_is_dense(a.meta.get("val")) for a in node.all_input_nodes)
-        readers = [_is_library(user) for user in _readers(node)]
+        b.hint, b.span = node.name, span_of(node)
+        b.operands_dense = all(is_dense(a.meta.get("val")) for a in node.all_input_nodes)
+        readers = [is_library(user) for user in readers_of(node)]
         b.feeds_library_only, b.feeds_library = all(readers), any(readers)
-        b.expected = tuple(None if f is None else (_dtype(f, node), _shape(f)) for f in _tensors(fake))
+        b.expected = tuple(None if f is None else (dtype_of(f, node), shape_of(f)) for f in tensors_of(fake))
         if name == "aten.copy_.default":
             self._update(node, args)
             return
         if target._schema.is_mutable:
-            raise UnsupportedOpError(f"{name} changes its operands in place", where=_span(node))
+            raise UnsupportedOpError(f"{name} changes its operands in place", where=span_of(node))
         self.value_of[node] = self._lowered(name, node, args, kwargs)
         b.hint = ""
 
     def _lowered(self, name: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
         b = self.builder
-        fakes = _tensors(node.meta.get("val"))
-        sources = [t for a in node.all_input_nodes for t in _tensors(a.meta.get("val"))]
+        fakes = tensors_of(node.meta.get("val"))
+        sources = [t for a in node.all_input_nodes for t in tensors_of(a.meta.get("val"))]
         in_pairs = any(t is not None and t.is_complex() for t in (*fakes, *sources))
         lowering = COMPLEX_OPS.get(name) if in_pairs else TORCH_OPS.get(name)
         if lowering is None:
@@ -283,7 +293,7 @@ class _Walk:
                 continue
             have = b.type_of(value)
             if have != Type(*expected):
-                raise InternalError(f"the lowering of {name} gives {have}, torch derived {Type(*expected)}", where=_span(node))
+                raise InternalError(f"the lowering of {name} gives {have}, torch derived {Type(*expected)}", where=span_of(node))
 
     def _library(self, name: str, reason: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operator as library nodes, one a tensor result, that call torch."""
@@ -301,26 +311,26 @@ class _Walk:
             self.calls += 1
         fake = node.meta.get("val")
         made: list[Value | None] = []
-        for n, (expected, tensor) in enumerate(zip(b.expected, _tensors(fake))):
+        for n, (expected, tensor) in enumerate(zip(b.expected, tensors_of(fake))):
             if expected is None or tensor is None:
                 made.append(None)
                 continue
             value = Value(b.library(node.name, name, Type(*expected), operands, attributes | {"result": n}))
             made.append(self._marked(tensor, value))
-        return _regrouped(fake, iter(made)) if isinstance(fake, (tuple, list)) else (made[0] if made else None)
+        return regrouped(fake, iter(made)) if isinstance(fake, (tuple, list)) else (made[0] if made else None)
 
     def _update(self, node: fx.Node, args: Any) -> None:
         """aten.copy_ into an input at the end of the graph: afterwards the input's storage holds the value."""
         target = node.args[0]
         assert isinstance(target, fx.Node)
         if target.op != "placeholder":
-            raise UnsupportedOpError("aten.copy_ into a tensor that is no input", where=_span(node))
+            raise UnsupportedOpError("aten.copy_ into a tensor that is no input", where=span_of(node))
         b = self.builder
         name = str(self.value_of[target])
         declared = next(i.name for i in b.inputs if i.name == self._input_name(target))
         source = self.value_of[args_source] if isinstance(args_source := node.args[1], fx.Node) else args[1]
         if (name in self.complexes) != (source in self.complexes):
-            raise UnsupportedOpError("aten.copy_ between real and complex tensors", where=_span(node))
+            raise UnsupportedOpError("aten.copy_ between real and complex tensors", where=span_of(node))
         value = b.broadcast_to(b.cast(source, b.dtype_of(name)), b.shape_of(name))
         self.updates[declared] = value
         self.value_of[node] = self.value_of[target] = Value(value)
@@ -344,7 +354,7 @@ class _Walk:
             case slice():
                 return slice(self._arguments(args.start), self._arguments(args.stop), self._arguments(args.step))
             case torch.SymInt() | torch.SymFloat() | torch.SymBool():
-                return _number(args)
+                return known_number(args)
         return args
 
     # Results
@@ -356,7 +366,7 @@ class _Walk:
         made: list[Output] = []
         for item in items:
             if not isinstance(item, fx.Node):
-                made.append(Output(literal=_number(item)))
+                made.append(Output(literal=known_number(item)))
                 continue
             if item not in found:
                 found[item] = self._output(item, results)
@@ -372,9 +382,9 @@ class _Walk:
             return Output(argument=at)
         fake = node.meta.get("val")
         b = self.builder
-        b.span, b.hint = _span(node), ""
+        b.span, b.hint = span_of(node), ""
         shape = b.shape_of(value)
-        strides = _strides(fake) if isinstance(fake, torch.Tensor) else row_major_strides(shape)
+        strides = strides_of(fake) if isinstance(fake, torch.Tensor) else row_major_strides(shape)
         device = fake.device.type if isinstance(fake, torch.Tensor) else ""
         order, repeated = _memory_order(shape, strides)
         source = str(value)
@@ -385,7 +395,7 @@ class _Walk:
             source = self._copied(source)
         kept = b.shape_of(source)
         wanted = row_major_strides(kept) if order is None else _strides_in_order(kept, order)
-        if order is None and not repeated and _is_product_view(node):
+        if order is None and not repeated and is_product_view(node):
             # The product's memory exists anyway: the caller gets the window onto it that torch would give.
             wanted = strides
         back = None
@@ -447,83 +457,6 @@ def _memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[lis
     return order, repeated
 
 
-# Views that stand between a product and what reads it without being work themselves.
-_VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "view.default",
-        "_unsafe_view.default",
-        "permute.default",
-        "transpose.int",
-        "t.default",
-        "expand.default",
-        "unsqueeze.default",
-        "squeeze.dim",
-        "squeeze.dims",
-        "slice.Tensor",
-        "select.int",
-        "clone.default",
-        "split_with_sizes.default",
-        "split.Tensor",
-        "unbind.int",
-        "squeeze.default",
-        "alias.default",
-    )
-)
-_MATRIX_PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm"))
-_PRODUCTS = _MATRIX_PRODUCTS | {"aten.convolution.default", "aten.convolution_backward.default"}
-
-
-def _readers(node: fx.Node) -> list[fx.Node]:
-    """The nodes that read a result, through views; the output node where it leaves the graph."""
-    found: list[fx.Node] = []
-    for user in node.users:
-        if user.op == "call_function" and (str(user.target) in _VIEWS or user.target is operator.getitem):
-            found.extend(_readers(user))
-        else:
-            found.append(user)
-    return found
-
-
-def _is_library(node: fx.Node) -> bool:
-    """Whether a reader cannot share a kernel with what it reads."""
-    name = str(node.target)
-    return node.op == "output" or name in _PRODUCTS or name in torch_ops_library.BY_DESIGN or name not in TORCH_OPS
-
-
-def _is_product_view(node: fx.Node) -> bool:
-    """Whether a node is a view, through views only, of a matrix product, which lies in memory row-major."""
-    viewed = False
-    while node.op == "call_function" and (node.target is operator.getitem or str(node.target) in _VIEWS - {"aten.clone.default"}):
-        source = node.args[0]
-        assert isinstance(source, fx.Node)
-        node, viewed = source, True
-    return viewed and node.op == "call_function" and str(node.target) in _MATRIX_PRODUCTS
-
-
-def _is_dense(fake: object) -> bool:
-    return isinstance(fake, torch.Tensor) and fake.layout == torch.strided and fake.is_contiguous()
-
-
-def _regrouped(fake: Any, values: Any) -> tuple[Any, ...]:
-    """Flat values in the nesting of the operator's result; numbers among its results (sizes, as attention gives) as they are."""
-
-    def leaf(f: Any) -> Any:
-        value = next(values)
-        return value if f is None or isinstance(f, torch.Tensor) else _number(f)
-
-    return tuple(_regrouped(f, values) if isinstance(f, (list, tuple)) else leaf(f) for f in fake)
-
-
-def _tensors(fake: Any) -> list[torch.Tensor | None]:
-    """The tensors of an operator's result in order; None for what is no tensor."""
-    if isinstance(fake, torch.Tensor):
-        return [fake]
-    if isinstance(fake, (list, tuple)):
-        return [t for f in fake for t in _tensors(f)]
-    return [None]
-
-
 def _template(argument: Any, operands: list[str], name: str, complexes: Collection[str]) -> Attribute:
     """An argument as an attribute; tensors become operand numbers. Raises: UnsupportedOpError for objects that have no text."""
     match argument:
@@ -548,47 +481,3 @@ def _template(argument: Any, operands: list[str], name: str, complexes: Collecti
         case None | bool() | int() | float() | str():
             return argument
     raise UnsupportedOpError(f"{name} with an argument of type {type(argument).__name__}: {argument}")
-
-
-def _number(value: Any) -> Any:
-    """A symbolic number as the number it stands for in this compile; torch then guards on it."""
-    match value:
-        case torch.SymInt():
-            return int(value)
-        case torch.SymFloat():
-            return float(value)
-        case torch.SymBool():
-            return bool(value)
-    return value
-
-
-def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Extents as the IR sees them: complex numbers are pairs in a last dimension."""
-    return (*(int(s) for s in tensor.shape), *((2,) if tensor.is_complex() else ()))
-
-
-def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Strides in elements of the IR's dtype, for the extents that `_shape` gives."""
-    strides = tuple(int(s) for s in tensor.stride())
-    return (*(2 * s for s in strides), 1) if tensor.is_complex() else strides
-
-
-def _dtype(tensor: torch.Tensor, node: fx.Node) -> DType:
-    found = DTYPE_BY_TORCH.get(PARTS_BY_COMPLEX.get(tensor.dtype, tensor.dtype))
-    if found is None:
-        raise UnsupportedOpError(f"{node.target}: a tensor of type {tensor.dtype}", where=_span(node))
-    if tensor.layout != torch.strided:
-        raise UnsupportedOpError(f"{node.target}: a tensor of layout {tensor.layout}", where=_span(node))
-    return found
-
-
-def _span(node: fx.Node) -> Span:
-    """Where in the user's program the node was traced."""
-    stack = node.meta.get("stack_trace")
-    lines = [line.strip() for line in str(stack).splitlines() if line.strip().startswith("File ")] if stack else []
-    if not lines:
-        return Span(f"torch {node.name}")
-    file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
-    number = rest.split(",")[0]
-    text = str(stack).strip().splitlines()[-1].strip()
-    return Span(file, int(number) if number.isdigit() else 0, 1, text)
