@@ -1,18 +1,16 @@
 """Stitched kernels: the stages of a `StitchPlan` as kernel IR, one after the other with barriers between (block composition).
 
-A stage loops over its own tile; what it reads comes from shared memory, from registers of the same element, or from global memory.
-Values that are not kept are evaluated where they are used. Products are in `stitch_product.py`. Source: FusionStitching 5.3, algorithm 3.
+A stage loops over its own tile; what it reads comes from where `stitch_values.py` finds it. Rows are in `stitch_rows.py`, products in
+`stitch_product.py`. Source: FusionStitching 5.3, algorithm 3.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from math import prod
 
-from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
-    Buffer,
     Comment,
     Declare,
     If,
@@ -25,171 +23,30 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.codegen.statements import Statements
 from tilefuse.codegen.stitch_ahead import begin
 from tilefuse.codegen.stitch_copies import copied_async, meet
 from tilefuse.codegen.stitch_finish import finished_kernel
 from tilefuse.codegen.stitch_items import Items
 from tilefuse.codegen.stitch_product import emit_product
 from tilefuse.codegen.stitch_rows import emit_rows
+from tilefuse.codegen.stitch_values import Point, StitchValues
 from tilefuse.codegen.vectors import vector_parts
-from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
-from tilefuse.ir.dtype import I64, DType
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, const
+from tilefuse.ir.scalar import Bound, Index, const
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.online import KERNEL_MONOIDS
-from tilefuse.schedule.regions import inside, num_elements, within
+from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
-Point = tuple[Affine, ...]
 
-
-class StitchWriter(Statements):
+class StitchWriter(StitchValues):
     """The statements of one stitched kernel."""
-
-    def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = (),
-                 settled: Set[str] = frozenset()) -> None:
-        super().__init__()
-        self.settled = settled
-        self.names.update(taken)
-        self.program, self.plan, self.device = program, plan, device
-        self.graph = plan.graph
-        self.threads, self.groups = choice.threads, choice.groups
-        self.unroll = device.kind == "cuda"
-        self.nodes = self.graph.node_by_name
-        self.shared: dict[int, Buffer] = {}
-        self.held: dict[int, str] = {}  # register arrays of pieces that later products take from there
-        self.readable: dict[str, list[Piece]] = {}  # tiles in shared memory that the current stage reads
-        for value in self.graph.inputs:
-            self._add(value.name, value.type.dtype, "in")
-        for name in self.graph.results:
-            self._add(name, self.graph.type_of(name).dtype, "out")
-        for piece in plan.pieces:
-            if piece.stored:
-                elements = piece.num_bytes // piece.dtype.itemsize
-                name = self.fresh(f"{piece.value}_tile")
-                self.shared[piece.key] = Buffer(name, piece.dtype, elements, "shared", "", piece.value, piece.offset_bytes)
-
-    def _add(self, value: str, dtype: DType, role: str) -> None:
-        shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
-        extent = prod(shape) if strides is None else 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value)
-
-    # -- places -----------------------------------------------------------------------------------------------------------
-
-    def global_offset(self, value: str, index: Point) -> Affine:
-        """Offset of an element in global memory. Units: elements."""
-        strides = self.program.layouts.get(value) or row_major_strides(self.graph.type_of(value).shape)
-        return self.simplified(linearise(index, tuple(strides)))
-
-    def tile_offset(self, piece: Piece, index: Point) -> Affine:
-        """Offset of an element in the shared tile of a piece. Units: elements."""
-        local = tuple(e - self.index(s.offset) for e, s in zip(index, piece.region, strict=True))
-        start = self.buffer_number * piece.num_stored if piece.buffers > 1 else number(0)
-        return self.simplified(linearise(local, piece.strides) + start)
-
-    def simplified(self, e: Affine) -> Affine:
-        return substitute(e, {}, self.extents)
-
-    def tile_of(self, value: str, index: Point, operand: bool = True) -> Piece | None:
-        """The tile in shared memory that holds an element, or None: the value is boundary or not kept.
-
-        operand: the element is read as a product's operand. Tiles of boundary values hold what products read of them; elements that a
-        map reads beside them may lie elsewhere.
-        """
-        found = self.readable.get(value, [])
-        surely = operand or value in self.nodes
-        if len(found) == 1 and surely:
-            return found[0]
-        extents = self.extents
-        for piece in found:
-            local = [(e - self.index(s.offset), s.extent) for e, s in zip(index, piece.region, strict=True)]
-            if all(within(e, type(s)(number(0), n), extents) for (e, n), s in zip(local, piece.region, strict=True)):
-                return piece
-        if found and surely:
-            raise InternalError(f"no tile of %{value} provably holds {', '.join(map(str, index))}; please report")
-        return None
-
-    # -- values -----------------------------------------------------------------------------------------------------------
-
-    def known(self, value: str, index: Point) -> KExpr | None:
-        """The register that holds an element at the current point, if one does."""
-        for f in reversed(self.frames):
-            found = f.loads.get((value, index))
-            if found is not None:
-                return found
-        return None
-
-    def remember(self, value: str, index: Point, held: KExpr) -> None:
-        """From here on (in this frame) the element is in a register."""
-        self.frame.loads[value, index] = held
-
-    def place(self, value: str, index: Point, operand: bool = True) -> tuple[str, Affine, DType] | None:
-        """(buffer, offset, dtype) of an element that lies in memory, or None: it must be evaluated. `operand`: see `tile_of`."""
-        piece = self.tile_of(value, index, operand)
-        if piece is not None:
-            return self.shared[piece.key].name, self.tile_offset(piece, index), piece.dtype
-        if value in self.nodes:
-            return None
-        return self.buffers[value].name, self.global_offset(value, index), self.buffers[value].dtype
-
-    def element(self, value: str, index: Point, guarded: bool = False) -> KExpr:
-        """One element of a value: a register, a load, or its body evaluated here."""
-        index = tuple(self.simplified(e) for e in index)
-        held = self.known(value, index)
-        if held is not None:
-            return held
-        place = self.place(value, index, False)
-        made = Load(place[0], place[2], place[1]) if place is not None else self.body(self.nodes[value], index, guarded)
-        if guarded or isinstance(made, (Reg, Const)):
-            return made
-        dtype = self.graph.type_of(value).dtype
-        reg = self.register(made, dtype, value if place is None else f"{value}_at")
-        self.remember(value, index, reg)
-        return reg
-
-    def body(self, node: Node, index: Point, guarded: bool = False, over: dict[str, Affine] | None = None) -> KExpr:
-        """A node's body at a point of its domain."""
-        assert node.body is not None
-        at = dict(zip(node.axes, index, strict=True)) | (over or {})
-        return self.expression(node.body, at, guarded)
-
-    def expression(self, e: Expr, at: dict[str, Affine], guarded: bool) -> KExpr:
-        """A scalar expression with its axes at a point."""
-        match e:
-            case Const():
-                return e
-            case Read(value, index):
-                return self.element(value, tuple(substitute(x, at) for x in index), guarded)
-            case Index(affine):
-                return Index(self.simplified(substitute(affine, at)))
-            case Call(fn, args):
-                return Call(fn, tuple(self.expression(a, at, guarded) for a in args))  # type: ignore[misc]
-            case Guard(facts, then, otherwise):
-                new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
-                if all(self.always(b) for b in new):
-                    return self.expression(then, at, guarded)
-                return Guard(new, self.expression(then, at, True), self.expression(otherwise, at, True))  # type: ignore[arg-type]
-            case Lookup(value, subscripts):
-                return self._lookup(value, subscripts, at, guarded)
-        raise InternalError(f"not a scalar expression: {e!r}")
-
-    def _lookup(self, value: str, subscripts: tuple[Expr, ...], at: dict[str, Affine], guarded: bool) -> KExpr:
-        shape = self.graph.type_of(value).shape
-        strides = self.program.layouts.get(value) or row_major_strides(shape)
-        dynamic: list[tuple[KExpr, int]] = []
-        for e, extent, stride in zip(subscripts, shape, strides, strict=True):
-            subscript = self.expression(e, at, guarded)
-            if dtype_of(e, lambda v: self.graph.type_of(v).dtype).name != "i64":
-                subscript = Call("i64", (subscript,))  # type: ignore[arg-type]
-            low = Call("maximum", (subscript, const(0, I64)))  # type: ignore[arg-type]
-            dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
-        return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
 
     # -- stages -----------------------------------------------------------------------------------------------------------
 
@@ -463,24 +320,6 @@ class StitchWriter(Statements):
                     found.append((value, index, array, place[2]))
         return found
 
-    def reads(self, node: Node, point: Point, over: dict[str, Affine] | None = None) -> Iterator[tuple[str, Point]]:
-        """Unguarded reads that end in memory, at a point of the node's domain."""
-        if node.body is None:
-            return
-        at = dict(zip(node.axes, point, strict=True)) | (over or {})
-        stack: list[Expr] = [node.body]
-        while stack:
-            e = stack.pop()
-            match e:
-                case Read(value, index):
-                    here = tuple(substitute(x, at) for x in index)
-                    if value in self.nodes and value not in self.plan.kept:
-                        yield from self.reads(self.nodes[value], here)
-                    else:
-                        yield value, here
-                case Call(_, args):
-                    stack.extend(args[::-1])
-
     # -- reductions ---------------------------------------------------------------------------------------------------------
 
     def _reduce(self, stage: Stage) -> None:
@@ -550,7 +389,6 @@ class StitchWriter(Statements):
     # -- the kernel -----------------------------------------------------------------------------------------------------------
 
     active: tuple[Bound, ...] = ()
-    buffer_number: Affine = number(0)  # which of two tiles is copied, or read
     walks = False  # whether what is written is repeated for each of a block's tiles
     copying = False  # whether asynchronous copies were started since the last barrier
     lane: Affine = number(0)

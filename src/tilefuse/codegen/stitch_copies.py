@@ -17,7 +17,8 @@ from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.stitch import Piece
 
 if TYPE_CHECKING:
-    from tilefuse.codegen.compose_stitch import Point, StitchWriter
+    from tilefuse.codegen.compose_stitch import StitchWriter
+    from tilefuse.codegen.stitch_values import Point
 
 # What one asynchronous copy of a thread may move. Source: PTX ISA, cp.async.
 COPY_BYTES = (4, 8, 16)

@@ -18,7 +18,8 @@ from tilefuse.schedule.contraction import COLUMN, INNER, ROW, WARP, Contraction,
 from tilefuse.schedule.stitch import Piece, Stage
 
 if TYPE_CHECKING:
-    from tilefuse.codegen.compose_stitch import Point, StitchWriter
+    from tilefuse.codegen.compose_stitch import StitchWriter
+    from tilefuse.codegen.stitch_values import Point
 
 
 def emit_product(w: StitchWriter, stage: Stage) -> None:

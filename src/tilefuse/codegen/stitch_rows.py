@@ -18,7 +18,8 @@ from tilefuse.schedule.row_lanes import first_lane_pieces
 from tilefuse.schedule.stitch import Piece, Stage
 
 if TYPE_CHECKING:
-    from tilefuse.codegen.compose_stitch import Point, StitchWriter
+    from tilefuse.codegen.compose_stitch import StitchWriter
+    from tilefuse.codegen.stitch_values import Point
 
 
 def emit_rows(w: StitchWriter, stage: Stage) -> None:

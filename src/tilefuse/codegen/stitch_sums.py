@@ -19,7 +19,8 @@ from tilefuse.schedule.regions import inside
 from tilefuse.schedule.stitch import Piece, Stage
 
 if TYPE_CHECKING:
-    from tilefuse.codegen.compose_stitch import Point, StitchWriter
+    from tilefuse.codegen.compose_stitch import StitchWriter
+    from tilefuse.codegen.stitch_values import Point
 
 
 @dataclass(frozen=True)
