@@ -85,14 +85,14 @@ class CheckedPrinter(HostPrinter):
             member_tables(group, number, f"static const {self.scope.index_type}", out)
             for n, slot in enumerate(group.slots):
                 of_members = ", ".join(f"&{identifier(m.arguments[n])}" for m in group.members)
-                out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>* const {identifier(slot.name)}_of[] = {{{of_members}}};")
+                out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>* const {self.array_of(slot.name)}[] = {{{of_members}}};")
 
     def operands(self, group: Group, first: int) -> None:
         """The shadowed buffers of the current member."""
         place = "tf_member" if len(group.members) > 1 else "0"
         for slot in group.slots:
-            name = identifier(slot.name)
-            self.out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>& {name} = *{name}_of[{place}];")
+            buffer = f"tf_global<{C_TYPES[slot.dtype.name]}>& {identifier(slot.name)}"
+            self.out.line(f"{buffer} = *{self.array_of(slot.name)}[{place}];")
 
     def epilogue(self) -> None:
         """Outputs must be whole; the number of findings is the result."""
@@ -240,11 +240,11 @@ class CheckedPrinter(HostPrinter):
         return f"{who}, {'0' if index is None else self.scope.text(index)}"
 
     def _register_name(self, name: str) -> str:
-        return identifier(name) + ("_of" if name in self.spread else "")
+        return self.array_of(name) if name in self.spread else identifier(name)
 
     def spread_pointer(self, s: Declare, text: str) -> None:
         """A spread register with its shadow, unset."""
-        self.out.line(f"tf_spread_registers<{C_TYPES[s.dtype.name]}> {identifier(s.name)}_of(check, {_quoted(s.name)}, {s.size or 1}, "
+        self.out.line(f"tf_spread_registers<{C_TYPES[s.dtype.name]}> {self.array_of(s.name)}(check, {_quoted(s.name)}, {s.size or 1}, "
                       f"{self.threads * self.cluster});")
 
     def declare(self, s: Declare) -> None:

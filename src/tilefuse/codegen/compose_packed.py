@@ -14,8 +14,8 @@ from tilefuse.codegen.compose_stitch import compose_stitch
 from tilefuse.codegen.kernel import Buffer, Comment, Group, Kernel, Member
 from tilefuse.codegen.kernel_writer import KernelWriter, extent_in_memory, hoist_without_lane, reachable
 from tilefuse.codegen.vector_operands import vector_operands
+from tilefuse.codegen.writer import free_identifier, identifier
 from tilefuse.ir.affine import Affine, axis, number, substitute
-from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.flat import FLAT
@@ -42,7 +42,7 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
             body = compose_stitch(packed.program, device, taken)
         else:
             body = compose_flat(packed, device, taken) if packed.flat else compose_alone(packed.program, device, taken)
-        taken.update(b.name for b in body.buffers)
+        taken.update(text for b in body.buffers for text in (b.name, identifier(b.name)))
         group, own = _group(program, packed, body, first_block, taken)
         parameters += own
         inside += [b for b in body.buffers if b.space == "shared"]
@@ -69,7 +69,7 @@ def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block:
         for slot in body.parameters:
             origin = part.values[place[slot.origin]] if slot.origin else ""
             size = extent_in_memory(program, origin) if origin else slot.num_elements
-            name = free_name(f"{slot.name}_of_{number_of_member}", taken)
+            name = free_identifier(f"{slot.name}_of_{number_of_member}", taken)
             parameters.append(replace(slot, name=name, num_elements=size, origin=origin))
             arguments.append(name)
         members.append(Member(tuple(arguments), part.num_blocks, _numbers(packed, part)))
@@ -96,7 +96,7 @@ def compose_flat(packed: PackedGroup, device: DeviceSpec, taken: set[str]) -> Ke
     """The kernel of a flat walk of `num_vectors` vectors and `num_rest` elements, which are names in it."""
     choice = packed.program.choice
     assert isinstance(choice, Pointwise)
-    writer = KernelWriter(packed.program, device, taken)
+    writer = KernelWriter(packed.program, device, taken | {VECTORS, REST})
     e, domain, width = writer.emitter, writer.domain, choice.vector
     blocks = max(p.num_blocks for p in packed.parts)
     sizes = [p.num_elements for p in packed.parts]

@@ -250,7 +250,7 @@ class HostPrinter(ThreadPrinter):
         self.spread[s.name] = Spread(s.dtype, s.size)
         ctype = C_TYPES[s.dtype.name]
         place = f"scratch.memory + {self.scratch_bytes}"
-        self.spread_pointer(s, f"{ctype}* const {identifier(s.name)}_of = reinterpret_cast<{ctype}*>({place});")
+        self.spread_pointer(s, f"{ctype}* const {self.array_of(s.name)} = reinterpret_cast<{ctype}*>({place});")
         num_bytes = (s.size or 1) * s.dtype.itemsize * self.threads * self.cluster
         self.scratch_bytes += -(-num_bytes // 128) * 128
 

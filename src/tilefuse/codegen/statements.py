@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilefuse.codegen.kernel import Assign, Buffer, Declare, For, If, KExpr, Let, Reg, Stmt
+from tilefuse.codegen.writer import free_identifier
 from tilefuse.ir.affine import Affine, axis, bounds, number, simplify, substitute
 from tilefuse.ir.dtype import DType
-from tilefuse.ir.names import free_name, plain_name
+from tilefuse.ir.names import plain_name
 from tilefuse.ir.scalar import Bound, Const
 from tilefuse.schedule.online import KERNEL_MONOIDS
 
@@ -61,11 +62,11 @@ class Statements:
         self.frame.statements.extend(statements)
 
     def fresh(self, wanted: str) -> str:
-        """A C identifier not used in this kernel yet."""
+        """A name whose identifier is not used in this kernel yet."""
         base = plain_name(wanted)
         if base[0].isdigit() or base.startswith(("__", "tf_")):
             base = "v" + base
-        return free_name(base, self.names)
+        return free_identifier(base, self.names)
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[Frame]:

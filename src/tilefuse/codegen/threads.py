@@ -45,7 +45,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.codegen.walk import may_alias_itself, register_names, statements, written_buffers
+from tilefuse.codegen.walk import may_alias_itself, register_names, statements, value_identifiers, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, DType
@@ -80,6 +80,7 @@ class ThreadPrinter:
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
         self.spread: dict[str, Spread] = {}
+        self.identifiers = frozenset(value_identifiers(kernel))
         self.lets: dict[str, Let] = {}
         self.scratch_bytes = -(-kernel.launch.shared_bytes * self.cluster // 128) * 128
         self.lane_of: dict[str, Affine] = {}  # registers that are read of other threads, and of which
@@ -211,9 +212,18 @@ class ThreadPrinter:
             return identifier(name) if index is None else f"{identifier(name)}[{self.scope.text(index)}]"
         who = f"(rank * {self.threads} + {self.thread_of(name)})" if self.cluster > 1 else self.thread_of(name)
         if spread.size is None:
-            return f"{identifier(name)}_of[{who.strip('()')}]"
+            return f"{self.array_of(name)}[{who.strip('()')}]"
         within = "" if index is None or self.scope.text(index) == "0" else f" + {self.scope.text(index)}"
-        return f"{identifier(name)}_of[{who} * {spread.size}{within}]"
+        return f"{self.array_of(name)}[{who} * {spread.size}{within}]"
+
+    def array_of(self, name: str) -> str:
+        """Identifier of what holds a value for every thread or member: `x_of`, or the next that is no value's own."""
+        stem = made = f"{identifier(name)}_of"
+        count = 0
+        while made in self.identifiers:
+            count += 1
+            made = f"{stem}_{count}"
+        return made
 
     def thread_of(self, name: str) -> str:
         """The thread whose register is meant: this one, but for operands that lie in other lanes."""

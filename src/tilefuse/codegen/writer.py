@@ -23,8 +23,15 @@ _RESERVED_TEXT = """
     abs acos asin atan cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod hypot log log10 log1p log2 lgamma
     max min pow rint round rsqrt sin sinh sqrt tan tanh trunc y0 y1 yn j0 j1 jn gamma signbit isnan isinf main printf std
     check homes home holds last lanes group launched scratch cluster_memory memcpy
-    arguments report report_size linux unix NULL NAN INFINITY EOF assert errno
+    arguments report report_size linux unix NULL assert errno _Complex _Pragma
 """
+# Macros of the standard headers; words that headers and compilers keep for theirs.
+_MACRO = re.compile(r"""((U?INT\w*|SIZE|SIG_ATOMIC|PTRDIFF|WCHAR|WINT)_(MAX|MIN|WIDTH)
+    | M_(1_PI|2_PI|2_SQRT|E|PI|LN|LOG|SQRT)\w* | FP_[A-Z]\w+ | S?NAN\w* | HUGE_VAL\w* | INFINITY | MAXFLOAT | MATH_ERR\w+ | math_errhandling
+    | (RAND|MB_CUR|TMP|FOPEN|FILENAME)_MAX | EXIT_(SUCCESS|FAILURE) | (SEEK|RENAME)_[A-Z]+ | L_(tmpnam|ctermid|cuserid) | P_tmpdir
+    | EOF | BUFSIZ | NFDBITS | FD_SETSIZE | W(NOHANG|UNTRACED|STOPPED|EXITED|CONTINUED|NOWAIT)
+    | (BYTE|PDP|BIG|LITTLE)_(ORDER|ENDIAN))(?<!_)\Z""", re.VERBOSE)
+_COMPILERS_MACRO = re.compile(r"_[A-Z][A-Z0-9_]*\Z")
 # A value under the name of a function would hide it: a graph's node for atan2 is called atan2.
 _CALLED = re.compile(r"(?<![\w:])([A-Za-z_]\w*)\(")
 _FUNCTIONS = frozenset(
@@ -36,14 +43,30 @@ _NOT_IDENTIFIER = re.compile(r"[^0-9A-Za-z_]")
 def identifier(name: str) -> str:
     """`name` as a C++ identifier: illegal characters become "_", reserved words get a "_" behind.
 
-    Requires: two names of one kernel differ after the replacement of characters (compose names buffers and registers so).
+    Requires: two names of one kernel have two identifiers (composers take theirs from `free_identifier`).
     """
     text = _NOT_IDENTIFIER.sub("_", name)
-    if not text or text[0].isdigit():
-        text = "v" + text
     while "__" in text:
         text = text.replace("__", "_")  # C++ keeps names with two underscores for itself
-    return text + "_" if text in _RESERVED else text
+    if not text or text[0].isdigit() or _COMPILERS_MACRO.match(text):
+        text = "v" + text
+    return text + "_" if text in _RESERVED or _MACRO.match(text) else text
+
+
+def free_identifier(wanted: str, taken: set[str]) -> str:
+    """`wanted`, or with the first number behind it that makes a name whose identifier nothing has yet; both join `taken`.
+
+        wanted:   a__b   a_b     float    float_
+        printed:  a_b    a_b_1   float_   float_1
+
+    Of two names that differ, `identifier` may make one.
+    """
+    name, count = wanted, 0
+    while name in taken or identifier(name) in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    taken |= {name, identifier(name)}
+    return name
 
 
 class Writer:
