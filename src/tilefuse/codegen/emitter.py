@@ -156,6 +156,9 @@ class Emitter(Statements):
 
     def touch(self, e: Touch, guarded: bool) -> KExpr:
         """An element of a boundary value: a register that already holds it, or a load."""
+        if not self.buffers[e.value].num_elements:
+            # Only loops of no steps read it. A load whose place does not depend on their variable would be written outside of them.
+            return const(0, e.dtype)
         identity, load = self.load_of(e, guarded)
         for f in reversed(self.frames):
             if identity in f.loads:

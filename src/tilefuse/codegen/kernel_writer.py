@@ -173,8 +173,9 @@ class KernelWriter:
     # -- touches in register arrays --------------------------------------------------------------------------------
 
     def touches(self, bodies: Iterable[object]) -> list[Touch]:
-        """Distinct unguarded direct touches of bodies, in order."""
-        return list(dict.fromkeys(t for body in bodies for t in direct_touches(body)))  # type: ignore[arg-type]
+        """Distinct unguarded direct touches of bodies, in order; none of values without elements, of which there is nothing to load."""
+        found = dict.fromkeys(t for body in bodies for t in direct_touches(body))  # type: ignore[arg-type]
+        return [t for t in found if self.emitter.buffers[t.value].num_elements]
 
     def runs(self, touch: Touch, width: int, lane: str, env: dict[str, Affine]) -> bool:
         """Whether a touch is one aligned vector. `env` maps root axes with `lane` as the vector's variable."""

@@ -11,13 +11,15 @@ import pytest
 
 from tests.unit.codegen.composed_cases import Case, all_cases
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler, run
-from tests.unit.codegen.pattern_graphs import ROUNDOFF, row_sum
+from tests.unit.codegen.pattern_graphs import ROUNDOFF, Pattern, row_sum
 from tilefuse.codegen.kernel import Buffer, Kernel
 from tilefuse.codegen.rows_reduce import SUM_STRETCH
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.text import parse_graph
 from tilefuse.schedule.template import Rows
 from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200, DeviceSpec
 
 CASES = {c.name: c for c in all_cases()}
 # Compiling is most of the time; checked kernels are ten times as long.
@@ -140,3 +142,16 @@ def test_long_sums_of_one_thread_are_blocked(tmp_path: Path, length: int = 1 << 
     depth = SUM_STRETCH + choice.chunks / SUM_STRETCH + choice.lanes + choice.split
     assert abs(memory[buffer_of(kernel, "s").name][0] - wanted) <= depth * ROUNDOFF["f32"] * wanted
     assert abs(np.cumsum(np.full(choice.chunks, 0.1, np.float32))[-1] / choice.chunks / np.float32(0.1) - 1) > depth * ROUNDOFF["f32"]
+
+
+@pytest.mark.parametrize("device", [host_device(), H200], ids=["host", "h200"])
+def test_nothing_is_loaded_of_values_without_elements(device: DeviceSpec, tmp_path: Path) -> None:
+    """A step of 0 between no elements gives every load the same place, which no loop keeps it from; nor may a vector stand there."""
+    graph = parse_graph("""graph @none(%x: f32[64, 0], %z: f32[0]) -> (f32[64]) {
+      %r: f32[64] = reduce.sum [i] over [k < 0] { mul(%x[i, k], %z[k]) }
+      return %r
+    }""")
+    kernel = Case("none", Pattern(graph, lambda rng, name, shape: np.zeros(shape)), {"x": (1, 0), "z": (0,)}, device).kernel()
+    memory, status, report = run(kernel, {"x": np.zeros(0, np.float32), "z": np.zeros(0, np.float32)}, tmp_path, True)
+    assert status == 0, report
+    assert not memory[buffer_of(kernel, "r").name].any()

@@ -97,6 +97,13 @@ def test_empty_and_one_word(size: int) -> None:
     assert q.tolist() == [3.0] * size and s.tolist() == [float(size)] * 3
 
 
+def test_a_sum_of_no_products_reads_nothing() -> None:
+    """The templates' kernel has no memory behind the empty vector, as checking mode sees."""
+    text = "vector x; input x; y = dscal(2, x); r = ddot(y, x); return y, r;"
+    empty, total = blas.compile(text, kind="template", device="host", check=True)(np.zeros(0))
+    assert empty.shape == (0,) and total == 0
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("name", ["dsymv", "dsymv_upper"])
 def test_symmetric_products_read_one_triangle(name: str, order: Literal["C", "F"]) -> None:
@@ -120,14 +127,15 @@ def test_what_stands_between_matrices_is_compiled_as_a_whole() -> None:
     assert "template: calls [2, 3, 4, 5]" in search.first().how
 
 
+@pytest.mark.parametrize("kind", ["routines", "template"])
 @pytest.mark.parametrize("names", [("thread", "block", "tile", "turn"), ("x_l", "x", "x_sum", "x_partials"),
                                    ("a__b", "a_b", "float", "float_")])
-def test_names_of_the_generated_code_are_free_for_scripts(names: tuple[str, str, str, str]) -> None:
+def test_names_of_the_generated_code_are_free_for_scripts(names: tuple[str, str, str, str], kind: Literal["routines", "template"]) -> None:
     """Indices of kernels, names of elements, and words that C++ has or joins."""
     p, q, r, s = names
     text = f"vector {p}, {q}; scalar {s}; input {p}, {q}; {r} = saxpy(2, {p}, {q}); {s} = sdot({r}, {q}); return {r}, {s};"
     x = np.arange(10, dtype=np.float32)
-    vector, number = blas.compile(text, kind="routines", device="host")(x, x + 1)
+    vector, number = blas.compile(text, kind=kind, device="host")(x, x + 1)
     np.testing.assert_array_equal(vector, 3 * x + 1)
     assert number == (3 * x + 1) @ (x + 1)
 
