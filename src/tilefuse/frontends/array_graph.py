@@ -121,7 +121,7 @@ def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[A
             continue
         buffer = top.buffer
         if buffer is None and top.__class__ is Applied:
-            # Names of plain loops: this walk is what a known structure costs.
+            # Plain loops: this walk is what a known structure costs, and one generator for it and `in_order` took twice as long.
             height = len(stack)
             for operand in top.operands:
                 if operand not in at:
