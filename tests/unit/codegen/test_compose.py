@@ -40,7 +40,8 @@ def build_group(cases: list[Case], folder: Path) -> Built:
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, bool], Future[Built]]]:
     """Every pattern that some selected test needs, being built in the background, by its name and whether it is checked."""
     folder = tmp_path_factory.mktemp("composed")
-    names = {item.callspec.params.get("name") for item in request.session.items if item.module is request.module and hasattr(item, "callspec")}  # type: ignore[attr-defined]
+    own = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]  # type: ignore[attr-defined]
+    names = {item.callspec.params.get("name") for item in own}
     groups: dict[tuple[str, bool], list[Case]] = {}
     for name, case in CASES.items():
         if name in names:
