@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilefuse import tools
 from tilefuse.base import errors
+from tilefuse.tools import __main__ as start
 from tilefuse.tools import cli, commands_cache
 from tilefuse.tools.console import emit_json
 from tilefuse.tools.inputs import read_inputs, write_arrays
@@ -59,6 +61,21 @@ def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: Capt
     monkeypatch.setattr(cli, "app", raising(KeyboardInterrupt()))
     assert cli.main([]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_the_commands_are_loaded_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Imports take most of a second; Python would show where in them the user lost patience."""
+    class Interrupted:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == cli.__name__:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, cli.__name__)
+    monkeypatch.delattr(tools, "cli")
+    assert start.main() == cli.INTERRUPTED == 130
+    assert capsys.readouterr().err.startswith("interrupted")
 
 
 def test_an_interrupt_inside_a_command_says_so_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
