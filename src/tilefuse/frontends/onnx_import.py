@@ -33,6 +33,7 @@ from tilefuse.frontends.onnx_model import (
 )
 from tilefuse.frontends.onnx_ops import load_all_lowerings
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.names import plain_name
 from tilefuse.ir.rewrite import rename_values
 from tilefuse.ir.tensor import TensorBuilder
 
@@ -110,9 +111,12 @@ class ModelImporter:
                 raise UnsupportedOpError(f"input {item.name!r} is a {kind}; only tensors are supported", where=f"input {item.name}")
         dtypes = {i.name: element_dtype(i.type.tensor_type.elem_type, f"input {i.name!r}") for i in outside}
         found = input_shapes(self.model, shapes, frozenset(held) | frozenset(values))
-        for item in outside:
+        before = len(self.builder.inputs)
+        for item in sorted(outside, key=lambda i: not _is_plain(i.name)):
             made = self.builder.input(item.name, dtypes[item.name], found[item.name])
             self.scope.values[item.name] = Value(name=made, depends=frozenset({item.name}))
+        declared = {i.name: i for i in self.builder.inputs[before:]}
+        self.builder.inputs[before:] = [declared[str(self.scope.values[i.name].name)] for i in outside]
         for name, array in values.items():
             self.scope.values[name] = Value(array=np.asarray(array))
         self._walk(needed_nodes(proto))
@@ -395,11 +399,19 @@ def concrete_node(node: onnx.NodeProto, attributes: Mapping[str, Any]) -> onnx.N
     return made
 
 
+def _is_plain(name: str) -> bool:
+    """Whether a model's name is one of the text form as it stands."""
+    return bool(name) and name == plain_name(name) and not name[0].isdigit()
+
+
 def renamed(graph: Graph, wanted: Mapping[str, str]) -> Graph:
-    """`graph` with nodes called as `wanted` says, as far as the names are free; characters outside the text form become "_"."""
+    """`graph` with nodes called as `wanted` says, as far as the names are free; characters outside the text form become "_".
+
+    Of two that would then be called alike, the one that is called so from the start keeps its name.
+    """
     taken = {i.name for i in graph.inputs} | {n.name for n in graph.nodes if n.name not in wanted}
     names: dict[str, str] = {}
-    for node in graph.nodes:
+    for node in sorted(graph.nodes, key=lambda n: not _is_plain(wanted.get(n.name, ""))):
         if node.name not in wanted:
             continue
         base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wanted[node.name]) or "v"

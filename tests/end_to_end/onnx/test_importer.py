@@ -46,6 +46,16 @@ def test_nodes_are_called_after_the_model_s_values():
     assert [n.name for n in import_onnx(model).graph.nodes] == ["layer_act_0", "y"]
 
 
+def test_a_name_that_needs_no_change_is_kept_from_those_that_do():
+    """An argument called `x_1` would else feed `x/1`, which then has its name."""
+    nodes = [node("Add", ["x/1", "x_1"], ["a/b"]), node("Mul", ["a/b", "x_1"], ["a_b"])]
+    model = model_of(nodes, {"x/1": [2, 3], "x_1": [2, 3]}, ["a/b", "a_b"])
+    made = import_onnx(model)
+    assert made.arguments == tuple(i.name for i in made.graph.inputs) == ("x_1_1", "x_1")
+    assert list(made.graph.results) == ["a_b_1", "a_b"]
+    same_as_reference(model, X, X + 1)
+
+
 def test_small_constants_are_inlined_and_large_ones_bound_once():
     weights = {"w": np.ones((2, 3), np.float32), "s": np.float32(3.0)}
     nodes = [node("Mul", ["x", "w"], ["a"]), node("Add", ["a", "w"], ["b"]), node("Mul", ["b", "s"], ["y"])]
