@@ -31,7 +31,8 @@ def test_effects_in_order(caplog: pytest.LogCaptureFixture) -> None:
     wanted = solve(a, b)
     close(made, wanted)
     close(torch.autograd.grad((made * weights).sum(), (a, b)), torch.autograd.grad((wanted * weights).sum(), (a, b)))
-    assert "in parts, since torch runs aten._linalg_check_errors.default" in caplog.text
+    # Older releases of torch leave the check out of the graph.
+    assert "in parts, since torch runs aten._linalg_check_errors.default" in caplog.text or torch.__version__ < (2, 13)
     assert len(compiled_parts("forward")) == 1 and len(compiled_parts("backward")) == 1
 
 
