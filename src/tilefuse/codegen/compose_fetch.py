@@ -36,11 +36,7 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
     c = state.choice
     e = state.writer.emitter
     turns = num_turns(state)
-    queues = _begin(state)
-    carried = declare_carried(state)
-    columns = column_operands(state)
-    scalars = RowScalars(state)
-    scalars.start(_legal_row(state, number(0), state.row_of_block))
+    queues, carried, columns, scalars = _begin(state)
     with e.loop("turn", turns) as turn:
         now = _row_of_turn(state, turn)
         scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
@@ -67,11 +63,7 @@ def compose_ahead(state: RowState, reduce_row: Callable[[RowState], None], finis
     """
     e, team = state.writer.emitter, team_threads(state.choice)
     turns = num_turns(state)
-    queues = _begin(state)
-    carried = declare_carried(state)
-    columns = column_operands(state)
-    scalars = RowScalars(state)
-    scalars.start(_legal_row(state, number(0), state.row_of_block))
+    queues, carried, columns, scalars = _begin(state)
     scalars.keep()
 
     def reduce(turn: Affine) -> None:
@@ -97,8 +89,9 @@ def compose_ahead(state: RowState, reduce_row: Callable[[RowState], None], finis
     write_carried(state, carried)
 
 
-def _begin(state: RowState) -> dict[Touch, str]:
-    """The queue of every operand, with its first copies on their way."""
+def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held], RowScalars]:
+    """The queue of every operand with its first copies on their way, the sums that rows carry on, and operands of columns and of the first
+    row."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     turns = num_turns(state)
@@ -113,7 +106,11 @@ def _begin(state: RowState) -> dict[Touch, str]:
             _start_copies(state, queues, ahead, ahead)
     if c.cluster > 1:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
-    return queues
+    carried = declare_carried(state)
+    columns = column_operands(state)
+    scalars = RowScalars(state)
+    scalars.start(_legal_row(state, number(0), state.row_of_block))
+    return queues, carried, columns, scalars
 
 
 def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:

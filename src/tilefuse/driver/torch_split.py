@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from tilefuse.frontends.torch_nodes import PARTS_BY_COMPLEX
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH
+from tilefuse.runtime.arguments import relaid
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -181,10 +182,7 @@ def _constant(gm: fx.GraphModule, result: object) -> Any:
     """What a result is that no part gives: a number, or a tensor of the module."""
     if not isinstance(result, fx.Node):
         return result
-    found: Any = gm if result.op == "get_attr" else None
-    for name in str(result.target).split(".") if result.op == "get_attr" else ():
-        found = getattr(found, name)
-    return found
+    return operator.attrgetter(str(result.target))(gm) if result.op == "get_attr" else None
 
 
 def _strides(result: object) -> tuple[int, ...] | None:
@@ -197,4 +195,4 @@ def _strides(result: object) -> tuple[int, ...] | None:
 def _laid_out(value: Any, strides: tuple[int, ...] | None) -> Any:
     if strides is None or all(s == w or e == 1 for s, w, e in zip(value.stride(), strides, value.shape)) or not value.numel():
         return value
-    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+    return relaid(value, tuple(value.shape), strides)

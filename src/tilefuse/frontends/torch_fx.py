@@ -189,9 +189,7 @@ class _Walk:
         self.value_of[node] = known_number(fake)
 
     def _get_attr(self, node: fx.Node) -> None:
-        found: Any = self.gm
-        for part in str(node.target).split("."):
-            found = getattr(found, part)
+        found: Any = operator.attrgetter(str(node.target))(self.gm)
         self.value_of[node] = self._marked(found, self._constant(node.name, found.detach())) if isinstance(found, torch.Tensor) else found
 
     def _marked(self, tensor: torch.Tensor | None, value: Value) -> Value:

@@ -8,7 +8,6 @@ candidate as a ring through its nodes: whatever a choice contracts, its cycles a
 """
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from tilefuse.plan.cycles import strongly_connected
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, IntegerProgram, Selection, Separator
 from tilefuse.plan.known_patterns import Store, parse_selection, selection_text
+from tilefuse.plan.structure import digest_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[
     if store is None:
         return IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
     told = repr(("part", num_nodes, edges, [(c.members, c.score_us) for c in columns], begin))
-    digest = hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+    digest = digest_text(told)
     text = store.get(digest)
     known = None if text is None else parse_selection(text, len(columns))
     if known is not None:

@@ -71,7 +71,7 @@ class Structures:
         told = [f"{self._node_text(name)}({','.join(str(place[v]) for v in self.reads(name))})" for name in pattern.nodes]
         told += [self._value_text(name) for name in list(place)[len(pattern.nodes):]]
         told += [f"{place[name]}={self._value_text(name)}" for name in pattern.written]
-        return _digest(repr((len(pattern.nodes), told, more)))
+        return digest_text(repr((len(pattern.nodes), told, more)))
 
     def names(self, pattern: Pattern) -> tuple[str, ...]:
         """All values of a pattern: its nodes, then what they read from outside, in order of first use."""
@@ -82,7 +82,7 @@ class Structures:
         if found is None:
             node = self._graph.node_by_name[name]
             custom = custom_texts(Graph("", (), (node,), ()))
-            found = self._text_of[name] = _digest(repr((anonymous(node, self.reads(name)), custom)))
+            found = self._text_of[name] = digest_text(repr((anonymous(node, self.reads(name)), custom)))
         return found
 
     def _value_text(self, name: str) -> str:
@@ -116,7 +116,8 @@ def anonymous(node: Node, reads: Sequence[str]) -> tuple[Hashable, ...]:
     return (node.kind, node.type, node.axes, node.over, node.along, body, target, operands, node.attributes)
 
 
-def _digest(text: str) -> str:
+def digest_text(text: str) -> str:
+    """A short name of a text, the same in every process."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

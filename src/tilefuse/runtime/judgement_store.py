@@ -14,6 +14,7 @@ import warnings
 import zlib
 from pathlib import Path
 
+from tilefuse.base.bounded import Bounded
 from tilefuse.runtime.cache import JUDGEMENTS, CacheWarning, write_whole
 
 FORMAT = b"tilefuse judgements 1 "
@@ -53,10 +54,13 @@ class JudgementStore:
         """Reads what other processes have added since."""
         with self._guard:
             self._is_read = True
+            added: dict[str, str] = {}
             for path in self._paths():
                 if path.name not in self._read:
                     self._read.add(path.name)
-                    self._texts = {**_read(path), **self._texts}
+                    added = _read(path) | added
+            if added:
+                self._texts = added | self._texts
 
     def save(self) -> None:
         """Writes what is new. A folder that cannot be written keeps nothing: the kernel cache has said so already."""
@@ -120,9 +124,9 @@ def _read(path: Path) -> dict[str, str]:
         return {}
 
 
-_stores: dict[tuple[str, str], JudgementStore] = {}
 # Families that stay in memory: a process compiles for few devices with few choices of options.
 MAX_FAMILIES = 16
+_stores: Bounded[tuple[str, str], JudgementStore] = Bounded(MAX_FAMILIES)
 
 
 def store_of(folder: Path | None, family: str) -> JudgementStore:
@@ -130,9 +134,6 @@ def store_of(folder: Path | None, family: str) -> JudgementStore:
     key = (str(folder or ""), family)
     found = _stores.get(key)
     if found is None:
-        while len(_stores) >= MAX_FAMILIES:
-            del _stores[next(iter(_stores))]
-        found = _stores[key] = JudgementStore(folder, family)
-    else:
-        found.refresh()
+        return _stores.put(key, JudgementStore(folder, family))
+    found.refresh()
     return found

@@ -189,7 +189,7 @@ def test_the_text_of_a_custom_function_counts() -> None:
 @pytest.mark.parametrize(("attribute", "fault", "test"), [
     ("custom_texts", lambda graph: (), custom_function_counts),
     ("anonymous", lambda node, reads: (node.kind, node.type), digests_count),
-    ("_digest", lambda text: text.replace("exp", "tanh"), digests_count),
+    ("digest_text", lambda text: text.replace("exp", "tanh"), digests_count),
 ])
 def test_a_digest_that_forgets_something_is_found(attribute: str, fault: object, test: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert custom_texts(softmax()) == ()
