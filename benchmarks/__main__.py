@@ -1,6 +1,6 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
-Suites: patterns, models, stitched, workloads, arrays, blas, search, compiler, planner. Of records: show, tables, readme.
+Suites: patterns, models, stitched, workloads, arrays, blas, search, compiler, planner. Of records: show, join, tables, readme.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import characteristics
 from benchmarks.devices import places_of, visible_gpus
 from benchmarks.peers import INDUCTOR_MODE, PEERS
-from benchmarks.record import RESULTS, Record
+from benchmarks.record import RESULTS, Record, joined
 from benchmarks.report import OURS, device_text, plot, table, verdict
 
 LIMIT_MIB = 1024
@@ -38,8 +38,9 @@ TIMEOUT_S = 300.0
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "tables", "show", "readme"))
-    found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder")
+    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "tables", "show", "join", "readme"))
+    found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder; "
+                       "join: a folder of one run's parts")
     found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns and blas), unfused (arrays); "
                        "tilefuse always runs, \"\": alone")
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
@@ -73,16 +74,21 @@ def main(arguments: list[str] | None = None) -> int:
             if options.record is None:
                 parser().error("show needs a record")
             return show(Record.load(options.record), peers)
+        case "join":
+            if options.record is None:
+                parser().error("join needs the folder that holds the parts")
+            return join(options.record, options.out)
         case "tables":
-            from benchmarks import paper_tables, readme
+            from benchmarks import history, paper_tables
 
-            newest = readme.newest_records(options.record or RESULTS)
+            newest = history.newest_records(options.record or RESULTS)
             print(paper_tables.text(newest.get("blas"), newest.get("search")))
             return 0
         case "readme":
             from benchmarks import readme
 
-            print(readme.write())
+            every = parser().parse_args
+            print(readme.write(names_by_suite={suite: [c["name"] for c in select(every([suite]))] for suite in SUITES}))
             return 0
         case "planner":
             from benchmarks import planner
@@ -169,6 +175,27 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
         print("interrupted; what was measured is kept", file=sys.stderr)
     record.arrange([c["name"] for c in select(options)])
     return show(record, peers)
+
+
+def join(folder: Path, out: Path) -> int:
+    """Make one record a suite of the parts below a folder. Exit status: 0, or 1 where some do not belong together."""
+    suites: dict[str, list[Record]] = {}
+    for path in sorted(folder.rglob("*.json")):
+        part = Record.load(path)
+        suites.setdefault(part.header["suite"], []).append(part)
+    out.mkdir(parents=True, exist_ok=True)
+    for suite, parts in suites.items():
+        try:
+            record = joined(parts, out)
+        except ValueError as wrong:
+            print(f"{suite}: {wrong}", file=sys.stderr)
+            return 1
+        if suite in SUITES:
+            chosen = parser().parse_args([suite])
+            record.arrange([c["name"] for c in select(chosen)])
+        record.write()
+        print(f"{suite}: {len(parts)} parts, {len(record.cases)} cases: {record.path}")
+    return 0
 
 
 def limits_of(options: argparse.Namespace, on_gpu: bool) -> list[dict[str, Any]]:

@@ -335,4 +335,4 @@ def _columns(dtype: str, size: int) -> Iterator[Case]:
         shape = (images, channels, side, side)
         yield Case(f"batchnorm-relu/{dtype}/{'x'.join(map(str, shape))}", "batchnorm-relu", dtype, batch_norm_relu,
                    _normal(shape, (channels,), (channels,), dtype=dtype), jax=jax_patterns.batch_norm_relu, rank=_rank(dtype),
-                   min_of_limit=0.8)
+                   min_of_limit=0.9)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,3 +57,33 @@ class Record:
         partial = self.path.with_suffix(".partial")
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, self.path)
+
+
+def joined(parts: Sequence[Record], folder: Path) -> Record:
+    """One record of one suite's parts, each measured by its own process on one GPU of the same machine.
+
+    Every part's GPU keeps its own figures under `devices`, as `part.device`; rates of the whole are their medians, as in a run over
+    several GPUs. Raises ValueError where the parts differ in what makes figures comparable, or hold the same case twice.
+    """
+    first = parts[0]
+    cases: dict[str, dict[str, Any]] = {}
+    devices: dict[str, Any] = {}
+    for number, part in enumerate(parts):
+        for key in ("suite", "commit", "source_digest", "device", "versions", "python", "inductor_mode"):
+            if part.header.get(key) != first.header.get(key):
+                raise ValueError(f"{part.path.name} and {first.path.name} are no parts of one run: {key} is {part.header.get(key)} and "
+                                 f"{first.header.get(key)}; join records of one commit and machine")
+        twice = sorted(cases.keys() & part.cases.keys())
+        if twice:
+            raise ValueError(f"{part.path.name} holds {twice[0]}, which another part holds too; leave one of them out")
+        cases.update({name: {**entry, **({"device": f"{number}.{entry['device']}"} if "device" in entry else {})}
+                      for name, entry in part.cases.items()})
+        devices.update({f"{number}.{key}": value for key, value in part.header.get("devices", {}).items()})
+    header = {**first.header, "time": min(part.header["time"] for part in parts), "num_parts": len(parts), "devices": devices}
+    rates = [part.header["copy_bytes_per_s"] for part in parts if "copy_bytes_per_s" in part.header]
+    if rates:
+        header["copy_bytes_per_s"] = statistics.median(rates)
+    flops = [part.header["flops_per_s"] for part in parts if "flops_per_s" in part.header]
+    if flops:
+        header["flops_per_s"] = {t: statistics.median(f[t] for f in flops) for t in flops[0]}
+    return Record(folder / min(part.path.name for part in parts), header, cases)
