@@ -17,6 +17,8 @@ HELD_STAGES, WIDE_STAGES, QUEUE_STAGES = 2, 3, 3
 # Bytes of carried sums and of the row above which a thread reads the row from the queue again instead of holding it; and the most that
 # carried sums alone may take. Units: bytes a thread of a block of 512.
 HELD_BYTES = 256
+# Bytes that the blocks of a multiprocessor load at once from which on rows on chip need no queue.
+UNQUEUED_BYTES = 64 << 10
 
 
 def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
@@ -60,10 +62,12 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     if fits and not on_chip and 0 < stages < HELD_STAGES and whole and all(copies_of(t, domain, reduced, threads * width) for t in fetched):
         # The queue holds pieces: one vector a thread each.
         stages, batch = room // (share_bytes // chunks), 1
-    # Rows of f32 in one block come without a queue: what its threads load at once keeps memory busy, and waiting for it is all that a row
-    # takes (measured on H200, 4096 elements: 69.4 us against 72.3, 70.9 against 74.3; 16-bit elements are half as many bytes a load, and
-    # a queue gains 10 to 20 %).
-    if on_chip and cluster == 1 and threads > 32 and all(t.dtype.itemsize >= 4 for t in fetched):
+    # Rows of several f32 operands in one block come without a queue: what its threads load at once keeps memory busy (measured on H200,
+    # gradients of norms of 4096 elements, 64 KiB a group: 69.4 us against 72.3, 70.9 against 74.3; 16-bit elements are half as many bytes
+    # a load, and a queue gains 10 to 20 %). Half as many bytes leave memory idle while sums go round the block (A'(A x), 32 KiB a group:
+    # 90.3 us against 67.4).
+    whole_rows = on_chip and cluster == 1 and threads > 32 and all(t.dtype.itemsize >= 4 for t in fetched)
+    if whole_rows and share_bytes * resident >= UNQUEUED_BYTES:
         stages = 0
     if not stages or on_chip and stages < HELD_STAGES:
         if held_bytes > 3 * KEPT_BYTES_PER_THREAD:
