@@ -90,8 +90,9 @@ def measure_bandwidth(device: torch.device, sizes_mib: list[int]) -> dict[str, f
 
 
 def measure_rates(device: torch.device, side: int) -> dict[str, float]:
-    """Rate of a large product in each type. Units: operations a second, keyed by type."""
-    return {dtype: stitched.product_flops_per_s(dtype, side, device) for dtype in ("f32", "f16")}
+    """Rate of a large product in each type that a case multiplies in. Units: operations a second, keyed by type."""
+    dtypes = sorted({case.dtype for case in stitched.cases() if case.flops})
+    return {dtype: stitched.product_flops_per_s(dtype, side, device) for dtype in dtypes}
 
 
 class Server:

@@ -6,6 +6,7 @@ import torch
 
 from benchmarks import stitched
 from benchmarks.case import Case, as_tuple, reference_of, relative_error
+from benchmarks.measure import measure_rates
 
 CPU = torch.device("cpu")
 
@@ -32,7 +33,15 @@ def test_operations_of_the_products() -> None:
     assert flops["matmul-softmax"] == 2 * 98304 * 64 * 128
     assert flops["narrow-layers"] == 5 * 2 * 2**21 * 64 * 64
     assert flops["gemm-gelu-layernorm"] == 2 * 8192 * 1024 * 4096
+    assert flops["attention-causal"] == 2 * 2 * 4 * 16 * (4096 * 4097 // 2) * 64
     assert flops["adam-many"] == 0
+
+
+def test_rates_of_every_type_that_is_multiplied_are_measured() -> None:
+    """A case without a rate of its own type would be held against its bytes alone."""
+    rates = measure_rates(CPU, 16)
+    assert rates.keys() == {c.dtype for c in stitched.cases() if c.flops}
+    assert all(rate > 0 for rate in rates.values())
 
 
 def test_attention_is_softmax_attention_and_the_log_of_its_sums() -> None:
