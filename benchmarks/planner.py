@@ -1,4 +1,6 @@
-"""How well predictions rank kernels: predicted against measured time of the tuning cases, fused and node by node.
+"""How well predictions rank kernels: predicted against measured time of the kernels of plans and of the tuning cases.
+
+Of plans (workloads, stitched cases) every distinct kernel and the products left to the library; tuning cases fused and node by node.
 
     python -m benchmarks planner [--quick] [--only REGEX] [--budget SECONDS]
 
@@ -6,13 +8,20 @@ The planner needs the order of candidates more than their times, so the figure i
 """
 from __future__ import annotations
 
-import json
 import re
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from benchmarks.environment import describe
+from benchmarks.planned_kernels import Call, planned, sources, time_call
+from benchmarks.record import Record
 from benchmarks.tuning import CASES, shapes_of
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
@@ -49,44 +58,115 @@ def programs_of(graph: Graph, device: DeviceSpec) -> Iterator[TileProgram]:
             yield made
 
 
+@dataclass(frozen=True)
+class Row:
+    """One kernel or call, predicted and measured. `template` is "call" for the library's. Units: microseconds."""
+
+    label: str
+    template: str
+    predicted_us: float
+    measured_us: float
+    spread_us: float
+
+    def text(self) -> str:
+        """The row as printed."""
+        return (f"{self.label:60s} {self.template:10s} predicted {self.predicted_us:9.2f} us  measured {self.measured_us:9.2f} us "
+                f"+- {self.spread_us:.2f}")
+
+
+class Bench:
+    """One run over kernels, until its time is over. `bad` counts kernels that did not compile or run."""
+
+    def __init__(self, device: DeviceSpec, place: str, budget_s: float) -> None:
+        self.device, self.options = device, Options.from_environment()
+        self.torch_device = torch.device("cpu" if place == "host" else place)
+        self.records, self.measurer = DiskRecords(Journal(None)), KernelMeasurer(device, place, self.options)
+        self.model = MeasuredCost(AnalyticCost(device), self.records)
+        self.rows: list[Row] = []
+        self.bad = 0
+        self.until = time.monotonic() + (budget_s or float("inf"))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.until
+
+    def kernels(self, labelled: Sequence[tuple[str, TileProgram]]) -> None:
+        """Measures kernels that were not measured before."""
+        if not self.is_over:
+            self.measurer.prepare([p for _, p in labelled])
+        for label, program in labelled:
+            if self.is_over:
+                break
+            if self.model.knows(program):
+                continue
+            timing = self.model.timing(program, self.measurer)
+            if isinstance(timing, Rejected):
+                self.bad += 1
+                print(f"{label:60s} {timing}", flush=True)
+                continue
+            self._keep(Row(label, program.template, AnalyticCost(self.device).cost(program).us, timing.median_us, timing.spread_us))
+
+    def calls(self, calls: Sequence[Call]) -> None:
+        """Measures products of the library; without a device there is nothing to compare them with."""
+        for call in calls if self.torch_device.type == "cuda" else ():
+            if self.is_over:
+                break
+            timing = time_call(call, self.torch_device)
+            self._keep(Row(call.label, "call", call.predicted_us, timing.median_us, timing.high_us - timing.low_us))
+
+    def _keep(self, row: Row) -> None:
+        self.rows.append(row)
+        print(row.text(), flush=True)
+
+
 def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, is_listed: bool = False) -> int:
-    """Measures, prints the table and the correlation, and writes both, or only lists the cases. Exit status: 1 if a kernel did not run."""
+    """Measures, prints the table and the correlations, and writes both, or only lists the cases. Exit status: 1 if a kernel did not run.
+
+    quick: short plans, and few shapes of the tuning cases.
+    """
     if is_listed:
-        print("\n".join(label for label, _ in cases(only, quick, tiny)))
+        print("\n".join([label for label, _ in sources(only, quick, tiny)] + [label for label, _ in cases(only, quick, tiny)]))
         return 0
     device, place = present_device()
-    options = Options.from_environment()
-    records = DiskRecords(Journal(None))
-    model, measurer = MeasuredCost(AnalyticCost(device), records), KernelMeasurer(device, place, options)
-    started, bad = time.monotonic(), 0
+    bench = Bench(device, place, budget_s)
+    for name, graph_of in sources(only, quick, tiny):
+        if not bench.is_over:
+            kernels, calls = planned(name, graph_of(), device, bench.options)
+            bench.kernels(kernels)
+            bench.calls(calls)
     for label, graph in cases(only, quick, tiny):
-        made = list(programs_of(graph, device))
-        measurer.prepare(made)
-        for program in made:
-            if budget_s and time.monotonic() - started > budget_s:
-                break
-            if model.knows(program):
-                continue
-            timing = model.timing(program, measurer)
-            kind = f"{label} {'fused' if len(program.graph.nodes) > 1 else program.graph.nodes[0].name}"
-            if isinstance(timing, Rejected):
-                bad += 1
-                print(f"{kind:44s} {timing}", flush=True)
-                continue
-            predicted = AnalyticCost(device).cost(program)
-            print(f"{kind:44s} predicted {predicted.us:10.2f} us ({predicted.source})  measured {timing.median_us:10.2f} us "
-                  f"+- {timing.spread_us:.2f}", flush=True)
-    rows = records.all()
-    pairs = [(r.predicted_us, r.timing.median_us) for r in rows]
-    correlation = rank_correlation(pairs)
-    print(f"{device.name}: {len(pairs)} kernels, rank correlation {correlation:.4f}")
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"planner-{device.name}.json"
-    kernels = [{"label": r.label, "predicted_us": r.predicted_us, "measured_us": r.timing.median_us, "spread_us": r.timing.spread_us}
-               for r in rows]
-    path.write_text(json.dumps({"device": device.name, "rank_correlation": correlation, "kernels": kernels}, indent=1) + "\n")
-    print(f"record: {path}", file=sys.stderr)
-    return 1 if bad else 0
+        if not bench.is_over:
+            made = programs_of(graph, device)
+            bench.kernels([(f"{label} {'fused' if len(p.graph.nodes) > 1 else p.graph.nodes[0].name}", p) for p in made])
+    record = Record.start(out, "planner", describe(bench.torch_device))
+    record.header |= {"rank_correlation": rank_correlation([(r.predicted_us, r.measured_us) for r in bench.rows]),
+                      "templates": by_template(bench.rows)}
+    record.cases = {r.label: asdict(r) for r in bench.rows}
+    record.write()
+    print(summary(device.name, record.header, len(bench.rows)))
+    print(f"record: {record.path}", file=sys.stderr)
+    return 1 if bench.bad else 0
+
+
+def by_template(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """For every template: kernels, rank correlation, the quartiles of measured over predicted time."""
+    found: dict[str, dict[str, float]] = {}
+    for template in sorted({r.template for r in rows}):
+        own = [r for r in rows if r.template == template]
+        ratios = sorted(r.measured_us / r.predicted_us for r in own)
+        quarter = len(ratios) // 4
+        found[template] = {"kernels": len(own), "rank_correlation": rank_correlation([(r.predicted_us, r.measured_us) for r in own]),
+                           "low": ratios[quarter], "median": statistics.median(ratios), "high": ratios[-1 - quarter]}
+    return found
+
+
+def summary(device: str, header: Mapping[str, Any], count: int) -> str:
+    """The correlations as printed."""
+    lines = [f"{device}: {count} kernels, rank correlation {header['rank_correlation']:.4f}; measured over predicted (quartiles):"]
+    lines += [f"  {template:10s} {t['kernels']:4.0f} kernels, rank correlation {t['rank_correlation']:.4f}, "
+              f"{t['low']:.2f} {t['median']:.2f} {t['high']:.2f}" for template, t in header["templates"].items()]
+    return "\n".join(lines)
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:

@@ -1,12 +1,13 @@
 """The planner's benchmark: predictions beside measurements on the host executor, and the correlation of their ranks."""
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks import planner
+from benchmarks.record import Record
+from tilefuse.base.options import Options
 from tilefuse.target.device import H200
 
 
@@ -15,17 +16,33 @@ def test_a_small_run_prints_and_stores_the_correlation(tmp_path: Path, capsys: p
     from tilefuse.target.catalog import host_device
 
     monkeypatch.setattr(planner, "present_device", lambda: (host_device(), "host"))
-    assert planner.run(tmp_path, only="row_sum|copy", quick=True, tiny=True) == 0
+    assert planner.run(tmp_path, only="row_sum|copy|plan-logistic", quick=True, tiny=True) == 0
     out = capsys.readouterr().out
     assert "predicted" in out and "measured" in out and "rank correlation" in out
-    record = json.loads((tmp_path / "planner-host.json").read_text())
-    assert -1 <= record["rank_correlation"] <= 1 and len(record["kernels"]) == 3
+    record = Record.load(next(tmp_path.glob("planner-*.json")))
+    assert -1 <= record.header["rank_correlation"] <= 1 and record.header["commit"]
+    planned = [name for name in record.cases if name.startswith("plan-logistic")]
+    assert planned and len(record.cases) == 3 + len(planned)
+    assert sum(t["kernels"] for t in record.header["templates"].values()) == len(record.cases)
 
 
-def test_cases_are_planned_fused_and_node_by_node() -> None:
-    name, graph = next(planner.cases("layer_norm", quick=True, tiny=True))
-    made = list(planner.programs_of(graph, H200))
-    assert name.startswith("layer_norm-f32") and [len(p.graph.nodes) for p in made] == [len(graph.nodes)] + [1] * len(graph.nodes)
+def test_nothing_is_planned_or_measured_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                              capsys: pytest.CaptureFixture[str]) -> None:
+    """Cases behind the budget used to be compiled all the same."""
+    from tilefuse.target.catalog import host_device
+
+    monkeypatch.setattr(planner, "present_device", lambda: (host_device(), "host"))
+    monkeypatch.setattr(planner, "programs_of", lambda *_: pytest.fail("scheduled"))
+    assert planner.run(tmp_path, only="row_sum|copy", quick=True, tiny=True, budget_s=1e-9) == 0
+    assert "0 kernels" in capsys.readouterr().out
+
+
+def test_products_left_to_the_library_stand_beside_the_kernels_of_a_plan() -> None:
+    """What the planner reckons for a call is a prediction like any other."""
+    name, graph_of = next(planner.sources("plan-logistic", quick=True, tiny=False))
+    kernels, calls = planner.planned(name, graph_of(), H200, Options(stitch=False))
+    assert kernels and all(c.predicted_us > 0 for c in calls)
+    assert calls[0].label == "plan-logistic call 100x784 by 784x10"
 
 
 @pytest.mark.parametrize(("pairs", "found"), [
