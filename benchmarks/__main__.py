@@ -87,8 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         case "readme":
             from benchmarks import readme
 
-            every = parser().parse_args
-            print(readme.write(names_by_suite={suite: [c["name"] for c in select(every([suite]))] for suite in SUITES}))
+            print(readme.write(names_by_suite={suite: [c["name"] for c in select(parser().parse_args([suite]))] for suite in SUITES}))
             return 0
         case "planner":
             from benchmarks import planner

@@ -58,10 +58,11 @@ def _row(name: str, entry: dict[str, Any]) -> Row:
     }
 
 
-def _launches(found: dict[str, Any]) -> float | None:
+def _launches(found: dict[str, Any]) -> int | None:
+    """Kernels, device copies and fills of one step."""
     if "launched_kernels" not in found:
         return None
-    return float(found["launched_kernels"] + found.get("launched_copies", 0))
+    return int(found["launched_kernels"]) + int(found.get("launched_copies", 0))
 
 
 def _ratio(top: float | None, bottom: float | None) -> float | None:
@@ -169,7 +170,7 @@ def plot(record: Record, path: Path) -> bool:
 def _cell(value: float | None, blank: bool = False) -> str:
     if value is None:
         return f"{'' if blank else '-':>11}"
-    return f"{value:>11.0f}" if value == int(value) and abs(value) >= 2 else f"{value:>11.2f}"
+    return f"{value:>11d}" if isinstance(value, int) else f"{value:>11.2f}"
 
 
 def _word(value: float | None) -> str:

@@ -1,27 +1,19 @@
-"""The README's table of measured results, written from the newest record of each suite."""
+"""The README's tables of measured results, written from the newest records of each suite."""
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import characteristics
+from benchmarks import characteristics, history
 from benchmarks.record import RESULTS, Record
 from benchmarks.report import OURS, device_text, geometric_mean, rows
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+PEER_WORDS = {"inductor": "torch.compile", "jax": "jax.jit"}
 BLOCK = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
-
-
-def newest_records(folder: Path = RESULTS) -> dict[str, Record]:
-    """The newest GPU record of each suite with most cases measured; by suite."""
-    found: dict[str, Record] = {}
-    for path in sorted(folder.glob("*.json")):
-        record = Record.load(path)
-        if record.header.get("cuda"):
-            found[str(record.header["suite"])] = record
-    return found
 
 
 def patterns_table(record: Record) -> str:
@@ -114,17 +106,47 @@ def search_table(record: Record) -> str:
     return "\n".join([*lines, "", told])
 
 
+def compiler_table(record: Record) -> str:
+    """What the compiler itself took: every figure by name."""
+    lines = ["| figure | measured |", "| --- | --- |"]
+    for name, entry in record.cases.items():
+        ours = entry["peers"][OURS]
+        told = [_figure(key, value) for key, value in ours.items() if type(value) in (int, float)]
+        lines.append(f"| {name} | {', '.join(told) or ours['status']} |")
+    return "\n".join(lines)
+
+
+def _figure(key: str, value: float) -> str:
+    """`eager_operator_us`: 5.0 as "eager operator 5 us"; a key without a unit behind its number."""
+    if key == "seconds":
+        return f"{value:.3g} s"
+    *words, last = key.split("_")
+    return f"{' '.join(words)} {value:.3g} {last}" if words else f"{value:.6g} {key}"
+
+
 def provenance(record: Record) -> str:
-    """One line: device, versions, copy bandwidth, commit, file."""
+    """What the figures are of: device, versions, copy bandwidth; commits and files; peers of an earlier run; cases without a result."""
     header = record.header
-    versions = ", ".join(f"{name} {version}" for name, version in header.get("versions", {}).items() if name in ("torch", "triton", "jax"))
-    link = f"[{record.path.name}](benchmarks/results/{record.path.name})"
-    return f"{device_text(record)}, {versions}, {header.get('time', '')[:10]}, commit {header.get('commit')} ({link})"
+    versions = [f"{name} {version}" for name, version in header.get("versions", {}).items() if name in ("torch", "triton", "jax")]
+    runs = [f"commit {str(run['commit'])[:7]}, {str(run['time'])[:10]} ([{Path(run['file']).name}](benchmarks/results/{run['file']}))"
+            for run in header["runs"]]
+    if len(runs) > 1:
+        runs = [f"{run['num_cases']} cases of {told}" for run, told in zip(header["runs"], runs, strict=True)]
+    told = [", ".join([device_text(record), *versions]), *runs]
+    entries = [entry["peers"] for entry in record.cases.values() if "peers" in entry]
+    earlier = Counter(peer for peers in entries for peer, measured in peers.items() if measured.get("is_earlier"))
+    if earlier:
+        told.append("of an earlier run than tilefuse's, on a device of the same kind: "
+                    + ", ".join(f"{PEER_WORDS.get(peer, peer)} in {count} cases" for peer, count in sorted(earlier.items())))
+    failed = [name for name, entry in record.cases.items() if entry.get("peers", {}).get(OURS, {"status": "ok"})["status"] != "ok"]
+    if failed:
+        told.append(f"no result of tilefuse: {', '.join(failed)}")
+    return "; ".join(told)
 
 
-def write(readme: Path = README, folder: Path = RESULTS) -> str:
-    """Put the tables between the markers of the README; the text written."""
-    records = newest_records(folder)
+def write(readme: Path = README, folder: Path = RESULTS, names_by_suite: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Put the tables between the markers of the README; the text written. `names_by_suite`: the cases that each suite has now."""
+    records = history.newest_records(folder, names_by_suite)
     parts: list[str] = []
     if "patterns" in records:
         parts += [f"Memory-bound patterns: {provenance(records['patterns'])}.", patterns_table(records["patterns"])]
@@ -142,6 +164,8 @@ def write(readme: Path = README, folder: Path = RESULTS) -> str:
         parts += [f"BLAS sequences: {provenance(records['blas'])}.", blas_table(records["blas"])]
     if "search" in records:
         parts += [f"Search over the programs of scripts: {provenance(records['search'])}.", search_table(records["search"])]
+    if "compiler" in records:
+        parts += [f"The compiler itself: {provenance(records['compiler'])}.", compiler_table(records["compiler"])]
     text = "\n\n".join(parts) or "No records yet."
     readme.write_text(BLOCK.sub(lambda m: f"{m[1]}{text}\n{m[2]}", readme.read_text(encoding="utf-8")), encoding="utf-8")
     return text
