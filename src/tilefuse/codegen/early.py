@@ -43,6 +43,13 @@ def before_waiting(kernel: Kernel) -> tuple[Stmt, ...]:
     return kernel.body[:place]
 
 
+def fetched_early(kernel: Kernel) -> frozenset[str]:
+    """Values that the kernel fetches while the kernel ahead may still run, by the names of the kernel's graph."""
+    buffers = kernel.addressed
+    touched = {name for s in statements(before_waiting(kernel)) for name, _ in _touched(s, kernel)}
+    return frozenset(buffers[name].origin for name in touched if buffers[name].space == "global")
+
+
 def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
     """What the kernel does before it has waited and must not: one line each, empty if all is well.
 

@@ -9,7 +9,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
-from tilefuse.codegen.early import before_waiting, untimely
+from tilefuse.codegen.early import before_waiting, fetched_early, untimely
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.codegen.walk import value_identifiers
@@ -103,8 +103,9 @@ class _Lowering:
                        if v in self.in_place and self.in_place[v] in own_name)
         settled = self._settled(kernel, steps)
         composed = self._composed(kernel, settled)
-        if not before_waiting(composed):
-            composed, settled = self._composed(kernel, frozenset()), frozenset()
+        fetched = fetched_early(composed)
+        if fetched != settled:
+            composed, settled = self._composed(kernel, fetched), fetched
         key = (id(kernel.program), joined, settled)
         number = self.number_of.get(key)
         if number is None:
@@ -128,8 +129,9 @@ class _Lowering:
             if wrong:
                 raise InternalError(f"kernel {kernel.name} begins too early: {'; '.join(wrong)}")
             if before_waiting(kernel):
-                others = sum(program == id(planned.program) for program, _ in self.composed)
-                kernel = replace(kernel, name=f"{kernel.name}_early{others if others > 1 else ''}")
+                fetched = {fetched_early(k) for (program, _), k in self.composed.items() if program == id(planned.program)}
+                others = len(fetched - {frozenset(), fetched_early(kernel)})
+                kernel = replace(kernel, name=f"{kernel.name}_early{others + 1 if others else ''}")
             if not self._starts_early(planned.program):
                 kernel = replace(kernel, launch=replace(kernel.launch, early=False))
             self.composed[id(planned.program), settled] = kernel

@@ -177,6 +177,7 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
     keep_chains(plan, threads)
     _pad(plan)
     _direct(plan)
+    _copies_first(plan)
     for stage in plan.stages if ahead else ():
         if stage.kind == "copy" and not plan.is_once(stage):
             for key in stage.pieces:
@@ -264,6 +265,23 @@ def _direct(plan: StitchPlan) -> None:
                 continue
         kept.append(stage)
     plan.stages = kept
+
+
+def _copies_first(plan: StitchPlan) -> None:
+    """Copies before the first stage that reads a tile come before the maps there.
+
+        h = tanh(a), copy w | h @ w   ->   copy w, h = tanh(a) | h @ w
+
+    They are under way while the maps wait for their own operands; those of the program's inputs start before the kernel ahead has ended.
+    """
+    made: set[int] = set()
+    first = 0
+    for stage in plan.stages:
+        if made.intersection(_read_by(plan, stage)):
+            break
+        made |= {k for k in stage.pieces if plan.pieces[k].stored}
+        first += 1
+    plan.stages[:first] = sorted(plan.stages[:first], key=lambda s: s.kind != "copy")
 
 
 def _read_by(plan: StitchPlan, stage: Stage) -> Iterator[int]:

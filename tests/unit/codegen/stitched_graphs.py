@@ -185,3 +185,12 @@ def slice_of_a_tile(rows: int, start: int, width: int, dtype: DType = F16) -> Gr
     part = b.slice(x, [0, start], [rows, start + width], [1, 1])
     y = b.matmul(part, b.input("w", dtype, (width, 16)))
     return normal(b, [b.elementwise("add", y, b.reduce(x, "max", (1,), keepdims=True)), x])
+
+
+def gated_state(rows: int, width: int) -> Graph:
+    """A state computed from gates, and its product: both are results. The product's weights need not wait for the state."""
+    b = TensorBuilder("gated")
+    gates, h, w = b.input("gates", F32, (rows, 2 * width)), b.input("h", F32, (rows, width)), b.input("w", F32, (width, width))
+    new, keep = (b.slice(gates, [0, n * width], [rows, (n + 1) * width], [1, 1]) for n in range(2))
+    state = b.elementwise("add", b.elementwise("mul", b.elementwise("sigmoid", keep), h), b.elementwise("tanh", new))
+    return normal(b, [state, b.matmul(state, w)])

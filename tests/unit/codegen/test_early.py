@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
 from tests.unit.codegen.stitched_cases import StitchedCase, smooth, tiles
-from tests.unit.codegen.stitched_graphs import attention, clamped_layers, lstm_step, normed_chain
+from tests.unit.codegen.stitched_graphs import attention, clamped_layers, gated_state, lstm_step, normed_chain
 from tests.unit.codegen.test_compose import assert_within, buffer_of
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
@@ -51,6 +51,7 @@ CASES = dict([
     early("a step of f16", StitchedCase("step", lstm_step(32, 32, 8, F16), tiles(16, 8, threads=32), 64, smooth), "x w u", "x w u"),
     early("a step of f16 whose tiles are a loop", StitchedCase("step", lstm_step(128, 16, 16, F16), tiles(128, 16, threads=32), 64, smooth),
           "x w u", "x w u"),
+    early("a state that is computed first", StitchedCase("gated", gated_state(6, 16), tiles(4, 8), 64, smooth), "w", "w"),
     early("a state of odd width", StitchedCase("step", lstm_step(4, 7, 5), tiles(2, 5), 64, smooth), "x w u", ""),
     early("attention", StitchedCase("attention", attention(2, 20, 8), tiles(1, 8, 8), 64, smooth), "k v", "k"),
     early("layers", StitchedCase("layers", clamped_layers(40, (32, 16, 16), F16), tiles(16, 16)), "w0 w1", "w0"),

@@ -9,6 +9,7 @@ from tests.unit.plan.test_units import recurrence
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.driver.lower import lower, unwritten_inputs
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.planner import plan_graph
 from tilefuse.runtime.cuda_api import LaunchAttribute, launch_config
@@ -51,6 +52,30 @@ def test_the_first_kernel_waits_first_and_later_ones_fetch_inputs() -> None:
     assert later and copies(first.source)[0] == 0 and "_early" not in first.name
     assert all(min(copies(k.source)) >= 1 and k.name.endswith("_early") for k in later)
     assert len({k.name for k in spec.kernels}) == len(spec.kernels)
+
+
+def gated(steps: int, width: int = 128, rows: int = 32) -> Graph:
+    """Gates of a step are a product of the state, which is made of the gates before: its elements are results, as a loop's outputs are."""
+    state, lines = f"f32[{rows}, {width}]", []
+    for t in range(steps):
+        lines += [f"  %g{t}: f32[{rows}, {2 * width}] = library.matmul (%h{t}, %w)",
+                  f"  %h{t + 1}: {state} = map [i, j] {{ add(mul(sigmoid(%g{t}[i, j + {width}]), %h{t}[i, j]), tanh(%g{t}[i, j])) }}"]
+    names = [f"h{t + 1}" for t in range(steps)]
+    head = f"graph @steps(%h0: {state}, %w: f32[{width}, {2 * width}]) -> ({', '.join(state for _ in names)}) {{"
+    return parse_graph("\n".join([head, *lines, "  return " + ", ".join("%" + n for n in names), "}"]))
+
+
+def test_weights_are_fetched_early_where_the_state_is_computed_first() -> None:
+    """And steps that fetch the same values early are one code, whatever else of theirs the program leaves alone: the first state, here."""
+    kernels = ["{%g0} -> {%g0}", *(f"{{%h{t}, %g{t}}} -> {{%h{t}, %g{t}}}" for t in range(1, 5)), "{%h5} -> {%h5}"]
+    lines = [f"  kernel k{n} = {k} by hand cost 1us from bandwidth as k{n}" for n, k in enumerate(kernels)]
+    lines += [f"  edge %h{t} -> %g{t} in k{t} shared" for t in range(1, 5)]
+    plan = "\n".join(["plan @steps for h200 objective 1us unfused 1us {", *lines, "}"])
+    found = generate(gated(5), constants={}, device=H200, options=Options(plan=plan)).spec
+    first, step, last = found.kernels
+    assert [s.kernel for s in found.steps if isinstance(s, KernelStep)] == [0, 1, 1, 1, 1, 2]
+    assert step.name.endswith("_early") and "_early" not in first.name + last.name
+    assert copies(step.source)[0] >= 1
 
 
 @pytest.mark.parametrize(("option", "stands_ready", "fetches"), [("inputs", True, True), ("ready", True, False), ("off", False, False)])
