@@ -1,11 +1,17 @@
-"""The flat walk: maps, gathers and windows in memory order, and scatters to data-dependent places."""
+"""The flat walk: maps, gathers and windows in memory order, and scatters to data-dependent places.
+
+    steps a whole number of rows apart        what all of them share (a channel's weight, and what is computed of weights alone) is
+                                              loaded and computed once a thread, before the first step
+"""
 from __future__ import annotations
 
 from math import prod
 
 from tilefuse.codegen.kernel import (
+    Assign,
     Atomic,
     Comment,
+    Declare,
     IfValue,
     Load,
     Reg,
@@ -18,6 +24,7 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import BOOL, I64
 from tilefuse.ir.scalar import Bound, Call, Const, Index, const
 from tilefuse.schedule.access import flat_axes, is_vector
+from tilefuse.schedule.resolved import Touch, Use, resolved_walk
 from tilefuse.schedule.template import Pointwise
 from tilefuse.schedule.windows import windows_fit
 
@@ -62,6 +69,10 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
         vectorised = [t for t in full if lane_count > 1 and is_vector(substitute(t.offset, probe_env, extents | {probe: max(count, 1)}),
                                                                       lane, lane_count)]
         steps = step_extent
+        once: list[Held] = []
+        if unrolled and steps > 1 and scatter is None and not loops:
+            once = _shared_by_steps(writer, vectorised, first, count, choice, lane, lane_count, base)
+            vectorised = [t for t in vectorised if all(t != h.touch for h in once)]
         if unrolled:
             held = [writer.held(t, steps, lane_count, True) for t in vectorised]
             with e.loop("step", steps, unroll=True) as s:
@@ -79,12 +90,12 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
                     held = [writer.held(t, 1, lane_count, True, step=True) for t in vectorised]
                     for h in held:
                         writer.fill(h, number(0), lane_env, lane)
-                hoist_without_lane(writer, bodies, lane_env, lane, held)
-                more = vector_operands(writer, bodies, lane_env, lane, lane_count)
+                hoist_without_lane(writer, bodies, lane_env, lane, [*once, *held])
+                more = [*once, *vector_operands(writer, bodies, lane_env, lane, lane_count)]
                 if scatter is not None:
                     _scatter_lanes(writer, lane_count, [*held, *more], s, lane_env, lane)
                 else:
-                    if windows:
+                    if windows and not once:
                         windows_in_lanes(writer, lane_env, lane, lane_count)
                     writer.write_lanes(domain.outputs, lane_count, [*held, *more], s, lane_env, lane)
 
@@ -99,6 +110,48 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
             else:
                 with e.loop("rest", tail) as r:
                     walk(r, tail, 1, 1, False, vectors * width)
+
+
+def _shared_by_steps(writer: KernelWriter, vectorised: list[Touch], first: Affine, count: int, choice: Pointwise, lane: str, width: int,
+                     base: int) -> list[Held]:
+    """Vectors that lie at one place for all steps of a thread, loaded; instances made of nothing else are computed, into `lane_values`."""
+    e, domain = writer.emitter, writer.domain
+    step = "step_"
+    extents = e.extents | {lane: width, step: choice.steps}
+
+    def env_at(vector_index: Affine, extents: dict[str, int]) -> dict[str, Affine]:
+        return flat_axes(choice.order, vector_index * width + axis(lane) + base, domain.extents, extents)
+
+    moving = env_at(first + axis(step) * choice.threads, extents)
+
+    def stays(index: Affine) -> bool:
+        return step not in substitute(index, moving, extents).axes()
+
+    once = [writer.held(t, 1, width, True, step=True) for t in vectorised if stays(t.offset)]
+    if not once:
+        return []
+    touches = {h.touch for h in once}
+    constant: set[int] = set()
+    for i in domain.instances:
+        leaves = list(resolved_walk(i.body))
+        if all(x in touches if isinstance(x, Touch) else x.key in constant if isinstance(x, Use) else isinstance(x, (Call, Const))
+               for x in leaves):
+            constant.add(i.key)
+    needed = {u for i in reachable(domain, [key for _, key, _ in domain.outputs], set()) if i.key not in constant for u in i.uses}
+    made = [i for i in domain.instances if i.key in constant & needed and isinstance(i.body, Call)]
+    arrays = {i.key: Reg(e.fresh(i.node.name + "_v"), e.dtype(i.body)) for i in made}
+    e.emit(*(Declare(r.name, r.dtype, width) for r in arrays.values()))
+    with e.when([Bound(first, 0, count)]):
+        env = env_at(first, e.extents | {lane: width})
+        for h in once:
+            writer.fill(h, number(0), env, lane)
+        if made:
+            with writer.lanes(width, env, lane) as v:
+                writer.bind(once, number(0), v)
+                for i in made:
+                    e.emit(Assign(Reg(arrays[i.key].name, arrays[i.key].dtype, v), e.value(i.key)))
+    writer.lane_values = arrays
+    return once
 
 
 def _scatter_lanes(writer: KernelWriter, width: int, held: list[Held], chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:

@@ -25,6 +25,7 @@ from tests.unit.codegen.pattern_graphs import (
     row_sum,
     row_sums,
     running_sum,
+    scaled_columns,
     scaled_row_sum,
     scatter_add,
     softmax,
@@ -274,6 +275,11 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("queue-cluster", running_sum(7, 512), rows(4, 64, 1, cluster=2, stages=3, groups=2)),
     ("steps", bias_gelu(9, 72), pointwise(8, 32, 3, True)),
     ("loop", bias_gelu(9, 71), pointwise(4, 32, 3, False)),
+    ("several-rows", scaled_columns(48, 64), pointwise(4, 32, 4, True)),
+    ("several-rows-partly", scaled_columns(37, 64, "f16"), pointwise(8, 32, 4, True)),
+    ("several-rows-of-three", scaled_columns(29, 24), pointwise(4, 96, 2, True)),
+    ("rows-between-threads", scaled_columns(29, 24), pointwise(4, 32, 2, True)),
+    ("rows-between-vectors", scaled_columns(9, 33), pointwise(1, 66, 2, True)),
 )
 
 

@@ -387,6 +387,17 @@ def bias_gelu(rows: int, columns: int, dtype: str = "f16") -> Pattern:
     return Pattern(graph, smooth, bounds)
 
 
+def scaled_columns(rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """x w^2 + b down columns: what depends on the column alone is a value of its own. Exact: small integers."""
+    acc = computed(dtype)
+    return Pattern(parse_graph(f"""graph @scaled_columns(%x: {dtype}[{rows}, {columns}], %w: {acc}[{columns}], %b: {acc}[{columns}])
+                                   -> ({dtype}[{rows}, {columns}]) {{
+      %k: {acc}[{columns}] = map [j] {{ mul(%w[j], %w[j]) }}
+      %y: {dtype}[{rows}, {columns}] = map [i, j] {{ {narrow(f"add(mul({wide('%x[i, j]', dtype)}, %k[j]), %b[j])", dtype)} }}
+      return %y
+    }}"""), integers)
+
+
 def concatenation(rows: int, left: int, right: int, dtype: str = "f32") -> Pattern:
     """Two matrices side by side, each padded read behind a guard. Exact: nothing is computed."""
     whole = left + right
