@@ -69,19 +69,35 @@ def siblings(candidates: Candidates) -> None:
         calls = [m for m in members if units.units[m].is_library]
         if len(calls) == 1 and all(position[m] >= position[calls[0]] for m in members):
             own[calls[0]] = max(own.get(calls[0], (0.0, ())), (candidate.score_us, members))
+    for products in _readers_of_one_value(candidates):
+        # Beside them what follows them, or else they alone: the maps behind one may wait for the other.
+        for parts in ([own.get(p, (0.0, (p,)))[1] or (p,) for p in products], [(p,) for p in products]):
+            together = [m for part in parts for m in part]
+            if len(set(together)) == len(together) and is_convex(units, together) and not _overwrites(candidates, parts):
+                candidates.offer(together, "packing", packed=True)
+                break
+        if candidates.is_over:
+            return
+
+
+def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:
+    """Products that read one value: all of them, and those among them that can begin at the same time."""
+    units = candidates.units
     readers: dict[str, list[int]] = {}
     for number, unit in units.units.items():
         if unit.is_library and candidates.fusible(number):
             for value in units.sources(unit):
                 readers.setdefault(value, []).append(number)
-    for products in dict.fromkeys(tuple(p) for p in readers.values()):
-        if 1 < len(products) <= MAX_SIBLINGS:
-            parts = [own.get(p, (0.0, (p,)))[1] for p in products]
-            together = [m for part in parts for m in part]
-            if len(set(together)) == len(together) and is_convex(units, together) and not _overwrites(candidates, parts):
-                candidates.offer(together, "packing", packed=True)
-        if candidates.is_over:
-            return
+    depth, _ = depths(candidates, [Group((n,), None) for n in units.units])
+    place = {n: p for p, n in enumerate(units.units)}
+    sets: dict[tuple[int, ...], None] = {}
+    for products in readers.values():
+        sets[tuple(products)] = None
+        by_depth: dict[int, list[int]] = {}
+        for product in products:
+            by_depth.setdefault(depth[place[product]], []).append(product)
+        sets |= {tuple(some): None for some in by_depth.values()}
+    return (found for found in sets if 1 < len(found) <= MAX_SIBLINGS)
 
 
 def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], list[int]]:

@@ -11,7 +11,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.candidates import Candidates
+from tilefuse.plan.candidates import Candidate, Candidates
 from tilefuse.plan.packing import Group, depths, packing, siblings
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.products import matrix_products
@@ -119,3 +119,29 @@ def test_products_that_wait_for_each_other_are_not_offered() -> None:
     made = candidates_of(graph, schedule.schedule_pattern, PACKER, products=matrix_products(graph, H200))
     siblings(made)
     assert found_by(made, "packing") == set()
+
+
+def test_products_of_one_value_are_offered_without_one_that_comes_later() -> None:
+    """Two products of %x, and a third of it and of what they give, as in a backward pass: the two may share a kernel all the same."""
+    graph = parse_graph("""graph @later(%x: f16[64, 64], %w: f16[64, 64], %u: f16[64, 64]) -> (f16[64, 64]) {
+      %p: f16[64, 64] = library.matmul (%x, %w) {transpose_a=false, transpose_b=false}
+      %q: f16[64, 64] = library.matmul (%x, %u) {transpose_a=false, transpose_b=false}
+      %a: f16[64, 64] = map [i, j] { f16(mul(tanh(f32(%p[i, j])), f32(%q[i, j]))) }
+      %r: f16[64, 64] = library.matmul (%x, %a) {transpose_a=false, transpose_b=false}
+      return %r
+    }""")
+    made = candidates_of(graph, schedule.schedule_pattern, PACKER, products=matrix_products(graph, H200))
+    siblings(made)
+    assert found_by(made, "packing") == {frozenset("pq")}
+
+
+def test_a_product_whose_kernel_saves_nothing_is_offered_alone() -> None:
+    """A candidate that is slower than its parts has no say in what stands beside the product."""
+    graph = parse_graph(NORM_AND_TWO)
+    made = candidates_of(graph, schedule.schedule_pattern, PACKER, products=matrix_products(graph, H200))
+    number = {n: m for m, unit in made.units.units.items() for n in unit.core}
+    found = made.offer([number[n] for n in "pa"], "connect")
+    assert isinstance(found, Candidate)
+    made.found[found.members] = replace(found, score_us=-1.0)
+    siblings(made)
+    assert found_by(made, "packing") == {frozenset("pq")}
