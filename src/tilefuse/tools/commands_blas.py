@@ -12,6 +12,7 @@ from rich.table import Table
 from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
 from tilefuse.tools.commands_model import AsJson, Device, OptionFlags
 from tilefuse.tools.console import emit_json, results, working
+from tilefuse.tools.explain import time_text
 
 if TYPE_CHECKING:
     from tilefuse.driver.script import CompiledScript
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 MOST_PROGRAMS, IMPLEMENTATIONS_EACH, MOST_REJECTED = 200, 8, 20
 
 
-def blas(script: Annotated[Path, typer.Argument(help="a script, as docs/blas.md describes")],
+def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script, as docs/blas.md describes")],
          shapes: Annotated[list[str] | None, typer.Option("--shapes", help="extents of an input NAME:1000x500; may be repeated")] = None,
          kind: Annotated[str, typer.Option("--kind", help="auto, template or routines: what kernels are made of")] = "auto",
          deterministic: Annotated[bool, typer.Option("--deterministic", help="no atomic additions")] = False,
@@ -160,4 +161,5 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     if "files" in facts:
         return [*(f"wrote {p}" for p in facts["files"]), f"kernels: {', '.join(facts['kernels'])}", f"build:   {facts['build']}"]
     lines = [f"{n}: shape {r['shape']}, norm {r['norm']:.9g}" for n, r in facts["results"].items()]
-    return [*lines, f"kernels ({facts['how']}): {', '.join(facts['kernels'])}", f"{facts['median_us']:.1f} us a call on {facts['device']}"]
+    return [*lines, f"kernels ({facts['how']}): {', '.join(facts['kernels'])}",
+            f"{time_text(facts['median_us'])} a call on {facts['device']}"]

@@ -1,6 +1,7 @@
 """The commands about devices: calibrate."""
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
               blas: Annotated[bool, typer.Option("--blas", help="the BLAS library's routines instead, for predictions of scripts")] = False,
               library: Annotated[list[Path] | None, typer.Option("--library", help="--blas: folder with functions of your own")] = None,
               only: Annotated[str, typer.Option("--functions", help="--blas: comma list of functions; default: all")] = "",
-              seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="--blas: begin nothing after so many seconds")] = 1e9,
+              seconds: Annotated[float | None, typer.Option("--seconds", min=0.1,
+                                                            help="--blas: begin nothing after so many seconds")] = None,
               as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output")] = False) -> None:
     """Measure what moving bytes, launches and arithmetic cost on a device; compiles for it use the figures from then on."""
     from tilefuse.driver.compile import present_device
@@ -30,7 +32,7 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
 
     spec, place = present_device(chosen_device(device))
     if blas:
-        _calibrate_blas(spec, place, library or (), only, seconds, as_json)
+        _calibrate_blas(spec, place, library or (), only, math.inf if seconds is None else seconds, as_json)
         return
     folder = default_folder()
     if out is None and folder is None:

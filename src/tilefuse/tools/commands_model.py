@@ -8,7 +8,7 @@ import typer
 
 from tilefuse.base.errors import OptionError
 from tilefuse.tools.console import emit_json, errors, results, working, write_file
-from tilefuse.tools.explain import bytes_text, explanation_view
+from tilefuse.tools.explain import bytes_text, counted, explanation_view, time_text
 
 Model = Annotated[str, typer.Argument(
     metavar="MODEL", help="a .onnx or .pt2 file, package.module:factory, file.py:factory, or a graph in text form")]
@@ -56,7 +56,8 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     for name, found in facts["results"].items():
         extent = f"min {found['min']:.6g} max {found['max']:.6g} mean {found['mean']:.6g}" if found["min"] is not None else "empty"
         results().print(f"{name}: {found['dtype']} {found['shape']}  {extent}", markup=False, highlight=False)
-    results().print(f"{timing['median_us']:.1f} us a call on {where} (median of {repeat}), compiled in {compile_s:.2f} s", highlight=False)
+    results().print(f"{time_text(timing['median_us'])} a call on {where} (median of {repeat}), compiled in {compile_s:.2f} s",
+                    highlight=False)
 
 
 def compile_model(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
@@ -92,7 +93,7 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
         emit_json(facts)
         return
     took = f" in {compile_s:.2f} s" if compile_s is not None else ""
-    results().print(f"{facts['program']}: {facts['kernels']} kernels{took}", highlight=False)
+    results().print(f"{facts['program']}: {counted(facts['kernels'], 'kernel')}{took}", highlight=False)
     if emit is not None:
         results().print(f"sources, plan and manifest in {emit}", highlight=False)
     if save is not None:
@@ -186,7 +187,8 @@ def bench(model: Model, shapes: Shapes = None, device: Device = "", option: Opti
     for name in ("eager", "tilefuse"):
         if name in facts:
             t = facts[name]
-            results().print(f"{name:<9} {t['median_us']:10.1f} us (best {t['min_us']:.1f}, worst {t['max_us']:.1f})", highlight=False)
+            results().print(f"{name:<9} {time_text(t['median_us']):>10} (best {time_text(t['min_us'])}, worst {time_text(t['max_us'])})",
+                            highlight=False)
     if "ratio" in facts:
         results().print(f"eager / tilefuse = {facts['ratio']:.2f} on {where}", highlight=False)
 
@@ -233,5 +235,10 @@ def result_names(program: Any, count: int) -> list[str]:
 
 
 def _range(tensor: Any, array: Any) -> dict[str, Any]:
-    low, high, mean = (float(array.min()), float(array.max()), float(array.astype("f8").mean())) if array.size else (None, None, None)
-    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "min": low, "max": high, "mean": mean}
+    """Type, extents and range of a result; of the magnitudes where it is complex."""
+    from tilefuse.runtime.library import COMPLEX_DTYPES, DTYPE_NAMES
+
+    names = DTYPE_NAMES | {dtype: name for name, dtype in COMPLEX_DTYPES.items()}
+    real = abs(array) if tensor.is_complex() else array
+    low, high, mean = (float(real.min()), float(real.max()), float(real.astype("f8").mean())) if array.size else (None, None, None)
+    return {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "min": low, "max": high, "mean": mean}

@@ -29,6 +29,12 @@ def bytes_text(num_bytes: float) -> str:
     return f"{num_bytes:.1f} GiB"
 
 
+def time_text(us: float) -> str:
+    """A time for people, four figures. Units: microseconds; printed in us, ms or s, with few digits before the point."""
+    value, unit = next(((us / scale, unit) for scale, unit in ((1e6, "s"), (1e3, "ms")) if us >= scale), (us, "us"))
+    return f"{value:.{1 if value >= 100 else 2}f} {unit}"
+
+
 def counted(count: int, noun: str) -> str:
     """A count with its noun: "1 kernel", "2 kernels"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -101,6 +101,19 @@ def test_a_factory_of_a_module_runs_and_is_timed_against_eager(tmp_path: Path, m
     assert "make" in err
 
 
+def test_results_are_told_in_the_types_of_inputs(tmp_path: Path, capsys: Capture) -> None:
+    """Also complex ones, by their magnitudes."""
+    source = tmp_path / "spectrum.py"
+    source.write_text("import torch\ndef spectrum(x): return x.half(), torch.complex(x, x) * 2j\n"
+                      "def make(): return spectrum, (torch.full((4,), 3.0),)\n")
+    out, _ = output_of(["run", f"{source}:make", "--device", "host", "--json"], capsys)
+    found = json.loads(out)
+    assert [i["dtype"] for i in found["inputs"].values()] == ["f32"]
+    halved, product = found["results"].values()
+    assert (halved["dtype"], halved["max"], product["dtype"]) == ("f16", 3.0, "c64")
+    assert product["min"] == pytest.approx(6 * 2 ** 0.5)
+
+
 def test_an_exported_program_runs(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "model.pt2"
     torch.export.save(torch.export.export(torch.nn.LayerNorm(16).eval(), (torch.randn(4, 16),)), str(path))

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tilefuse.tools.explain import bytes_text, explanation_view, names_text
+from tilefuse.tools.explain import bytes_text, explanation_view, names_text, time_text
 
 EXPLANATION: dict[str, Any] = {
     "name": "softmax", "device": "h200", "unfused_kernels": 4, "unfused_bytes": 4096, "objective_us": 2.5, "unfused_us": 9.0,
@@ -41,6 +41,11 @@ def test_long_lists_are_cut_unless_all_is_asked_for() -> None:
 def test_byte_counts_and_names() -> None:
     assert [bytes_text(n) for n in (0, 1023, 1024, 3 << 20, 5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "3.0 MiB", "5.0 GiB"]
     assert names_text(["a", "b"]) == "a, b"
+
+
+def test_times_have_the_unit_that_leaves_few_digits() -> None:
+    assert [time_text(us) for us in (0.5, 3.14159, 163.46, 28037.4, 640308.7, 2.5e6)] == [
+        "0.50 us", "3.14 us", "163.5 us", "28.04 ms", "640.3 ms", "2.50 s"]
 
 
 def test_figures_stand_with_unit_and_origin() -> None:
