@@ -6,6 +6,8 @@ such a file. Who measures stands in `runtime/calibrate.py`.
 from __future__ import annotations
 
 import json
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,7 +42,11 @@ class Calibration:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
 
-def parse_calibration(text: str, source: str) -> Calibration:
+class CalibrationWarning(UserWarning):
+    """A calibration could not be used; the figures of the device's record stand."""
+
+
+def parse_calibration(text: str | bytes, source: str) -> Calibration:
     """The calibration that `text` holds. Raises: UserError when it is none, naming `source`."""
     try:
         data: dict[str, Any] = json.loads(text)
@@ -51,7 +57,8 @@ def parse_calibration(text: str, source: str) -> Calibration:
         for curve in curves.values():
             if not curve or list(curve) != sorted(curve) or curve[0][1] <= 0 or any(b[1] < a[1] for a, b in zip(curve, curve[1:])):
                 raise ValueError("a curve does not rise")
-        if min(made.launch_us, made.graph_launch_us, made.flops_per_s) <= 0 or made.saturating_bytes < 0:
+        figures = (made.launch_us, made.graph_launch_us, made.flops_per_s, *(us for curve in curves.values() for _, us in curve))
+        if not all(math.isfinite(f) and f > 0 for f in figures) or made.saturating_bytes < 0:
             raise ValueError("a figure is not positive")
     except (ValueError, TypeError, KeyError, AttributeError) as cause:
         raise UserError(f"{source} is no calibration: {cause}", hint="measure again: tilefuse calibrate") from cause
@@ -64,18 +71,22 @@ def calibration_path(folder: Path, spec: DeviceSpec) -> Path:
 
 
 def with_calibration(spec: DeviceSpec, folder: Path | None) -> DeviceSpec:
-    """The record with the figures of its file in `folder`; the same object where there is none.
+    """The record with the figures of its file in `folder`; the same object where there is none, or only a damaged one, which is told.
 
-    Raises: UserError for a file that is no calibration.
+    A warning, not an error: else the calibration that replaces the file could not run either.
     """
     if folder is None:
         return spec
     path = calibration_path(folder, spec)
     try:
-        text = path.read_text(encoding="utf-8")
+        found = parse_calibration(path.read_bytes(), str(path))
     except OSError:
         return spec
-    return calibrated(spec, parse_calibration(text, str(path)))
+    except UserError as error:
+        warnings.warn(f"{error.message}; the figures of the device's record are used instead ({error.hint})", CalibrationWarning,
+                      stacklevel=2)
+        return spec
+    return calibrated(spec, found)
 
 
 def calibrated(spec: DeviceSpec, found: Calibration) -> DeviceSpec:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilefuse.base.errors import UserError
-from tilefuse.target.calibration import Calibration, calibrated, calibration_path, parse_calibration, with_calibration
+from tilefuse.target.calibration import Calibration, CalibrationWarning, calibrated, calibration_path, parse_calibration, with_calibration
 from tilefuse.target.device import H200
 
 FIGURES = Calibration("h200", 132, "2026-01-02", 5.0, 1.25, ((4096, 0.5), (1 << 30, 250.0)), ((4096, 0.25), (1 << 24, 2.0)), 1 << 20, 5e13)
@@ -40,12 +40,15 @@ def changed(old: str, new: str) -> str:
     return FIGURES.text().replace(old, new)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "7", changed('format": 1', 'format": 9'), changed("250.0", "-1"), changed("0.5", "900"),
-                                  changed('"when"', '"whence"')])
-def test_what_is_no_calibration_is_named_with_its_remedy(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"7", b"\xff{}", *(text.encode() for text in (
+    changed('format": 1', 'format": 9'), changed("250.0", "-1"), changed("0.5", "900"), changed('"when"', '"whence"'),
+    changed("250.0", "NaN"), changed("5.0,", "Infinity,")))])
+def test_what_is_no_calibration_is_named_with_its_remedy_and_not_used(data: bytes, tmp_path: Path) -> None:
     path = calibration_path(tmp_path, H200)
     path.parent.mkdir()
-    path.write_text(text)
-    with pytest.raises(UserError, match="no calibration") as caught:
-        with_calibration(H200, tmp_path)
-    assert str(path) in str(caught.value) and "tilefuse calibrate" in str(caught.value)
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="no calibration"):
+        parse_calibration(data, str(path))
+    with pytest.warns(CalibrationWarning, match="no calibration") as told:
+        assert with_calibration(H200, tmp_path) is H200
+    assert str(path) in str(told[0].message) and "tilefuse calibrate" in str(told[0].message)
