@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class MetadataReader:
             seen.add(one.name)
         if len(self.slips) > before:
             return None
-        return ElementaryFunction(**{**shell.__dict__, "implementations": made})
+        return replace(shell, implementations=made)
 
     def kind(self, table: Mapping[str, Any]) -> HigherOrder | None:
         """The higher-order function."""

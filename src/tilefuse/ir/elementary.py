@@ -8,6 +8,7 @@ Fusion: Application on BLAS", sections 3.2 and 4.3.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field
 from enum import Enum
@@ -159,7 +160,7 @@ class ElementaryFunction:
     origin: str = ""
     triangle: str = ""
 
-    @property
+    @functools.cached_property
     def sizes(self) -> tuple[str, ...]:
         """Names of sizes, in order of first occurrence."""
         return tuple(dict.fromkeys(e for p in (*self.inputs, *self.outputs) for e in p.extents))
