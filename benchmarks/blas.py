@@ -142,7 +142,15 @@ def bicgstab(a: Tensor, x: Tensor, r: Tensor, shadow: Tensor, p: Tensor, rho: Te
 
 def power_step(a: Tensor, x: Tensor) -> Tensors:
     """y = A x / |A x|, and the Rayleigh quotient x.A x"""
-    y = a @ x
+    return _power_step(a @ x, x)
+
+
+def power_step_symv(a: Tensor, x: Tensor) -> Tensors:
+    """The same by cuBLAS's function for symmetric matrices."""
+    return _power_step(symv(a, x), x)
+
+
+def _power_step(y: Tensor, x: Tensor) -> Tensors:
     return y / torch.sqrt(torch.dot(y, y)), torch.dot(x, y)
 
 
@@ -227,7 +235,10 @@ _SYMMETRIC = ("TILE32x32 A; subvector32 x, r, p, q, x1, r1, p1; scalar rr, pq, a
               "q = ssymv(A, p); pq = sdot(p, q); a = sdivide(rr, pq); x1 = saxpy(a, p, x); b = snegate(a); r1 = saxpy(b, q, r); "
               "new = sdot(r1, r1); c = sdivide(new, rr); p1 = saxpy(c, p, r1); return x1, r1, p1, new;")
 
-# The iteration that reads one triangle is measured against both ways of cuBLAS, whichever is faster at a size.
+_SYMMETRIC_POWER = ("TILE32x32 A; subvector32 x, y, z; scalar n, i, l; input A, x; y = ssymv(A, x); n = snrm2(y); i = sdivide(1.0, n); "
+                    "z = sscal(i, y); l = sdot(x, y); return z, l;")
+
+# Iterations that read one triangle are measured against both ways of cuBLAS, whichever is faster at a size.
 SOLVERS = (
     Linear("conjugate-gradient", "TILE32x32 A; subvector32 x, r, p, q, x1, r1, p1; scalar rr, pq, a, b, c, new; input A, x, r, p, rr; "
            "q = sgemv(A, p); pq = sdot(p, q); a = sdivide(rr, pq); x1 = saxpy(a, p, x); b = snegate(a); r1 = saxpy(b, q, r); "
@@ -243,6 +254,8 @@ SOLVERS = (
            "mvvvvs", bicgstab, _bicgstab_jax, 1.2, 0.0, again=1),
     Linear("power-step", "TILE32x32 A; subvector32 x, y, z; scalar n, i, l; input A, x; y = sgemv(A, x); n = snrm2(y); "
            "i = sdivide(1.0, n); z = sscal(i, y); l = sdot(x, y); return z, l;", "mv", power_step, _power_jax, 1.2, 0.0),
+    Linear("power-symmetric", _SYMMETRIC_POWER, "hv", power_step, _power_jax, 1.2, 0.0, again=-0.5),
+    Linear("power-symmetric-symv", _SYMMETRIC_POWER, "hv", power_step, _power_jax, 1.2, 0.0, again=-0.5, eager=power_step_symv),
 )
 
 
