@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -72,8 +72,21 @@ def status_of(error: BaseException) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status. Never raises, except what would end the interpreter anyway."""
-    # torch's exporter meets its own deprecation; the user of a command can do nothing about it.
-    warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
+    with warnings.catch_warnings():
+        # torch's exporter meets its own deprecation; the user of a command can do nothing about it.
+        warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
+        warnings.showwarning = _show_warning
+        return _run(arguments)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+                  line: str | None = None) -> None:
+    """A warning of ours in one line; where in our files it was raised says nothing to who runs a command."""
+    ours = category.__module__.partition(".")[0] == "tilefuse"
+    _say(f"warning: {message}" if ours else warnings.formatwarning(message, category, filename, lineno, line).rstrip())
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller, as in `tilefuse ... >&-`
             setattr(sys, name, io.StringIO())

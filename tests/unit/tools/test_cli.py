@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from tilefuse import tools
 from tilefuse.base import errors
+from tilefuse.runtime.cache import CacheWarning
 from tilefuse.tools import __main__ as start
 from tilefuse.tools import cli, commands_cache
 from tilefuse.tools.console import emit_json
@@ -55,6 +57,18 @@ def raising(error: BaseException) -> Callable[..., None]:
         raise error
 
     return call
+
+
+def test_warnings_of_ours_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Those of others say where they come from."""
+    def warn(**_: object) -> None:
+        warnings.warn("the folder cannot be written", CacheWarning, stacklevel=1)
+        warnings.warn("an old name", FutureWarning, stacklevel=1)
+
+    monkeypatch.setattr(commands_cache, "option_table", warn)
+    cli.main(["options"])
+    err = capsys.readouterr().err
+    assert err.startswith("warning: the folder cannot be written\n") and "test_cli.py" in err and "FutureWarning: an old name" in err
 
 
 def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
