@@ -1,5 +1,5 @@
 """`tilefuse.array.linalg`: the standard's extension for linear algebra. Norms, traces and products are kernels; decompositions and
-solutions are the framework's (library nodes, without gradients)."""
+solutions are the framework's (library nodes; their gradients: `ir/library_adjoint_linalg.py`)."""
 
 from __future__ import annotations
 

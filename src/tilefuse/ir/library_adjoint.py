@@ -48,7 +48,7 @@ def adjoint_of(*operators: str) -> Callable[[LibraryAdjoint], LibraryAdjoint]:
     return enter
 
 
-def _sized(b: TensorBuilder, x: str, shape: Sequence[int]) -> str:
+def sized(b: TensorBuilder, x: str, shape: Sequence[int]) -> str:
     """A gradient of what was broadcast, summed back to `shape`, in the compute dtype where something is summed."""
     have = b.shape_of(x)
     lead = len(have) - len(shape)
@@ -110,7 +110,7 @@ def _matmul(b: TensorBuilder, request: Request) -> Sequence[str | None]:
         else:
             made[1] = _summed_product(b, left, g, not flip_left, False, right, precision)
     if len(node.operands) > 2 and request.wanted[2]:
-        made[2] = _sized(b, g, b.shape_of(node.operands[2]))
+        made[2] = sized(b, g, b.shape_of(node.operands[2]))
     return made
 
 
@@ -132,8 +132,8 @@ def _summed_product(b: TensorBuilder, x: str, y: str, flip_x: bool, flip_y: bool
         # One matrix on the right: the left one's leading dimensions are more rows.
         rows = b.reshape(x, (-1, b.shape_of(x)[-1]))
         flat = b.matmul(rows, b.reshape(y, b.shape_of(y)[-2:]), False, flip_y, precision)
-        return _sized(b, b.reshape(flat, (*lead_x, b.shape_of(x)[-2], b.shape_of(flat)[-1])), shape)
-    return _sized(b, b.matmul(x, y, flip_x, flip_y, precision), shape)
+        return sized(b, b.reshape(flat, (*lead_x, b.shape_of(x)[-2], b.shape_of(flat)[-1])), shape)
+    return sized(b, b.matmul(x, y, flip_x, flip_y, precision), shape)
 
 
 @adjoint_of("attention")
@@ -155,17 +155,17 @@ def _attention(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     weights = b.softmax(scores, len(b.shape_of(scores)) - 1)
     made: list[str | None] = [None] * len(node.operands)
     if request.wanted[2]:
-        made[2] = _sized(b, b.matmul(weights, g, transpose_a=True), b.shape_of(value))
+        made[2] = sized(b, b.matmul(weights, g, transpose_a=True), b.shape_of(value))
     if not any(request.wanted[n] for n in (0, 1, *range(3, len(node.operands)))):
         return made
     shift = softmax_gradient(b, weights, b.matmul(g, value, transpose_b=True), len(b.shape_of(weights)) - 1)
     if len(node.operands) > 3 and request.wanted[3]:
-        made[3] = _sized(b, shift, b.shape_of(node.operands[3]))
+        made[3] = sized(b, shift, b.shape_of(node.operands[3]))
     scaled = b.elementwise("mul", shift, scale)
     if request.wanted[0]:
-        made[0] = _sized(b, b.matmul(scaled, key), b.shape_of(query))
+        made[0] = sized(b, b.matmul(scaled, key), b.shape_of(query))
     if request.wanted[1]:
-        made[1] = _sized(b, b.matmul(scaled, query, transpose_a=True), b.shape_of(key))
+        made[1] = sized(b, b.matmul(scaled, query, transpose_a=True), b.shape_of(key))
     return made
 
 

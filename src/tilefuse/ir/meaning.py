@@ -70,6 +70,46 @@ def _digamma(x: float) -> float:
     return below + math.log(x) - 0.5 / x - tail
 
 
+# Bernoulli numbers B_2, B_4, ... of the asymptotic series of `polygamma`.
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+# Below this only the first derivative of digamma is computed: the others would need a turn of the recurrence a unit.
+LEAST_OF_POLYGAMMA = -4096.0
+MOST_OF_POLYGAMMA = 60.0
+
+
+def _polygamma(order: float, given: float) -> float:
+    """Recurrence up to 10 + order, then the asymptotic series. Source: Abramowitz and Stegun, 6.4.6, 6.4.7 and 6.4.11."""
+    if not 1 <= order <= MOST_OF_POLYGAMMA or order != math.floor(order) or math.isnan(given) or given == -math.inf:
+        return math.nan
+    if given == math.inf:
+        return 0.0
+    if given <= 0 and given == math.floor(given):
+        return math.inf if order % 2 else math.nan
+    x = np.float64(given)  # whose powers overflow without an exception
+    if x < 0 and order == 1:
+        return float((math.pi / np.sin(math.pi * (x - np.rint(x)))) ** 2) - _polygamma(1, float(1 - x))
+    if x < LEAST_OF_POLYGAMMA:
+        return math.nan
+    factorial = math.gamma(order)
+    total = np.float64(0)
+    while x < 10 + order:
+        total += order * factorial / x ** (order + 1)
+        x += 1
+    part = factorial / x**order
+    total += part + part * order / (2 * x)
+    for n, bernoulli in enumerate(BERNOULLI):
+        part *= (2 * n + order) * (2 * n + order + 1) / ((2 * n + 1) * (2 * n + 2)) / (x * x)
+        total += bernoulli * part
+    return float(total if order % 2 else -total)
+
+
+def polygamma(order: Array, x: Array) -> Array:
+    """`_polygamma` of all elements, in f64."""
+    flat = np.broadcast_arrays(np.asarray(order, np.float64), np.asarray(x, np.float64))
+    out = np.fromiter(map(_polygamma, *(v.ravel().tolist() for v in flat)), dtype=np.float64, count=flat[1].size)
+    return out.reshape(flat[1].shape).astype(np.asarray(x).dtype)
+
+
 def _erfinv(y: float) -> float:
     """A first guess (Winitzki's), then Newton's method on erf; near 1 on erfc, where erf loses its digits."""
     if not -1 < y < 1:

@@ -178,8 +178,10 @@ _libm("erfc", 1, m.erfc, ("mul(-1.1283791670955126, mul(g, exp(neg(mul(x0, x0)))
 _define("erfinv", 1, "float", m.erfinv, {"f32": "erfinvf({0})", "f64": "erfinv({0})"}, "tf_erfinv({0})",
         ("mul(0.886226925452758, mul(g, exp(mul(y, y))))",), 40, "inverse of erf; infinite at -1 and 1, NaN beyond")
 _libm("lgamma", 1, m.lgamma, ("mul(g, digamma(x0))",), 60, "log |gamma(a)|; infinite at 0, -1, -2, ...")
-_define("digamma", 1, "float", m.digamma, "tf_digamma({0})", None, ("unknown",), 60,
+_define("digamma", 1, "float", m.digamma, "tf_digamma({0})", None, ("mul(g, polygamma(1.0, x0))",), 60,
         "derivative of lgamma; NaN at -1, -2, ...; infinite with the opposite sign at a zero")
+_define("polygamma", 2, "float", m.polygamma, "tf_polygamma({0}, {1})", None, ("0", "mul(g, polygamma(add(x0, 1.0), x1))"), 120,
+        "derivative number a of digamma at b, a = 1, ..., 60, else NaN; infinite (a odd) or NaN at 0, -1, ...; NaN for a > 1, b < -4096")
 _define("sigmoid", 1, "float", m.sigmoid, "tf_sigmoid({0})", None, ("mul(g, mul(y, sub(1.0, y)))",), 16, "1 / (1 + exp(-a))")
 _libm("floor", 1, np.floor, ("0",), 1, "largest integer not above a")
 _libm("ceil", 1, np.ceil, ("0",), 1, "smallest integer not below a")
@@ -282,6 +284,7 @@ SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_pow": "I tf_pow(I a, I b): repeated squaring, wrapping; b < 0 gives 1 for a = 1, 1 or -1 for a = -1, else 0",
     "tf_erfinv": "F tf_erfinv(F a), host only: inverse of erf within 4 units in the last place; +-infinity at +-1, NaN beyond",
     "tf_digamma": "F tf_digamma(F a): see ir/meaning.py for the series",
+    "tf_polygamma": "F tf_polygamma(F order, F a): see ir/meaning.py for the series",
     "tf_sigmoid": "F tf_sigmoid(F a): 1 / (1 + exp(-a)); CUDA f32: the quotient within 1 unit in the last place",
     "tf_isnan": "bool tf_isnan(F a)",
     "tf_isinf": "bool tf_isinf(F a)",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError, nearest
 from tilefuse.ir.graph import Graph, Node, library_call_key
 from tilefuse.ir.library_adjoint import Request
-from tilefuse.ir.library_adjoint_norms import LIBRARY_ADJOINTS
+from tilefuse.ir.library_adjoint_linalg import LIBRARY_ADJOINTS
 from tilefuse.ir.scalar import const
 from tilefuse.passes.autodiff_nodes import body_gradients, seeds_of_scatter
 from tilefuse.passes.autodiff_sums import Gradients

@@ -191,6 +191,42 @@ TF_INLINE double tf_digamma(double a) {
 }
 TF_INLINE float tf_digamma(float a) { return (float)tf_digamma((double)a); }
 
+//@ tf_polygamma
+// Recurrence up to 10 + order, then the asymptotic series; reflection below 0 where the order is 1.
+// Source: Abramowitz and Stegun, 6.4.6, 6.4.7 and 6.4.11.
+TF_INLINE double tf_polygamma(double order, double a) {
+  const double pi = 3.14159265358979323846;
+  const double bernoulli[8] = {1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730, 7.0 / 6, -3617.0 / 510};
+  const bool odd = order - 2.0 * floor(order / 2.0) == 1.0;
+  if (!(order >= 1.0 && order <= 60.0) || order != floor(order) || a != a || a == -tf_inf_f64()) return tf_nan_f64();
+  if (a == tf_inf_f64()) return 0.0;
+  if (a <= 0 && a == floor(a)) return odd ? tf_inf_f64() : tf_nan_f64();
+  double reflected = 0.0;
+  const bool turned = a < 0 && order == 1.0;
+  if (turned) {
+    const double s = pi / sin(pi * (a - rint(a)));
+    reflected = s * s;
+    a = 1.0 - a;
+  }
+  if (a < -4096.0) return tf_nan_f64();
+  double factorial = 1.0;
+  for (double n = 2.0; n < order; n += 1.0) factorial *= n;
+  double total = 0.0;
+  while (a < 10.0 + order) {
+    total += order * factorial / pow(a, order + 1.0);
+    a += 1.0;
+  }
+  double part = factorial / pow(a, order);
+  total += part + part * order / (2.0 * a);
+  for (int n = 0; n < 8; ++n) {
+    part *= (2 * n + order) * (2 * n + order + 1) / ((2 * n + 1) * (2 * n + 2)) / (a * a);
+    total += bernoulli[n] * part;
+  }
+  if (turned) return reflected - total;
+  return odd ? total : -total;
+}
+TF_INLINE float tf_polygamma(float order, float a) { return (float)tf_polygamma((double)order, (double)a); }
+
 //@ tf_erfinv
 // A first guess, then Newton's method on erf; near 1 on erfc, where erf loses its digits.
 // Source: the guess is Winitzki 2008, "A handy approximation for the error function and its inverse".
