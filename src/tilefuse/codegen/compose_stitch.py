@@ -19,6 +19,7 @@ from tilefuse.codegen.kernel import (
     Load,
     Reg,
     Shuffle,
+    Stmt,
     Store,
     VectorLoad,
     VectorStore,
@@ -29,7 +30,7 @@ from tilefuse.codegen.stitch_finish import finished_kernel
 from tilefuse.codegen.stitch_items import Items
 from tilefuse.codegen.stitch_product import emit_product
 from tilefuse.codegen.stitch_rows import emit_rows
-from tilefuse.codegen.stitch_values import Point, StitchValues
+from tilefuse.codegen.stitch_values import Path, Point, StitchValues
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
@@ -291,33 +292,42 @@ class StitchWriter(StitchValues):
                     self.emit(VectorStore(buffer, substitute(offset, {lane: number(first)}, self.extents), array, at + first, part))
 
     def prefetch(self, pieces: list[Piece], moving: Point, lane: str, width: int) -> list[tuple[str, Point, str, DType]]:
-        """Loads that are vectors along the lanes, before the loop over the lanes."""
+        """Loads that are vectors along the lanes, before the loop over the lanes; those that a choice guards stand under its bounds."""
         found: list[tuple[str, Point, str, DType]] = []
-        seen: set[tuple[str, Point]] = set()
-        for p in pieces:
-            if p.kind == "copy":
-                reads: Iterable[tuple[str, Point]] = [(p.value, moving)]
+        made = {p.value for p in pieces if p.kind != "copy"}
+        for (value, index), paths in self._vector_reads(pieces, moving, lane, width).items():
+            # What several branches read, or lanes that chose differently, is read where it is needed.
+            path = () if () in paths else next(iter(paths))
+            if value in made or self.known(value, index) is not None or path is None or len(paths) > 1 and path:
+                continue
+            if value not in self.nodes and value not in self.readable:
+                place: tuple[str, Affine, DType] | None = (self.buffers[value].name, self.global_offset(value, index),
+                                                           self.buffers[value].dtype)
             else:
-                reads = self.reads(self.nodes[p.value], moving)
-            for value, index in reads:
-                index = tuple(self.simplified(e) for e in index)
-                made_here = any(q.value == value and q.kind != "copy" for q in pieces)
-                if (value, index) in seen or made_here or self.known(value, index) is not None:
-                    continue
-                seen.add((value, index))
-                if p.kind == "copy":
-                    place: tuple[str, Affine, DType] | None = (self.buffers[value].name, self.global_offset(value, index), p.dtype)
-                else:
-                    place = self.place(value, index, False)
-                if place is not None and is_vector(place[1], lane, width):
-                    array = self.fresh(f"{value}_v")
-                    self.emit(Declare(array, place[2], width))
-                    # Five columns of a thread are no access that a device can make at once.
-                    parts = vector_parts(place[1], lane, width, place[2]) if width & (width - 1) else [(0, width)]
-                    for start, part in parts:
-                        where = substitute(place[1], {lane: number(start)}, self.extents)
-                        self.emit(VectorLoad(array, number(start), place[0], where, part))
-                    found.append((value, index, array, place[2]))
+                place = self.place(value, index, False)
+            if place is not None and is_vector(place[1], lane, width):
+                array = self.fresh(f"{value}_v")
+                self.emit(Declare(array, place[2], width))
+                # Five columns of a thread are no access that a device can make at once.
+                parts = vector_parts(place[1], lane, width, place[2]) if width & (width - 1) else [(0, width)]
+                loads: tuple[Stmt, ...] = tuple(
+                    VectorLoad(array, number(start), place[0], substitute(place[1], {lane: number(start)}, self.extents), part)
+                    for start, part in parts)
+                for facts, holds in reversed(path):
+                    loads = (If(facts, loads),) if holds else (If(facts, (), loads),)
+                self.emit(*loads)
+                found.append((value, index, array, place[2]))
+        return found
+
+    def _vector_reads(self, pieces: list[Piece], moving: Point, lane: str, width: int) -> dict[tuple[str, Point], set[Path | None]]:
+        """What the pieces read at a point, in order, each with the choices under which they do."""
+        found: dict[tuple[str, Point], set[Path | None]] = {}
+        for p in pieces:
+            body = None if p.kind == "copy" else self.nodes[p.value].body
+            reads: Iterable[tuple[str, Point, Path | None]] = [(p.value, moving, ())] if body is None else \
+                self.chosen_reads(body, dict(zip(self.nodes[p.value].axes, moving, strict=True)), lane, width)
+            for value, index, path in reads:
+                found.setdefault((value, tuple(self.simplified(e) for e in index)), set()).add(path)
         return found
 
     # -- reductions ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from math import prod
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Buffer, KExpr, Load, Reg
 from tilefuse.codegen.statements import Statements
-from tilefuse.ir.affine import Affine, linearise, number, row_major_strides, substitute
+from tilefuse.ir.affine import Affine, bounds, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import dtype_of
@@ -23,6 +23,8 @@ from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
 Point = tuple[Affine, ...]
+# Choices one inside the other: the bounds, and whether they hold.
+Path = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 
 class StitchValues(Statements):
@@ -186,3 +188,44 @@ class StitchValues(Statements):
                         yield value, here
                 case Call(_, args):
                     stack.extend(args[::-1])
+
+    def chosen_reads(self, e: Expr, at: dict[str, Affine], lane: str, width: int,
+                     path: Path | None = ()) -> Iterator[tuple[str, Point, Path | None]]:
+        """Reads of an expression that end in memory, each with the choices under which it is made.
+
+        None for the path: the choice differs among the `width` lanes of `lane`.
+        """
+        match e:
+            case Read(value, index):
+                here = tuple(substitute(x, at) for x in index)
+                node = self.nodes.get(value)
+                if node is None or value in self.plan.kept or node.body is None:
+                    yield value, here, path
+                else:
+                    yield from self.chosen_reads(node.body, dict(zip(node.axes, here, strict=True)), lane, width, path)
+            case Call(_, args):
+                for a in args:
+                    yield from self.chosen_reads(a, at, lane, width, path)
+            case Guard(facts, then, otherwise):
+                new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
+                needed = tuple(b for b in new if not self.always(b))
+                if not needed:
+                    yield from self.chosen_reads(then, at, lane, width, path)
+                    return
+                inner = None
+                if path is not None and all(self._same_for_lanes(b, lane, width) for b in needed):
+                    inner = tuple(Bound(substitute(b.index, {lane: number(0)}, self.extents), b.low, b.high) for b in needed)
+                for branch, is_then in ((then, True), (otherwise, False)):
+                    way = None if path is None or inner is None else (*path, (inner, is_then))
+                    yield from self.chosen_reads(branch, at, lane, width, way)
+
+    def _same_for_lanes(self, bound: Bound, lane: str, width: int) -> bool:
+        """Whether a bound holds for all lanes of a vector or for none."""
+        if lane not in bound.index.axes():
+            return True
+        start = substitute(bound.index, {lane: number(0)})
+        if any(atom == lane and c != 1 or atom != lane and c % width for atom, c in bound.index.terms):
+            return False
+        span = bounds(bound.index, self.extents)
+        ends = [end for n, end in enumerate((bound.low, bound.high)) if span is None or (span[0] < end if n == 0 else span[1] >= end)]
+        return all((end - start.const) % width == 0 for end in ends)

@@ -28,7 +28,7 @@ from tilefuse.plan.memory import PeakMemory, allowed_with_packing, peak, stored_
 from tilefuse.plan.packing import Group, packing, siblings
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Pricer
-from tilefuse.plan.substitution import substitution
+from tilefuse.plan.substitution import after_products, substitution
 from tilefuse.plan.units import Units
 from tilefuse.plan.walking import offer_walks
 from tilefuse.target.device import DeviceSpec
@@ -81,6 +81,8 @@ class _Decision:
         start = _offer_greedy(candidates, self.greedy)
         begun_us = sum(candidates.found[m].score_us for m in start if m in candidates.found)
         substitution(candidates)
+        candidates.allow(NEW_STRUCTURES)
+        after_products(candidates)
         offer_walks(candidates)
         candidates.allow(NEW_STRUCTURES)
         exploratory(candidates, self.device)

@@ -58,7 +58,7 @@ NO_PRODUCTS = Products()
 
 # Beyond the first size of the right operand its tiles never lie on chip long enough to pay; with few rows, which read it once, beyond
 # the second.
-LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES, FEW_ROWS = 1 << 18, 1 << 21, 64
+LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES, FEW_ROWS = 1 << 18, 1 << 22, 64
 # Part of the measured rate of a large product that a library reaches on the shapes that are left.
 LIBRARY_EFFICIENCY = 0.7
 # The same in f32 where rows, columns or inner axis are narrow: 1500 products of 300 x 16 by 16 x 300 and of 300 x 300 by 300 x 16 take

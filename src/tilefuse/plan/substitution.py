@@ -1,11 +1,12 @@
 """Substitution fusion: everything between two partition operators is one pattern.
 
-    product  a b c  product  d e  product         step 1: {a, b, c}  {d, e}
+    product  a b c  product  d e  product         step 1: {a, b, c}  {d, e}; with what they wait for: {product, a, b, c}  {product, d, e}
     product  a r c  product  d e  product         step 3, r a column reduction: {a} {c} {d, e}
 
 Partition operators are those that share a kernel with nothing. Their list grows step by step, from what never fuses to what fuses less
-well than elementwise operators and row reductions; every step gives patterns, and the integer program picks among all of them.
-Source: FusionStitching (arXiv:1911.11576), 4.2.1 and algorithm 1.
+well than elementwise operators and row reductions; every step gives patterns, and the integer program picks among all of them. Products
+that a kernel may hold are offered once more with the whole of what follows them: the gates of a recurrent cell want all columns of a unit
+in one place, and pay with neither half of them. Source: FusionStitching (arXiv:1911.11576), 4.2.1 and algorithm 1.
 """
 from __future__ import annotations
 
@@ -16,6 +17,9 @@ from math import prod
 from tilefuse.ir.graph import Node
 from tilefuse.plan.candidates import Candidates
 from tilefuse.schedule.coordinates import over_is_contiguous
+
+# Products that a part between them is offered with.
+MAX_PRODUCTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,21 @@ def substitution(candidates: Candidates) -> None:
                     candidates.offer(part, "substitution")
         if candidates.is_over:
             return
+
+
+def after_products(candidates: Candidates) -> None:
+    """Offers each connected part between products with the products that it waits for: with every one of them, and with all."""
+    for kinds in (("library", "products"), tuple(s.name for s in STEPS)):
+        parting = _partitions(candidates, set(kinds))
+        for segment in segments(candidates, parting):
+            for part in connected(candidates, segment):
+                predecessors = (p for m in part for p in candidates.units.contracted.predecessors[m])
+                products = sorted({p for p in predecessors if candidates.units.units[p].is_library and candidates.fusible(p)})
+                for held in dict.fromkeys((*((p,) for p in products), tuple(products))) if len(products) <= MAX_PRODUCTS else ():
+                    if held:
+                        candidates.offer((*held, *part), "substitution")
+            if candidates.is_over:
+                return
 
 
 def _partitions(candidates: Candidates, kinds: set[str]) -> set[int]:

@@ -15,6 +15,7 @@ from tests.unit.codegen.stitched_graphs import (
     clamped_layers,
     gram,
     heads,
+    joined_operand,
     lstm_cell,
     many_reductions,
     masked_sum,
@@ -197,6 +198,9 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("attention of f16 in registers", attention(1, 32, 16, F16), tiles(1, 16, 16, threads=32), 16, smooth),
     StitchedCase("infinities in registers", attention(1, 20, 24, keys=9), tiles(1, 16, 24, threads=32), 64, with_specials),
     # As schedules choose them.
+    StitchedCase("joined operand", joined_operand(12, (8, 16, 8), 16), tiles(4, 8, threads=32)),
+    StitchedCase("operand joined within vectors", joined_operand(12, (6, 16, 10), 16), tiles(4, 8, threads=32)),
+    StitchedCase("odd joined operand", joined_operand(7, (5, 4), 9), tiles(3, 9, threads=32)),
     StitchedCase("chosen attention", attention(2, 20, 8), None, 64, smooth),
     StitchedCase("chosen layers", clamped_layers(70, (16, 16, 16), F16)),
     StitchedCase("chosen gates", lstm_cell(5, 8), None, 64, smooth),

@@ -187,6 +187,15 @@ def slice_of_a_tile(rows: int, start: int, width: int, dtype: DType = F16) -> Gr
     return normal(b, [b.elementwise("add", y, b.reduce(x, "max", (1,), keepdims=True)), x])
 
 
+def joined_operand(rows: int, widths: tuple[int, ...], columns: int) -> Graph:
+    """Values side by side, the last of them computed, times w; what they are joined to is a result too."""
+    b = TensorBuilder("joined")
+    parts = [b.input(f"x{n}", F32, (rows, width)) for n, width in enumerate(widths)]
+    parts[-1] = b.clamp(parts[-1], b.full((1, 1), -1.0, F32), b.full((1, 1), 1.0, F32))
+    x = b.concatenate(parts, 1)
+    return normal(b, [b.matmul(x, b.input("w", F32, (sum(widths), columns))), x])
+
+
 def gated_state(rows: int, width: int) -> Graph:
     """A state computed from gates, and its product: both are results. The product's weights need not wait for the state."""
     b = TensorBuilder("gated")

@@ -12,7 +12,7 @@ from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
 from tests.unit.codegen.online_cases import ONLINE_CASES
 from tests.unit.codegen.stitched_cases import CASES, StitchedCase
 from tests.unit.codegen.test_compose import assert_within, buffer_of
-from tilefuse.codegen.kernel import Kernel, VectorLoad, VectorStore
+from tilefuse.codegen.kernel import If, Kernel, VectorLoad, VectorStore
 from tilefuse.codegen.walk import statements
 
 ALL = (*CASES, *ONLINE_CASES)
@@ -66,3 +66,12 @@ def test_stitched_kernel_computes_its_graph(name: str, built: dict[str, Future[B
     for result, (value, bound) in zip(case.graph.results, case.wanted(inputs), strict=True):
         found = memory[buffer_of(kernel, result).name].reshape(value.shape)
         assert_within(found, value, bound, f"{name} %{result}, seed {seed}, {kernel.header[1]}")
+
+
+@pytest.mark.parametrize(("name", "wide"), [("joined operand", {"x0", "x1", "x2"}), ("operand joined within vectors", set())])
+def test_parts_side_by_side_are_loaded_in_vectors_where_each_vector_lies_in_one(name: str, wide: set[str]) -> None:
+    """The choice of the part is made once a vector; a vector that two parts share is read element by element."""
+    kernel = BY_NAME[name].kernel()
+    guarded = {s.buffer for branch in statements(kernel.body) if isinstance(branch, If) for s in statements((*branch.body, *branch.otherwise))
+               if isinstance(s, VectorLoad)}
+    assert {kernel.addressed[b].origin for b in guarded if kernel.addressed[b].space == "global"} == wide

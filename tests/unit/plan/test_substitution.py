@@ -6,7 +6,7 @@ from tests.unit.plan.proposals import candidates_of, found_by, names
 from tests.unit.plan.test_connect import random_graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.products import Products
-from tilefuse.plan.substitution import STEPS, segments, substitution
+from tilefuse.plan.substitution import STEPS, after_products, segments, substitution
 
 MIXED = """graph @mixed(%x: f32[64, 64], const %w: f32[64, 64]) -> (f32[64, 64], f32[64], f32[]) {
   %a: f32[64, 64] = map [i, j] { exp(%x[i, j]) }
@@ -67,3 +67,16 @@ def test_a_step_covers_every_unit_that_does_not_part_once() -> None:
 
 def test_steps_have_distinct_names() -> None:
     assert len({s.name for s in STEPS}) == len(STEPS)
+
+
+def test_what_follows_products_is_offered_with_each_of_them_and_with_all() -> None:
+    text = """graph @gates(%x: f32[8, 16], %h: f32[8, 16], %v: f32[16, 32], %w: f32[16, 32]) -> (f32[8, 16]) {
+      %p: f32[8, 32] = library.matmul (%x, %v)
+      %q: f32[8, 32] = library.matmul (%h, %w)
+      %a: f32[8, 32] = map [i, j] { tanh(add(%p[i, j], %q[i, j])) }
+      %b: f32[8, 16] = map [i, j] { mul(%a[i, j], %a[i, j + 16]) }
+      return %b
+    }"""
+    made = candidates_of(parse_graph(text), products=Products(lambda node: node.detail == "matmul"))
+    after_products(made)
+    assert {names(made, m) for m in (*made.found, *made.rejected)} == {frozenset("pab"), frozenset("qab"), frozenset("pqab")}

@@ -44,6 +44,25 @@ def test_steps_that_read_parts_of_one_tensor_are_one_kernel_and_planned_once() -
     assert len(long.kernels) == 12 and len(long.programs) == len(short.programs) <= 3
 
 
+def cells(steps: int, width: int = 256, rows: int = 32) -> Graph:
+    """Steps of a cell with a memory: two gates from the columns of one product, each gate its half of them."""
+    state = f"f32[{rows}, {width}]"
+    lines = [f"graph @cells(%h0: {state}, %c0: {state}, %w: f32[{width}, {2 * width}]) -> ({state}, {state}) {{"]
+    for t in range(steps):
+        lines += [f"  %p{t}: f32[{rows}, {2 * width}] = library.matmul (%h{t}, %w)",
+                  f"  %k{t}: {state} = map [i, j] {{ sigmoid(%p{t}[i, j]) }}",
+                  f"  %n{t}: {state} = map [i, j] {{ tanh(%p{t}[i, j + {width}]) }}",
+                  f"  %c{t + 1}: {state} = map [i, j] {{ add(mul(%k{t}[i, j], %c{t}[i, j]), %n{t}[i, j]) }}",
+                  f"  %h{t + 1}: {state} = map [i, j] {{ tanh(%c{t + 1}[i, j]) }}"]
+    return parse_graph("\n".join([*lines, f"  return %h{steps}, %c{steps}", "}"]))
+
+
+def test_a_step_of_a_cell_is_its_product_and_its_gates() -> None:
+    """Not the gates of one step with the product of the next, which computes the gates again in every block."""
+    plan, _ = planned(cells(4))
+    assert [set(k.pattern.nodes) for k in plan.kernels] == [{f"p{t}", f"k{t}", f"n{t}", f"c{t + 1}", f"h{t + 1}"} for t in range(4)]
+
+
 def pattern_of(text: str, core: tuple[str, ...]) -> tuple[str, ...]:
     """The nodes of the pattern of these nodes."""
     graph = parse_graph(text)
