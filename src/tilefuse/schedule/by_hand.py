@@ -9,9 +9,10 @@ from tilefuse.schedule.packed_by_hand import packed_by_hand
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stitched import stitched_by_hand
-from tilefuse.schedule.template import Online, Stitched
+from tilefuse.schedule.template import Online, Rows, Stitched
 from tilefuse.schedule.tile import TileProgram
-from tilefuse.schedule.walk_template import LAUNCH_SETTINGS, choice_by_hand, template_of
+from tilefuse.schedule.walk_template import LAUNCH_SETTINGS, choice_by_hand, kept_extents, template_of
+from tilefuse.schedule.whole_in_block import with_rows_of_blocks
 from tilefuse.target.device import DeviceSpec
 
 
@@ -26,6 +27,8 @@ def program_by_hand(program: TileProgram, template: Template, device: DeviceSpec
         return packed_by_hand(program, template, device, program_by_hand)
     if isinstance(program.choice, Online):
         return online_by_hand(program, template, device)
+    if isinstance(program.choice, Rows) and isinstance(program.internal, Domain):
+        template = with_rows_of_blocks(template, program.choice, program.internal, kept_extents(program))
     choice = choice_by_hand(program, template, device)
     made = schedule_graph(program.graph, program.layouts, device, choice)
     where = template.schedules[0].span if template.schedules else None

@@ -104,6 +104,14 @@ def _num_kept(node: Node, domain: Domain) -> int:
     return len(node.type.shape) - (0 if node.over else _trailing(node.type.shape, domain))
 
 
+def kept_extents(program: TileProgram) -> dict[str, tuple[int, ...]]:
+    """The kept dimensions of every value whose loops a kernel of rows shows, but of those carried from row to row."""
+    domain = program.internal
+    assert isinstance(domain, Domain)
+    carried = {i.node.name for i in domain.instances if i.carried}
+    return {n.name: n.type.shape[:_num_kept(n, domain)] for n in program.graph.nodes if n.name not in carried}
+
+
 def _trailing(shape: tuple[int, ...], domain: Domain) -> int:
     """How many trailing dimensions of a value run over the reduced axes."""
     if not domain.reduced or prod(shape) <= domain.num_kept:

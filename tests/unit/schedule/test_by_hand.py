@@ -57,6 +57,45 @@ def test_loops_and_settings_change_the_choice() -> None:
     assert isinstance(lanes.choice, Rows) and lanes.choice.threads == 32 and lanes.choice.rows == 4
 
 
+FOUR = parse_graph("""graph @four(%x: f32[64, 8, 4, 256]) -> (f32[64, 8, 4, 256]) {
+  %reduce_1: f32[64, 8, 4] = reduce.sum [i, j, k] over [l < 256] { %x[i, j, k, l] }
+  %mul_1: f32[64, 8, 4, 256] = map [i, j, k, l] { mul(%x[i, j, k, l], %reduce_1[i, j, k]) }
+  return %mul_1
+}""")
+
+
+@pytest.mark.parametrize(("text", "rows", "threads", "level"), [
+    ("reduce_1 [GRID,WARP,WARP,CTA]S;", 32, 32, "W"),
+    ("reduce_1 [GRID,WARP,WARP,CTA]S; mul_1 [GRID,WARP,WARP,CTA];", 32, 32, "W"),
+    ("reduce_1 [GRID_32-WARP_2,WARP,WARP,CTA]S;", 64, 16, "W"),
+    ("reduce_1 [GRID,CTA,CTA,THREAD];", 32, 1, "R"),
+    ("reduce_1 [GRID,GRID,WARP,CTA]S;", 4, 32, "W"),
+    ("reduce_1 [GRID,GRID,GRID,CTA]S; mul_1 [GRID,GRID,GRID,CTA];", 1, 64, "S"),
+    ("reduce_1 [GRID,GRID,GRID,CTA]S; cta_size=128;", 1, 128, "S"),
+    ("reduce_1 [GRID,GRID,GRID-WARP_2,CTA]S;", 2, 32, "W")])
+def test_the_papers_forms_determine_kernels(text: str, rows: int, threads: int, level: str) -> None:
+    """Dimensions that a block takes whole (5.2: [GRID,WARP,WARP,CTA]S), and CTA for what is left of the block."""
+    base = schedule_pattern(FOUR, [n.name for n in FOUR.nodes], {}, H200)
+    assert isinstance(base, TileProgram)
+    made = by_hand(text, base)
+    assert isinstance(made.choice, Rows) and (made.choice.rows, made.choice.threads) == (rows, threads)
+    assert f"]{level};" in made.notation and compose(made, H200).launch.num_threads == rows * threads
+    assert by_hand(made.notation, base) == made
+
+
+@pytest.mark.parametrize(("text", "message", "hint"), [
+    ("reduce_1 [GRID_20-WARP_2,WARP,WARP,CTA]S;", "20 x 2 steps do not cover dimension 0 of 64", "GRID-WARP_2"),
+    ("reduce_1 [GRID,WARP,GRID,CTA]S;", "1 x 8 x 1 of 64 x 8 x 4, which do not lie one after another", "whole dimensions"),
+    ("reduce_1 [GRID,CLUSTER_2,GRID,CTA]S;", "CLUSTER_2 is no way to take a kept dimension", "GRID_n-WARP_m"),
+    ("reduce_1 [WARP,WARP,WARP,CTA]S;", "2048 threads a block, and h200 has at most 1024", "smaller")])
+def test_blocks_of_rows_that_cannot_be(text: str, message: str, hint: str) -> None:
+    base = schedule_pattern(FOUR, [n.name for n in FOUR.nodes], {}, H200)
+    assert isinstance(base, TileProgram)
+    with pytest.raises(UserError) as error:
+        by_hand(text, base)
+    assert message in error.value.message and hint in str(error.value)
+
+
 def test_columns_and_flat_walks_take_templates_too() -> None:
     columns = tile_program("column-sum", H200)
     assert isinstance(columns, TileProgram)
@@ -79,7 +118,8 @@ def test_columns_and_flat_walks_take_templates_too() -> None:
     ("s [GRID,WARP_64];", UserError, "a warp has 32 lanes", "as in: s ["),
     ("s [GRID,CLUSTER_32-CTA_64];", UserError, "clusters of 32 blocks, and h200 has at most 16", "CLUSTER_16"),
     ("s [GRID-CTA_2,CLUSTER_2-CTA_64];", UserError, "leaves one row a block", "GRID without CTA"),
-    ("s [CTA,CTA_64];", UserError, "last kept dimension goes over GRID", "as in: s ["),
+    ("s [CTA,CTA_64];", UserError, "4096 threads a block", "smaller CTA"),
+    ("s [LOOP,CTA_64];", UserError, "LOOP is no way to take a kept dimension", "WARP or CTA"),
     ("s [GRID,GRID_4];", UserError, "names no threads", "as in: s ["),
     ("s [GRID,CTA_64-CLUSTER_2];", UserError, "CLUSTER_2 cannot stand there", "as in: s ["),
     ("s [GRID,GRID_2-CTA_64];", UserError, "split over the grid is not held on chip", "on_chip=false"),

@@ -1,0 +1,90 @@
+"""Rows in the words of FusionStitching 5.2: kept dimensions that lie in a block as a whole, told in the words of the rows template.
+
+    reduce_1 [GRID,WARP,WARP,CTA]S        of [64, 8, 4] sums over 256    ->    reduce_1 [GRID,GRID,GRID-CTA_32,WARP_32];
+    reduce_1 [GRID_32-WARP_2,WARP,WARP,CTA]S                             ->    reduce_1 [GRID,GRID,GRID-CTA_64,WARP_16];
+    reduce_1 [GRID,CTA,CTA,THREAD]                                       ->    reduce_1 [GRID,GRID,GRID-CTA_32,THREAD];
+    reduce_1 [GRID,GRID,GRID,CTA]S                                       ->    reduce_1 [GRID,GRID,GRID,CTA_64];
+
+A block takes rows one after another, so a dimension of which it has several steps is followed by whole ones only. CTA on the reduced
+dimension is all that is left of the block: a warp's lanes where warps take kept dimensions, else threads for each row. S says that the
+result stays on chip; at which level follows from who meets, since a warp needs no shared memory.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from tilefuse.base.errors import UserError
+from tilefuse.schedule.notation import Attr, Schedule, Step, Template, Worker
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Rows
+from tilefuse.schedule.tile import Level
+
+WARP, MOST_THREADS = 32, 1024
+IN_BLOCK = (Worker.WARP, Worker.CTA, Worker.THREAD)
+
+
+def with_rows_of_blocks(template: Template, choice: Rows, domain: Domain, kept_of: Mapping[str, tuple[int, ...]]) -> Template:
+    """The template with the schedules of its values in the words of the rows template; the same object where all are already.
+
+    kept_of: extents of the kept dimensions of each value with a schedule; schedules of other values stay as they are.
+    Raises: UserError for blocks whose rows do not lie one after another, or counts that do not cover a dimension.
+    """
+    cta_size = next((s.value for s in template.settings if s.name == "cta_size"), 0)
+    made = tuple(_translated(s, choice, domain, kept_of[s.name], int(cta_size)) if s.name in kept_of else s for s in template.schedules)
+    return template if made == template.schedules else replace(template, schedules=made)
+
+
+def _translated(schedule: Schedule, choice: Rows, domain: Domain, kept: tuple[int, ...], cta_size: int) -> Schedule:
+    attrs = schedule.attrs
+    if not kept or len(attrs) < len(kept):
+        return schedule
+    usual = all(a == (Step(Worker.GRID),) for a in attrs[:len(kept) - 1]) and attrs[len(kept) - 1][0].worker is Worker.GRID
+    if usual and attrs[len(kept):len(kept) + 1] != ((Step(Worker.CTA),),):
+        return schedule
+    rows = attrs[len(kept) - 1] if usual else _kept(schedule, kept)
+    inside = rows[1].count or 1 if len(rows) == 2 else 1
+    warps = any(s.worker is Worker.WARP for a in attrs[:len(kept)] for s in a)
+    given = (cta_size or MOST_THREADS * warps) // inside
+    reduced = tuple(_reduced(a, warps, given, choice, domain) if n == 0 else a for n, a in enumerate(attrs[len(kept):]))
+    is_shared = bool(reduced) and reduced[0][-1].worker is Worker.CTA
+    keep = tuple(level for level in schedule.keep if level is not Level.SHARED or is_shared)
+    return replace(schedule, attrs=(*((Step(Worker.GRID),),) * (len(kept) - 1), rows, *reduced), keep=keep)
+
+
+def _kept(schedule: Schedule, kept: tuple[int, ...]) -> Attr:
+    """The attribute of the last kept dimension for as many rows as a block takes of all of them."""
+    counts: list[int] = []
+    for place, (attr, extent) in enumerate(zip(schedule.attrs, kept)):
+        outer, inner = (attr[0], attr[1:]) if attr[0].worker is Worker.GRID else (None, attr)
+        if len(inner) > 1 or inner and inner[0].worker not in IN_BLOCK:
+            raise UserError(f"schedule {schedule.name}: {'-'.join(map(str, attr))} is no way to take a kept dimension", where=schedule.span,
+                            hint="GRID, GRID_n-WARP_m, WARP or CTA")
+        blocks = outer.count if outer is not None else 1
+        count = inner[0].count if inner else 1
+        if count is None:
+            count = -(-extent // blocks) if blocks else extent
+        if blocks is not None and inner and blocks * count < extent:
+            raise UserError(f"schedule {schedule.name}: {blocks} x {count} steps do not cover dimension {place} of {extent}",
+                            where=schedule.span, hint=f"as in: GRID-{inner[0].worker.value}_{count}")
+        counts.append(min(count, extent))
+    first = next((n for n, c in enumerate(counts) if c > 1), len(counts))
+    if any(c < e for c, e in zip(counts[first + 1:], kept[first + 1:])):
+        taken, whole = " x ".join(map(str, counts)), " x ".join(map(str, kept))
+        raise UserError(f"schedule {schedule.name}: a block takes {taken} of {whole}, which do not lie one after another",
+                        where=schedule.span, hint="whole dimensions (WARP or CTA) behind the first with several")
+    rows = prod(counts)
+    return (Step(Worker.GRID), Step(Worker.CTA, rows)) if rows > 1 else (Step(Worker.GRID),)
+
+
+def _reduced(attr: Attr, warps: bool, threads: int, choice: Rows, domain: Domain) -> Attr:
+    """The attribute of the reduced dimension with threads counted."""
+    if attr != (Step(Worker.CTA),):
+        return attr
+    if warps:
+        # More rows than a block has warps: rows share a warp's lanes.
+        return (Step(Worker.WARP, min(WARP, 1 << max(threads, 1).bit_length() - 1)),)
+    vectors = -(-domain.num_reduced // choice.vector)
+    count = threads or max(choice.threads, min(MOST_THREADS, max(2 * WARP, -(-vectors // WARP) * WARP)))
+    return (Step(Worker.CTA, count),)
