@@ -72,6 +72,6 @@ def test_stitched_kernel_computes_its_graph(name: str, built: dict[str, Future[B
 def test_parts_side_by_side_are_loaded_in_vectors_where_each_vector_lies_in_one(name: str, wide: set[str]) -> None:
     """The choice of the part is made once a vector; a vector that two parts share is read element by element."""
     kernel = BY_NAME[name].kernel()
-    guarded = {s.buffer for branch in statements(kernel.body) if isinstance(branch, If) for s in statements((*branch.body, *branch.otherwise))
-               if isinstance(s, VectorLoad)}
+    branches = [s for s in statements(kernel.body) if isinstance(s, If)]
+    guarded = {s.buffer for b in branches for s in statements((*b.body, *b.otherwise)) if isinstance(s, VectorLoad)}
     assert {kernel.addressed[b].origin for b in guarded if kernel.addressed[b].space == "global"} == wide
