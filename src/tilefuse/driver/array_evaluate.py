@@ -191,13 +191,16 @@ def tensor_of(data: Any, dtype: DType | None = None) -> Any:
     number = as_number(data)
     if number is not None and not isinstance(data, np.generic):
         kind = BOOL if isinstance(number, bool) else I64 if isinstance(number, int) else F32
-        return torch.tensor(number, dtype=TORCH_DTYPES[(_fitting(kind, number, dtype) if dtype is not None else kind).name])
+        return torch.tensor(number, dtype=TORCH_DTYPES[_fitting(kind, number, dtype or kind).name])
     if isinstance(data, (list, tuple, range)):
         return _of_list(data, dtype)
     if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
         data = np.ascontiguousarray(data)
     if not hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
         data = _of_buffer(data)
+        if not isinstance(data, np.ndarray) or data.dtype.kind not in "biuf":
+            raise TypeMismatchError(f"a {type(data).__name__} is no array of real numbers", where=user_span(),
+                                    hint="asarray takes numbers, nested lists of them, numpy and torch arrays, anything with DLPack")
     return as_tensor(np.asarray(data) if isinstance(data, np.generic) else data, "asarray").detach()
 
 
@@ -210,7 +213,10 @@ def _of_buffer(data: Any) -> Any:
 
 
 def _fitting(kind: DType, number: Any, dtype: DType) -> DType:
-    """The type in which a number is written down before it is converted. Raises: TypeMismatchError where an integer does not fit."""
+    """The type in which a number of this kind is written down before it is converted.
+
+    Raises: TypeMismatchError where an integer does not fit.
+    """
     if dtype.is_integer and kind == I64:
         low, high = integer_range(dtype)
         if not low <= number <= high:
@@ -230,6 +236,12 @@ def _of_list(data: Any, dtype: DType | None) -> Any:
         raise TypeMismatchError(f"the lists do not have one shape: {error}", where=user_span()) from None
     if found.dtype.kind not in "biuf":
         raise TypeMismatchError(f"a list of {found.dtype} is no array of real numbers", where=user_span())
+    limits = dtype or (None if any(isinstance(leaf, np.generic) for leaf in leaves) else I64)
+    if limits is not None and limits.is_integer and found.dtype.kind in "iu" and found.size:
+        for number in (int(found.min()), int(found.max())):
+            _fitting(I64, number, limits)
+    if found.dtype.kind in "iu":
+        found = found.astype(f"{found.dtype.kind}{found.dtype.itemsize}")  # C's long long is another type to torch
     if found.dtype == np.float64 and dtype is None and not any(isinstance(leaf, np.float64) and type(leaf) is not float for leaf in leaves):
         found = found.astype(np.float32)
     if not leaves and dtype is None:

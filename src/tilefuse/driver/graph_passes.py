@@ -8,7 +8,7 @@ options, as in a pipeline text. Source: NNVM's graph passes, where fusion, code 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,9 @@ class AttributedGraph:
 
     def __contains__(self, name: str) -> bool:
         return name in self.attributes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self.attributes))
 
     def with_attributes(self, **given: Any) -> AttributedGraph:
         """The same graph with these attributes besides its own."""

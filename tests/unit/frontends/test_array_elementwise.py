@@ -164,6 +164,13 @@ def test_python_numbers_take_the_arrays_type() -> None:
     assert (small + 0.5).dtype == ta.float32 and (1 - half).dtype == ta.bfloat16 and (small + np.float32(2)).dtype == ta.float32
     with pytest.raises(TypeMismatchError, match="300 is outside int8, which holds -128 to 127"):
         small + 300
+    for data, dtype in ((2**63, None), ([300], "int8"), ([2**63], None), ([-1], "uint8")):
+        with pytest.raises(TypeMismatchError, match=r"\d+ is outside u?int\d+, which holds"):
+            ta.asarray(data, dtype=dtype)
+    assert ta.asarray([2**63], dtype="uint64").numpy()[0] == ta.asarray([np.uint64(2**63)]).numpy()[0] == 2**63
+    for what in (1j, "a", None, {1: 2}):
+        with pytest.raises(TypeMismatchError, match=f"a {type(what).__name__} is no array of real numbers"):
+            ta.asarray(what)
     assert value(ta.zeros((1,)) * -1.0 + 0.0).tobytes() != value(ta.zeros((1,)) * -1.0 + -0.0).tobytes()
 
 
