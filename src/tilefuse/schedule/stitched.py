@@ -88,7 +88,10 @@ def _schedule(piece: Piece, stage: Stage, plan: StitchPlan, launch: Launch) -> S
 def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
     """The stitched kernel of the program's pattern with a template's tile, threads and groups.
 
-    Raises: NameLookupError for a value that has no stage; OptionError for an unknown setting; UserError for tiles that do not fit.
+    The tile is what the largest result's schedule has in a block (GRID-CTA_8: 8; CTA or WARP: all of it), where no `tile_n` says otherwise.
+    With `tile_n` schedules only name the kernel; without, those that say other loops than the kernel's are refused.
+    Raises: NameLookupError for a value that has no stage; OptionError for an unknown setting; UserError for tiles that do not fit, or that
+    contradict each other.
     """
     base = program.choice
     assert isinstance(base, Stitched)
@@ -97,7 +100,12 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
         if schedule.name not in known and schedule.name not in program.graph.node_by_name:
             raise NameLookupError(f"value %{schedule.name} has no stage in kernel {program.name}", where=schedule.span,
                                   hint=nearest(schedule.name, known) or f"stages: {', '.join(sorted(known))}")
+    anchor = anchor_of(program.graph)
+    shape = program.graph.type_of(anchor).shape
     tiles, threads, groups = list(base.tiles), base.threads, base.groups
+    has_tiles = any(s.name.startswith("tile_") for s in template.settings)
+    for attrs in (s.attrs for s in template.schedules if s.name == anchor and not has_tiles and len(s.attrs) >= len(shape) == len(tiles)):
+        tiles = [_in_block(a, extent) or tile for a, extent, tile in zip(attrs, shape, tiles)]
     names = [*(f"tile_{n}" for n in range(len(tiles))), "groups", "cta_num", "cta_size"]
     for setting in template.settings:
         if setting.name not in names or isinstance(setting.value, bool):
@@ -110,7 +118,6 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
         elif setting.name != "cta_num":
             tiles[int(setting.name.removeprefix("tile_"))] = setting.value
     where = template.schedules[0].span if template.schedules else None
-    shape = program.graph.type_of(anchor_of(program.graph)).shape
     if threads % 32 or not 32 <= threads <= device.max_threads_per_block:
         raise UserError(f"cta_size={threads} is no number of threads for a stitched kernel", where=where,
                         hint=f"a multiple of 32, at most {device.max_threads_per_block}")
@@ -119,7 +126,36 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
     made = schedule_stitched(program.graph, program.layouts, device, Stitched(tuple(tiles), threads, groups))
     if isinstance(made, Rejected):
         raise UserError(f"the template cannot be met: {made}", where=where, hint="smaller tiles take less shared memory")
+    if not has_tiles:
+        _compare(template, made, anchor)
     return made
+
+
+def _in_block(attr: Attr, extent: int) -> int | None:
+    """How many steps of a dimension lie in a block; None where the schedule leaves it open."""
+    inner = attr[1:] if attr[0].worker is Worker.GRID else attr
+    if not inner:
+        return 1
+    return inner[0].count if inner[0].count is not None or len(inner) < len(attr) else extent
+
+
+def _compare(template: Template, made: TileProgram, anchor: str) -> None:
+    """Raises: UserError where a template says other loops than its kernel has."""
+    meant = parse_template(made.notation)
+    schedules, settings = {s.name: s for s in meant.schedules}, {s.name: s for s in meant.settings}
+    for schedule in template.schedules:
+        wanted = schedules.get(schedule.name)
+        if wanted is None or len(schedule.attrs) < len(wanted.attrs):
+            continue
+        shape = made.graph.type_of(schedule.name).shape
+        pairs = [(_in_block(a, e), _in_block(b, e)) for a, b, e in zip(schedule.attrs, wanted.attrs, shape)]
+        if any(a is not None and a != b for a, b in pairs):
+            raise UserError(f"schedule {schedule.name} contradicts the others of its kernel", where=schedule.span,
+                            hint=f"the kernel's loops then are: {wanted} (tiles follow from those of %{anchor})")
+    for setting in template.settings:
+        if setting.name == "cta_num" and settings["cta_num"].value != setting.value:
+            raise UserError(f"cta_num={setting.value}, but the schedules give {settings['cta_num'].value}", where=setting.span,
+                            hint="leave it out, or change GRID and CTA")
 
 
 def _levels(graph: Graph, plan: StitchPlan) -> tuple[EdgeLevel, ...]:

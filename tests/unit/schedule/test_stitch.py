@@ -325,6 +325,27 @@ def test_settings_change_tile_threads_and_groups() -> None:
     assert replace(compose(again, H200).launch, early=False) == again.launch
 
 
+@pytest.mark.parametrize(("text", "found"), [
+    ("{r} [GRID-CTA_32,CTA,THREAD];", (32, 16)), ("{r} [GRID-CTA_16,WARP,THREAD];", (16, 16)),
+    ("{r} [GRID-CTA_48,CTA_16,THREAD]; cta_num=3;", (48, 16))])
+def test_the_schedule_of_the_largest_result_gives_its_tile(text: str, found: tuple[int, ...]) -> None:
+    """What stood there was read by nobody: another kernel than the template's was made."""
+    program, _ = made(clamped_layers(100, (16, 16), F16), tiles(64, 16))
+    again = program_by_hand(program, parse_template(text.format(r=program.graph.results[0])), H200)
+    assert isinstance(again.choice, Stitched) and again.choice.tiles == found
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("{r} [GRID-CTA_32,CTA,THREAD]; x [GRID-CTA_16,CTA]S;", "schedule x contradicts"),
+    ("x [GRID-CTA_16,CTA_16]S;", "schedule x contradicts"),
+    ("{r} [GRID-CTA_32,CTA,THREAD]; cta_num=3;", "cta_num=3, but the schedules give 4")])
+def test_schedules_that_say_other_loops_are_refused(text: str, message: str) -> None:
+    program, _ = made(clamped_layers(100, (16, 16), F16), tiles(64, 16))
+    with pytest.raises(UserError) as caught:
+        program_by_hand(program, parse_template(text.format(r=program.graph.results[0])), H200)
+    assert message in str(caught.value) and caught.value.where is not None and caught.value.hint
+
+
 @pytest.mark.parametrize(("text", "kind", "message"), [
     ("q [GRID];", NameLookupError, "%q has no stage"), ("{r} [GRID]; tiles=3;", OptionError, "no setting"),
     ("{r} [GRID]; cta_size=48;", UserError, "cta_size=48 is no number of threads"),
