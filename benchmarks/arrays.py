@@ -81,9 +81,7 @@ def measure_training(network: str, dtype: str, batch: int, peer: str, device: to
     """
     warm("tilefuse" if peer == "unfused" else peer, device)
     batches = batches_of(NETWORKS[network].image(tiny), NETWORKS[network].classes(tiny), batch, device)
-    reference = losses_of(torch_step(network, "f32", "eager", device, tiny, exact=True), batches)
-    rounded = losses_of(torch_step(network, dtype, "eager", device, tiny), batches)
-    _clear(device)
+    reference, rounded = losses_of_torch(network, dtype, batch, device, tiny)
     started = time.perf_counter()
     step = torch_step(network, dtype, peer, device, tiny, inductor_mode) if peer in ("eager", "inductor") else \
         ArrayStep(network, dtype, device, tiny, fuse=peer == "tilefuse")
@@ -103,6 +101,22 @@ def measure_training(network: str, dtype: str, batch: int, peer: str, device: to
         told = f"losses {losses}, eager f32 {reference}: error {error:.3g} where eager has {eager_error:.3g}"
         record |= {"status": "wrong", "reason": told}
     return record
+
+
+@cache
+def losses_of_torch(network: str, dtype: str, batch: int, device: torch.device, tiny: bool) -> tuple[list[float], list[float]]:
+    """Losses of eager torch with products in f32, and as it trains in `dtype`: all peers of a case are held against them."""
+    batches = batches_of(NETWORKS[network].image(tiny), NETWORKS[network].classes(tiny), batch, device)
+    found = (losses_of(torch_step(network, "f32", "eager", device, tiny, exact=True), batches),
+             losses_of(torch_step(network, dtype, "eager", device, tiny), batches))
+    _clear(device)
+    return found
+
+
+@cache
+def first_weights(network: str, tiny: bool) -> dict[str, Any]:
+    """What every torch network of a case starts from, drawn once."""
+    return NETWORKS[network].arrays(tiny).state_dict()
 
 
 def batches_of(image: tuple[int, int, int], classes: int, batch: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
@@ -132,7 +146,7 @@ def torch_step(network: str, dtype: str, peer: str, device: torch.device, tiny: 
                exact: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
     """Torch's step, eager or compiled. exact: products of f32 in f32, not in tf32."""
     model = NETWORKS[network].torch(tiny)
-    load_into(model, NETWORKS[network].arrays(tiny).state_dict())
+    load_into(model, first_weights(network, tiny))
     model = model.to(device).train()
     if device.type == "cuda":
         model = model.to(memory_format=torch.channels_last)
