@@ -5,18 +5,12 @@
 """
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
-from tilefuse.codegen.kernel import (
-    Assign,
-    Atomic,
-    Comment,
-    Declare,
-    IfValue,
-    Load,
-    Reg,
-    Store,
-)
+from tilefuse.codegen.kernel import Assign, Atomic, Comment, Declare, IfValue, Load, Reg, Store
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, hoist_without_lane, reachable
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.codegen.window_lanes import windows_in_lanes
@@ -24,7 +18,7 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import BOOL, I64
 from tilefuse.ir.scalar import Bound, Call, Const, Index, const
 from tilefuse.schedule.access import flat_axes, is_vector
-from tilefuse.schedule.resolved import Touch, Use, resolved_walk
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_walk
 from tilefuse.schedule.template import Pointwise
 from tilefuse.schedule.windows import windows_fit
 
@@ -35,123 +29,144 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
         position = ((block * steps + step) * threads + thread) * vector + lane
     """
     e, domain = writer.emitter, writer.domain
-    total = prod(domain.extents[a] for a in choice.order)
     width = choice.vector
-    vectors, tail = total // width, total % width
-    scatter = domain.scatter
-    keys = [key for _, key, _ in domain.outputs]
-    e.hoist(keys, frozenset())
+    vectors, tail = divmod(prod(domain.extents[a] for a in choice.order), width)
+    e.hoist([key for _, key, _ in domain.outputs], frozenset())
     blocks = max(writer.program.launch.num_blocks, 1)
     e.frame.extents["block"] = blocks
     e.frame.extents["thread"] = choice.threads
-    lane = e.fresh("lane_")
-    windows = windows_fit(domain, choice.order[-1], width) if choice.order and width > 1 else False
-
-    def walk(first: Affine, count: int, step_extent: int, lane_count: int, unrolled: bool, base: int) -> None:
-        extents = e.extents | {lane: lane_count}
-        bodies = [i.body for i in reachable(domain, keys, set())]
-        if scatter is not None:
-            bodies += [scatter[1], *(t for t, _, _ in scatter[2])]
-
-        def position(step: Affine) -> Affine:
-            return first + step * choice.threads
-
-        def env_at(vector_index: Affine, extents: dict[str, int]) -> dict[str, Affine]:
-            return flat_axes(choice.order, vector_index * lane_count + axis(lane) + base, domain.extents, extents)
-
-        probe = "vector_index_"
-        probe_env = env_at(axis(probe), extents | {probe: max(count, 1)})
-        full = [t for t in writer.touches(bodies) if substitute(t.offset, probe_env, extents | {probe: max(count, 1)}).axes() & {lane,
-                                                                                                                                 probe}]
-        # A load inside the loop of a reduction by one thread stays there.
-        loops = {loop for i in domain.instances for loop, _ in i.serial}
-        full = [t for t in full if not t.offset.axes() & loops]
-        vectorised = [t for t in full if lane_count > 1 and is_vector(substitute(t.offset, probe_env, extents | {probe: max(count, 1)}),
-                                                                      lane, lane_count)]
-        steps = step_extent
-        once: list[Held] = []
-        if unrolled and steps > 1 and scatter is None and not loops:
-            once = _shared_by_steps(writer, vectorised, first, count, choice, lane, lane_count, base)
-            vectorised = [t for t in vectorised if all(t != h.touch for h in once)]
-        if unrolled:
-            held = [writer.held(t, steps, lane_count, True) for t in vectorised]
-            with e.loop("step", steps, unroll=True) as s:
-                at = e.let("vector", position(s), max(blocks * choice.threads * steps, 1))
-                with e.when([Bound(at, 0, count)]):
-                    e.narrow_to(at, count)
-                    for h in held:
-                        writer.fill(h, s, env_at(at, e.extents | {lane: lane_count}), lane)
-        with e.loop("step", steps, unroll=unrolled) as s:
-            at = e.let("vector", position(s), max(blocks * choice.threads * steps, 1))
-            with e.when([Bound(at, 0, count)]):
-                e.narrow_to(at, count)
-                lane_env = env_at(at, e.extents | {lane: lane_count})
-                if not unrolled:
-                    held = [writer.held(t, 1, lane_count, True, step=True) for t in vectorised]
-                    for h in held:
-                        writer.fill(h, number(0), lane_env, lane)
-                hoist_without_lane(writer, bodies, lane_env, lane, [*once, *held])
-                more = [*once, *vector_operands(writer, bodies, lane_env, lane, lane_count)]
-                if scatter is not None:
-                    _scatter_lanes(writer, lane_count, [*held, *more], s, lane_env, lane)
-                else:
-                    if windows and not once:
-                        windows_in_lanes(writer, lane_env, lane, lane_count)
-                    writer.write_lanes(domain.outputs, lane_count, [*held, *more], s, lane_env, lane)
-
+    walk = _FlatWalk(writer, choice, blocks)
     if vectors:
         first = axis("block") * (choice.threads * choice.steps) + axis("thread")
-        walk(first, vectors, choice.steps, width, choice.unrolled, 0)
+        walk.compose(_Stretch(first, vectors, choice.steps, width, choice.unrolled, 0))
     if tail:
         e.emit(Comment(f"the last {tail} elements do not fill a vector"))
         with e.when([Bound(axis("block"), blocks - 1, blocks)]):
             if choice.threads >= tail:
-                walk(axis("thread"), tail, 1, 1, False, vectors * width)
+                walk.compose(_Stretch(axis("thread"), tail, 1, 1, False, vectors * width))
             else:
                 with e.loop("rest", tail) as r:
-                    walk(r, tail, 1, 1, False, vectors * width)
+                    walk.compose(_Stretch(r, tail, 1, 1, False, vectors * width))
 
 
-def _shared_by_steps(writer: KernelWriter, vectorised: list[Touch], first: Affine, count: int, choice: Pointwise, lane: str, width: int,
-                     base: int) -> list[Held]:
-    """Vectors that lie at one place for all steps of a thread, loaded; instances made of nothing else are computed, into `lane_values`."""
-    e, domain = writer.emitter, writer.domain
-    step = "step_"
-    extents = e.extents | {lane: width, step: choice.steps}
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Part of the walk: `count` vectors of `lanes` elements from element `base` on, of which a thread takes `steps` from `first` on."""
 
-    def env_at(vector_index: Affine, extents: dict[str, int]) -> dict[str, Affine]:
-        return flat_axes(choice.order, vector_index * width + axis(lane) + base, domain.extents, extents)
+    first: Affine
+    count: int
+    steps: int
+    lanes: int
+    unrolled: bool
+    base: int
 
-    moving = env_at(first + axis(step) * choice.threads, extents)
 
-    def stays(index: Affine) -> bool:
-        return step not in substitute(index, moving, extents).axes()
+class _FlatWalk:
+    """What the stretches of one kernel have in common."""
 
-    once = [writer.held(t, 1, width, True, step=True) for t in vectorised if stays(t.offset)]
-    if not once:
-        return []
-    touches = {h.touch for h in once}
+    def __init__(self, writer: KernelWriter, choice: Pointwise, blocks: int) -> None:
+        self.writer, self.choice, self.blocks = writer, choice, blocks
+        self.lane = writer.emitter.fresh("lane_")
+        self.keys = [key for _, key, _ in writer.domain.outputs]
+        self.has_windows = bool(choice.order) and choice.vector > 1 and windows_fit(writer.domain, choice.order[-1], choice.vector)
+
+    def compose(self, stretch: _Stretch) -> None:
+        """Load, compute and write the vectors of a stretch."""
+        writer, e, lane = self.writer, self.writer.emitter, self.lane
+        scatter = writer.domain.scatter
+        bodies: list[Resolved] = [i.body for i in reachable(writer.domain, self.keys, set())]
+        if scatter is not None:
+            bodies += [scatter[1], *(t for t, _, _ in scatter[2])]
+        vectorised = self.vectors(stretch, bodies)
+        once = self.shared_by_steps(stretch, vectorised)
+        vectorised = [t for t in vectorised if all(t != h.touch for h in once)]
+        if stretch.unrolled:
+            # All steps' loads stand before the first use, so that they are under way together.
+            held = [writer.held(t, stretch.steps, stretch.lanes, True) for t in vectorised]
+            with e.loop("step", stretch.steps, unroll=True) as s, self.vector_of(stretch, s) as env:
+                for h in held:
+                    writer.fill(h, s, env, lane)
+        with e.loop("step", stretch.steps, unroll=stretch.unrolled) as s, self.vector_of(stretch, s) as env:
+            if not stretch.unrolled:
+                held = [writer.held(t, 1, stretch.lanes, True, step=True) for t in vectorised]
+                for h in held:
+                    writer.fill(h, number(0), env, lane)
+            hoist_without_lane(writer, bodies, env, lane, [*once, *held])
+            operands = [*held, *once, *vector_operands(writer, bodies, env, lane, stretch.lanes)]
+            if scatter is not None:
+                _scatter_lanes(writer, stretch.lanes, operands, s, env, lane)
+                return
+            if self.has_windows and not once:
+                windows_in_lanes(writer, env, lane, stretch.lanes)
+            writer.write_lanes(writer.domain.outputs, stretch.lanes, operands, s, env, lane)
+
+    def env_at(self, stretch: _Stretch, vector: Affine, extents: dict[str, int]) -> dict[str, Affine]:
+        """Subscripts of the lanes of a vector by axis."""
+        return flat_axes(self.choice.order, vector * stretch.lanes + axis(self.lane) + stretch.base, self.writer.domain.extents, extents)
+
+    @contextlib.contextmanager
+    def vector_of(self, stretch: _Stretch, step: Affine) -> Iterator[dict[str, Affine]]:
+        """Inside stands what a step does with its vector, if the stretch has one there; gives the subscripts of its lanes."""
+        e, threads = self.writer.emitter, self.choice.threads
+        at = e.let("vector", stretch.first + step * threads, max(self.blocks * threads * stretch.steps, 1))
+        with e.when([Bound(at, 0, stretch.count)]):
+            e.narrow_to(at, stretch.count)
+            yield self.env_at(stretch, at, e.extents | {self.lane: stretch.lanes})
+
+    def vectors(self, stretch: _Stretch, bodies: Sequence[Resolved]) -> list[Touch]:
+        """Places whose lanes lie side by side in memory, aligned: one load a vector."""
+        if stretch.lanes == 1:
+            return []
+        vector, lane = "vector_index_", self.lane
+        extents = self.writer.emitter.extents | {lane: stretch.lanes, vector: max(stretch.count, 1)}
+        env = self.env_at(stretch, axis(vector), extents)
+        # A load inside the loop of a reduction by one thread stays there.
+        loops = self.own_loops()
+        offsets = {t: substitute(t.offset, env, extents) for t in self.writer.touches(bodies) if not t.offset.axes() & loops}
+        return [t for t, offset in offsets.items() if offset.axes() & {lane, vector} and is_vector(offset, lane, stretch.lanes)]
+
+    def own_loops(self) -> set[str]:
+        """Loops of reductions that one thread computes alone."""
+        return {loop for i in self.writer.domain.instances for loop, _ in i.serial}
+
+    def shared_by_steps(self, stretch: _Stretch, vectorised: Sequence[Touch]) -> list[Held]:
+        """Vectors that lie at one place for all steps of a thread, loaded; instances of nothing else are computed, into `lane_values`."""
+        writer, e, domain, lane = self.writer, self.writer.emitter, self.writer.domain, self.lane
+        if not stretch.unrolled or stretch.steps == 1 or domain.scatter is not None or self.own_loops():
+            return []
+        step = "step_"
+        extents = e.extents | {lane: stretch.lanes, step: stretch.steps}
+        moving = self.env_at(stretch, stretch.first + axis(step) * self.choice.threads, extents)
+        once = [writer.held(t, 1, stretch.lanes, True, step=True) for t in vectorised
+                if step not in substitute(t.offset, moving, extents).axes()]
+        if not once:
+            return []
+        made = _made_of(domain, {h.touch for h in once}, self.keys)
+        arrays = {i.key: Reg(e.fresh(i.node.name + "_v"), e.dtype(i.body)) for i in made}
+        e.emit(*(Declare(r.name, r.dtype, stretch.lanes) for r in arrays.values()))
+        with e.when([Bound(stretch.first, 0, stretch.count)]):
+            env = self.env_at(stretch, stretch.first, e.extents | {lane: stretch.lanes})
+            for h in once:
+                writer.fill(h, number(0), env, lane)
+            if made:
+                with writer.lanes(stretch.lanes, env, lane) as v:
+                    writer.bind(once, number(0), v)
+                    for i in made:
+                        e.emit(Assign(Reg(arrays[i.key].name, arrays[i.key].dtype, v), e.value(i.key)))
+        writer.lane_values = arrays
+        return once
+
+
+def _made_of(domain: Domain, touches: set[Touch], keys: Sequence[int]) -> list[Instance]:
+    """Instances that are computed of `touches` alone, and that others, or results, are computed of."""
     constant: set[int] = set()
     for i in domain.instances:
         leaves = list(resolved_walk(i.body))
         if all(x in touches if isinstance(x, Touch) else x.key in constant if isinstance(x, Use) else isinstance(x, (Call, Const))
                for x in leaves):
             constant.add(i.key)
-    needed = {u for i in reachable(domain, [key for _, key, _ in domain.outputs], set()) if i.key not in constant for u in i.uses}
-    made = [i for i in domain.instances if i.key in constant & needed and isinstance(i.body, Call)]
-    arrays = {i.key: Reg(e.fresh(i.node.name + "_v"), e.dtype(i.body)) for i in made}
-    e.emit(*(Declare(r.name, r.dtype, width) for r in arrays.values()))
-    with e.when([Bound(first, 0, count)]):
-        env = env_at(first, e.extents | {lane: width})
-        for h in once:
-            writer.fill(h, number(0), env, lane)
-        if made:
-            with writer.lanes(width, env, lane) as v:
-                writer.bind(once, number(0), v)
-                for i in made:
-                    e.emit(Assign(Reg(arrays[i.key].name, arrays[i.key].dtype, v), e.value(i.key)))
-    writer.lane_values = arrays
-    return once
+    needed = {u for i in reachable(domain, keys, set()) if i.key not in constant for u in i.uses}
+    return [i for i in domain.instances if i.key in constant & needed and isinstance(i.body, Call)]
 
 
 def _scatter_lanes(writer: KernelWriter, width: int, held: list[Held], chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:
