@@ -47,6 +47,9 @@ def search_text(plan: Mapping[str, Any]) -> str:
     Units: microseconds saved against one kernel a unit, and the most that any choice of the candidates could save.
     """
     by = ", ".join(f"{count} by {generator}" for generator, count in plan.get("candidates", {}).items())
+    if by and not plan.get("rounds") and plan.get("bound_us") is not None and not plan["proven"]:
+        return (f"plan of greedy connecting: the time for planning (plan_seconds) was over before the integer program chose; no choice "
+                f"saves more than {plan['bound_us']:.1f} us (candidates: {by})")
     if not plan.get("rounds"):
         return f"plan of greedy connecting; nothing to choose for the integer program (candidates: {by})" if by else ""
     saved, known = f"{plan['objective_us']:.1f} us", f"at most {plan['bound_us']:.1f} us" if not plan["proven"] else "which is the optimum"

@@ -43,6 +43,14 @@ def test_whose_plan_it_is_is_told() -> None:
     assert told("greedy", rounds=0).startswith("plan of greedy connecting; nothing to choose")
 
 
+def test_a_solver_without_time_is_told() -> None:
+    """It used to say that there was nothing to choose."""
+    made = generate_sources(layers(3), device="h200", plan_seconds=0)
+    plan = made.explain(json=True)["plan"]
+    assert not plan["proven"] and plan["rounds"] == 0 and plan["bound_us"] > plan["objective_us"]
+    assert "(plan_seconds) was over before the integer program chose; no choice saves more than" in made.explain()
+
+
 def test_a_plan_that_both_find_says_so() -> None:
     """Softmax is one kernel whoever plans; the generators of the kernels are told."""
     made = generate_sources(softmax(), device="h200", planner="ilp")
