@@ -5,6 +5,7 @@ The sums of one stage's products stay in registers; the maps of the stage are ev
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -60,11 +61,21 @@ def _accumulators(dtype: DType) -> DType:
 
 # -- threads -------------------------------------------------------------------------------------------------------------------
 
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """Where a thread's elements of a tile are: the first at (lead, row, column), rows `down` and columns `across` apart."""
+
+    lead: list[Affine]
+    row: Affine
+    column: Affine
+    down: int
+    across: int
+
+
 def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
     """Each thread `rows` x `columns` elements; `split` lanes share the inner axis and meet by shuffles."""
     products = [w.plan.pieces[k] for k in stage.products]
     first = products[0]
-    contraction = w.plan.contractions[first.value]
     tall, wide = first.region[-2].extent // t.rows, first.region[-1].extent // t.columns
     count = prod(s.extent for s in first.region[:-2]) * tall * wide
     with w.items(count // t.side, t.split * t.side) as group:
@@ -75,50 +86,60 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
             item, part = group, w.lane
         active = w.active
         lead, rest = _lead(w, first, item, tall * wide)
-        row, column = _patch(w, t, rest, tall, wide)
-        # A thread's rows lie `tall` apart, so that those of neighbouring lanes lie in different banks. So do its columns where the right
-        # operand is read along the inner axis.
-        down = tall if t.strip else 1
-        across = wide if t.strip and contraction.inner_last_right else 1
-        row, column = row if down > 1 else row * t.rows, column if across > 1 else column * t.columns
-        sums: dict[int, Reg] = {}
+        patch = _patch(w, t, w.plan.contractions[first.value], lead, rest, tall, wide)
+        sums = _thread_sums(w, products, t, patch, part, active)
+        _thread_results(w, stage, products, t, patch, sums, part, active)
+
+
+def _thread_sums(w: StitchWriter, products: Sequence[Piece], t: Tiling, patch: _Patch, part: Affine,
+                 active: Sequence[Bound]) -> dict[int, Reg]:
+    """Each product's sums over what a lane takes of the inner axis, in registers."""
+    sums: dict[int, Reg] = {}
+    for p in products:
+        dtype = _accumulators(p.dtype)
+        name = w.fresh(f"{p.value}_sum")
+        w.emit(Declare(name, dtype, t.rows * t.columns))
+        with w.loop("n", t.rows * t.columns, unroll=w.unroll) as n:
+            w.emit(Assign(Reg(name, dtype, n), const(0, dtype)))
+        sums[p.key] = Reg(name, dtype)
+    contraction = w.plan.contractions[products[0].value]
+    steps = contraction.inner // (t.step * t.split)
+    with w.when(active), w.loop("c", steps) as c:
+        # Lanes that share the inner axis take neighbouring elements of it, so that they read neighbouring rows of the right
+        # operand, which lie in different banks; where that lies along the inner axis each lane reads a vector.
+        apart = t.split if t.split > 1 and not contraction.inner_last_right else 1
+        inner = (w.let("chunk", c * t.split + part, steps * t.split) * t.step if apart == 1
+                 else w.let("chunk", c * (t.step * t.split) + part, contraction.inner - (t.step - 1) * t.split))
         for p in products:
-            dtype = _accumulators(p.dtype)
-            name = w.fresh(f"{p.value}_sum")
-            w.emit(Declare(name, dtype, t.rows * t.columns))
-            with w.loop("n", t.rows * t.columns, unroll=w.unroll) as n:
-                w.emit(Assign(Reg(name, dtype, n), const(0, dtype)))
-            sums[p.key] = Reg(name, dtype)
-        steps = contraction.inner // (t.step * t.split)
-        with w.when(active), w.loop("c", steps) as c:
-            # Lanes that share the inner axis take neighbouring elements of it, so that they read neighbouring rows of the right
-            # operand, which lie in different banks; where that lies along the inner axis each lane reads a vector.
-            apart = t.split if t.split > 1 and not contraction.inner_last_right else 1
-            inner = (w.let("chunk", c * t.split + part, steps * t.split) * t.step if apart == 1
-                     else w.let("chunk", c * (t.step * t.split) + part, contraction.inner - (t.step - 1) * t.split))
-            for p in products:
-                _multiply(w, p, t, lead, lambda n: row + n * down, lambda n: column + n * across, inner, sums[p.key], apart)
-        elements = t.rows * t.columns
-        if t.split >= elements > 1 and elements & (elements - 1) == 0:
-            alike = t.split // elements  # lanes that end with the same sum
-            for reg in sums.values():
-                _scatter_sums(w, reg, t, part)
-            mine = w.let("mine", part // alike, elements)
-            with w.when((*active, Bound(part % alike, 0, 1))):
-                _finish(w, stage, products, sums, lead, row + mine // t.columns, column + mine % t.columns, 1, lambda v: number(0))
-            return
-        amount = t.split // 2
-        while amount:
-            for reg in sums.values():
-                _add_others(w, reg, elements, amount * t.side)
-            amount //= 2
-        here = (*active, Bound(part, 0, 1)) if t.split > 1 else active
-        with w.when(here), w.loop("i", t.rows, unroll=w.unroll) as i:
-            if across == 1:
-                _finish(w, stage, products, sums, lead, row + i * down, column, t.columns, lambda v: i * t.columns + v)
-            else:
-                with w.loop("j", t.columns, unroll=w.unroll) as j:
-                    _finish(w, stage, products, sums, lead, row + i * down, column + j * across, 1, lambda v: i * t.columns + j)
+            _multiply(w, p, t, patch, inner, sums[p.key], apart)
+    return sums
+
+
+def _thread_results(w: StitchWriter, stage: Stage, products: Sequence[Piece], t: Tiling, patch: _Patch, sums: dict[int, Reg], part: Affine,
+                    active: Sequence[Bound]) -> None:
+    """The lanes' sums added up, and the stage's maps on them: one element a lane where there are lanes enough, else all by the first."""
+    lead, row, column = patch.lead, patch.row, patch.column
+    elements = t.rows * t.columns
+    if t.split >= elements > 1 and elements & (elements - 1) == 0:
+        alike = t.split // elements  # lanes that end with the same sum
+        for reg in sums.values():
+            _scatter_sums(w, reg, t, part)
+        mine = w.let("mine", part // alike, elements)
+        with w.when((*active, Bound(part % alike, 0, 1))):
+            _finish(w, stage, products, sums, lead, row + mine // t.columns, column + mine % t.columns, 1, lambda v: number(0))
+        return
+    amount = t.split // 2
+    while amount:
+        for reg in sums.values():
+            _add_others(w, reg, elements, amount * t.side)
+        amount //= 2
+    here = (*active, Bound(part, 0, 1)) if t.split > 1 else active
+    with w.when(here), w.loop("i", t.rows, unroll=w.unroll) as i:
+        if patch.across == 1:
+            _finish(w, stage, products, sums, lead, row + i * patch.down, column, t.columns, lambda v: i * t.columns + v)
+        else:
+            with w.loop("j", t.columns, unroll=w.unroll) as j:
+                _finish(w, stage, products, sums, lead, row + i * patch.down, column + j * patch.across, 1, lambda v: i * t.columns + j)
 
 
 def _add_others(w: StitchWriter, reg: Reg, count: int, amount: int) -> None:
@@ -155,7 +176,16 @@ def _scatter_sums(w: StitchWriter, reg: Reg, t: Tiling, part: Affine) -> None:
         amount //= 2
 
 
-def _patch(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tuple[Affine, Affine]:
+def _patch(w: StitchWriter, t: Tiling, contraction: Contraction, lead: list[Affine], item: Affine, tall: int, wide: int) -> _Patch:
+    """A thread's patch. Where rows are in strips, those of a thread lie `tall` apart, so that those of neighbouring lanes lie in different
+    banks; so do its columns where the right operand is read along the inner axis."""
+    row, column = _tile_of_thread(w, t, item, tall, wide)
+    down = tall if t.strip else 1
+    across = wide if t.strip and contraction.inner_last_right else 1
+    return _Patch(lead, row if down > 1 else row * t.rows, column if across > 1 else column * t.columns, down, across)
+
+
+def _tile_of_thread(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tuple[Affine, Affine]:
     """(row tile, column tile) of a thread. Pairs of lanes share the columns, pairs of pairs the rows: shared memory serves both at once."""
     if not t.strip:
         return (w.let("tile_row", item // wide, tall) if tall > 1 else number(0),
@@ -168,10 +198,16 @@ def _patch(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tu
     return w.let("tile_row", row, tall) if tall > 1 else number(0), w.let("tile_column", column, wide) if wide > 1 else number(0)
 
 
-def _multiply(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Callable[[Affine], Affine],
-              column: Callable[[Affine], Affine], inner: Affine, total: Reg, apart: int) -> None:
-    """`step` elements of the inner axis for the tile of one thread, each `apart` from the one before."""
-    contraction = w.plan.contractions[p.value]
+def _multiply(w: StitchWriter, p: Piece, t: Tiling, patch: _Patch, inner: Affine, total: Reg, apart: int) -> None:
+    """`step` elements of the inner axis for the patch of one thread, each `apart` from the one before."""
+    contraction, lead = w.plan.contractions[p.value], patch.lead
+
+    def row(n: Affine) -> Affine:
+        return patch.row + n * patch.down
+
+    def column(n: Affine) -> Affine:
+        return patch.column + n * patch.across
+
     left = _fetched(w, contraction, p, lead, "left", t.rows, t.step, lambda n, k: (row(n), column(number(0)), inner + k * apart),
                     contraction.inner_last_left and apart == 1)
     right = _fetched(w, contraction, p, lead, "right", t.columns, t.step, lambda n, k: (row(number(0)), column(n), inner + k * apart),
