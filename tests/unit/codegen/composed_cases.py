@@ -192,6 +192,7 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("queue", softmax(7, 256), rows(4, 32, 2, stages=2, groups=3)),
     ("queue-cluster", softmax(11, 1024), rows(4, 32, 4, cluster=2, stages=3, groups=2)),
     ("few-rows-a-turn", norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
+    ("written-in-pairs", norm_backward(9, 1024, 2, "f16"), rows(8, 64, 2, lanes=2, stages=2, groups=2, span=5)),
     ("cluster2", norm_backward(9, 256, 2), rows(4, 32, 1, cluster=2, lanes=2, stages=2, groups=2, span=5)),
     ("teams-of-warps", norm_backward(37, 64, 2, "f16"), rows(8, 8, 1, rows=8, lanes=2, stages=2, groups=2, span=19)),
     ("teams-of-two-warps", norm_backward(17, 252, 2), rows(2, 64, 2, rows=2, lanes=2, stages=2, groups=2, span=9)),
