@@ -5,7 +5,7 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, LetNextStart, Load, Reg, Shuffle, Store, VectorStore
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, KExpr, LetNextStart, Load, Reg, Shuffle, Store, VectorStore
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound, Guard
@@ -98,9 +98,9 @@ def _in_pairs(state: RowState, part: Reg, buffer: str, offset: Affine) -> None:
         with e.loop("v", half, unroll=w.unroll) as v:
             own = [Reg(part.name, part.dtype, chunk * c.vector + v + n * half) for n in (0, 1)]
             given, got = (Reg(e.fresh(f"{part.name}_{name}"), part.dtype) for name in ("given", "got"))
-            e.emit(Declare(given.name, part.dtype, None, Guard(even, own[1], own[0])), Declare(got.name, part.dtype),
-                   Shuffle(got, given, "xor", 1, 32), Assign(Reg(lower.name, part.dtype, v), Guard(even, own[0], got)),
-                   Assign(Reg(upper.name, part.dtype, v), Guard(even, got, own[1])))
+            e.emit(Declare(given.name, part.dtype, None, _either(even, own[1], own[0])), Declare(got.name, part.dtype),
+                   Shuffle(got, given, "xor", 1, 32), Assign(Reg(lower.name, part.dtype, v), _either(even, own[0], got)),
+                   Assign(Reg(upper.name, part.dtype, v), _either(even, got, own[1])))
         for n, made in enumerate((lower, upper)):
             element = (first + n) * c.vector + odd * half + axis(state.lane)
             at = _place(state, offset, element, {state.lane: half})
@@ -109,6 +109,10 @@ def _in_pairs(state: RowState, part: Reg, buffer: str, offset: Affine) -> None:
             else:
                 with e.loop("v", half, unroll=w.unroll) as v:
                     e.emit(Store(buffer, substitute(at, {state.lane: v}, e.extents), Reg(made.name, made.dtype, v)))
+
+
+def _either(bounds: tuple[Bound, ...], inside: Reg, outside: Reg) -> KExpr:
+    return Guard(bounds, inside, outside)  # type: ignore[arg-type]
 
 
 def _through_shared(state: RowState, i: Instance, part: Reg, scratch: str, buffer: str, offset: Affine) -> None:
