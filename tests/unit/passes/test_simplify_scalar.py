@@ -14,7 +14,8 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, Read, reads, transform
 from tilefuse.ir.text import parse_expr, print_expr
-from tilefuse.passes.simplify_scalar import RULES, Rule, Simplifier, simplify_scalars
+from tilefuse.passes.scalar_rules import RULES, Rule
+from tilefuse.passes.simplify_scalar import Simplifier, simplify_scalars
 
 LEAVES: dict[str, DType] = {"x": F32, "y": F32, "h": F16, "n": I32, "m": I32, "k": I64, "b": BOOL}
 INF, NAN = float("inf"), float("nan")
