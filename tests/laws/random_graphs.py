@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.build import GraphBuilder, axis_names
 from tilefuse.ir.dtype import BOOL, DTYPES, F32, I64, DType, compute_dtype
-from tilefuse.ir.graph import SCAN_MONOIDS, Graph
+from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, Graph
 from tilefuse.ir.ops import MONOIDS, OPERAND_CLASSES
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Expr, Guard, Index, Lookup, Read, call, cast, const
 
@@ -158,7 +158,7 @@ class _Maker:
         shape = self.shape(2)
         axes = axis_names(len(shape))
         over = tuple((f"r{n}", self.random.choice((1, 2, 3, 4, 5, 7))) for n in range(self.random.randint(1, 2)))
-        monoid = self.random.choice([m for m in MONOIDS if m != "m2" or self.smooth_allowed])
+        monoid = self.random.choice([m for m in REDUCE_MONOIDS if m != "m2" or self.smooth_allowed])
         if monoid == "prod" and prod(extent for _, extent in over) > 7:
             monoid = "sum"
         names = tuple(t for t in COMPUTED if t in OPERAND_CLASSES[MONOIDS[monoid].operands])
@@ -172,9 +172,10 @@ class _Maker:
     def scan(self) -> tuple[str, bool]:
         shape = self.shape() or (4,)
         axes = axis_names(len(shape))
-        monoid = self.random.choice(SCAN_MONOIDS)
-        e, dtype, exact = self.body(dict(zip(axes, shape, strict=True)), 3 if monoid == "prod" else LIMIT, ("f32", "f64", "i32", "i64"))
-        return self.build.scan("c", monoid, dtype, shape, axes, self.random.choice(axes), e), exact
+        monoid = self.random.choice([m for m in SCAN_MONOIDS if m != "logaddexp" or self.smooth_allowed])
+        limit, names = (3 if monoid == "prod" else LIMIT), ("f32", "f64") if monoid == "logaddexp" else ("f32", "f64", "i32", "i64")
+        e, dtype, exact = self.body(dict(zip(axes, shape, strict=True)), limit, names)
+        return self.build.scan("c", monoid, dtype, shape, axes, self.random.choice(axes), e), exact and monoid != "logaddexp"
 
     def scatter(self) -> tuple[str, bool] | None:
         """Combining scatters hit any place; `set` goes to distinct places only, since their order is not defined."""

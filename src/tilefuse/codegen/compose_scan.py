@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.kernel_writer import SCAN_FUNCTION, Running
+from tilefuse.codegen.kernel_writer import Running
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
 from tilefuse.codegen.rows_walk import RowState, in_row, restart_scans, vector_at
 from tilefuse.ir.affine import Affine, axis
-from tilefuse.ir.scalar import Bound, Call
+from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
@@ -25,10 +25,6 @@ def compose_scans(state: RowState, scans: list[Instance]) -> None:
             _serial_scan(state, i)
         else:
             _parallel_scan(state, i)
-
-
-def _join(i: Instance, a: KExpr, b: KExpr) -> KExpr:
-    return Call(SCAN_FUNCTION[i.node.detail], (a, b))  # type: ignore[arg-type]
 
 
 def _serial_scan(state: RowState, i: Instance) -> None:
@@ -92,7 +88,7 @@ def _add_lanes(state: RowState, i: Instance, totals: Reg, identity: KExpr) -> No
             restart_scans(state, True)
             with w.lanes(c.vector, env, state.lane) as v:
                 w.bind(state.held, k, v)
-                e.emit(Assign(Reg(totals.name, dtype, k), _join(i, Reg(totals.name, dtype, k), e.expression(i.body))))
+                e.emit(Assign(Reg(totals.name, dtype, k), state.writer.joined(i, Reg(totals.name, dtype, k), e.expression(i.body))))
 
 
 def _scan_warp(state: RowState, i: Instance, totals: Reg, lane: Affine) -> None:
@@ -111,7 +107,7 @@ def _scan_lanes(state: RowState, i: Instance, value: Reg, lane: Affine) -> None:
         other = Reg(e.fresh("lower"), value.dtype)
         e.emit(Declare(other.name, other.dtype), Shuffle(other, value, "up", step, width))
         with e.when([Bound(lane, step, width)]):
-            e.emit(Assign(value, _join(i, other, value)))
+            e.emit(Assign(value, state.writer.joined(i, other, value)))
         step *= 2
 
 
@@ -130,13 +126,13 @@ def _scan_slots(state: RowState, i: Instance, shared: str, base: Affine, slots: 
     e.emit(Declare(parts.name, parts.dtype, each), Declare(total.name, parts.dtype, None, identity), Declare(lower.name, parts.dtype))
     with e.loop("slot", each, unroll=w.unroll) as n, e.when([Bound(lane * each + n, 0, slots)]):
         e.emit(Assign(Reg(parts.name, parts.dtype, n), Load(shared, parts.dtype, base + lane * each + n)),
-               Assign(total, _join(i, total, Reg(parts.name, parts.dtype, n))))
+               Assign(total, state.writer.joined(i, total, Reg(parts.name, parts.dtype, n))))
     _scan_lanes(state, i, total, lane)
     e.emit(Shuffle(lower, total, "up", 1, width))
     with e.when([Bound(lane, 0, 1)]):
         e.emit(Assign(lower, identity))
     with e.loop("slot", each, unroll=w.unroll) as n, e.when([Bound(state.place, 0, width), Bound(lane * each + n, 0, slots)]):
-        e.emit(Store(below, base + lane * each + n, lower), Assign(lower, _join(i, lower, Reg(parts.name, parts.dtype, n))))
+        e.emit(Store(below, base + lane * each + n, lower), Assign(lower, state.writer.joined(i, lower, Reg(parts.name, parts.dtype, n))))
     e.emit(Barrier("block"))
     return below, total
 
@@ -154,7 +150,7 @@ def _before_this_block(state: RowState, i: Instance, total: Reg, offset: Reg) ->
         e.emit(ClusterStore(told, first + state.rank, peer, total, exchange.signal))
     e.emit(exchange)
     with e.loop("lower_rank", c.cluster, unroll=True) as r, e.when([Bound(state.rank - r, 1, c.cluster)]):
-        e.emit(Assign(offset, _join(i, offset, Load(told, dtype, first + r))))
+        e.emit(Assign(offset, state.writer.joined(i, offset, Load(told, dtype, first + r))))
 
 
 def _before_vectors(state: RowState, i: Instance, totals: Reg, told: str, base: Affine, warps: int, warp: Affine, lane: Affine,
@@ -172,15 +168,15 @@ def _before_vectors(state: RowState, i: Instance, totals: Reg, told: str, base: 
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
         mine = Reg(before.name, dtype, k)
         lower = Reg(e.fresh("before_lane"), dtype)
-        first = offset if by_all else _join(i, offset, Load(told, dtype, base + k * warps + warp))
+        first = offset if by_all else state.writer.joined(i, offset, Load(told, dtype, base + k * warps + warp))
         e.emit(Assign(mine, first), Declare(lower.name, dtype))
         if by_all:
             with e.loop("slot", warps, unroll=w.unroll) as s:
                 held = e.register(Load(told, dtype, base + k * warps + s), dtype, "warp_sum")
                 with e.when([Bound(warp - s, 1, max(warps, 2))]):
-                    e.emit(Assign(mine, _join(i, mine, held)))
-                e.emit(Assign(offset, _join(i, offset, held)))
+                    e.emit(Assign(mine, state.writer.joined(i, mine, held)))
+                e.emit(Assign(offset, state.writer.joined(i, offset, held)))
         e.emit(Shuffle(lower, Reg(totals.name, dtype, k), "up", 1, width))
         with e.when([Bound(lane, 1, width)]):
-            e.emit(Assign(mine, _join(i, mine, lower)))
+            e.emit(Assign(mine, state.writer.joined(i, mine, lower)))
     return before

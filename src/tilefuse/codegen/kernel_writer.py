@@ -5,9 +5,11 @@ Touches of memory held in register arrays, lanes of a vector, results, scratch m
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
+from types import MappingProxyType
 
 from tilefuse.codegen.emitter import Emitter
 from tilefuse.codegen.kernel import (
@@ -24,16 +26,17 @@ from tilefuse.codegen.kernel import (
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.ir.dtype import I32, DType
 from tilefuse.ir.ops import NARROW_CUDA
-from tilefuse.ir.scalar import Call
+from tilefuse.ir.scalar import Bound, Call
 from tilefuse.schedule.access import is_vector
+from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
 from tilefuse.schedule.template import Columns, Rows
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
-# The scalar function of each scan monoid.
-SCAN_FUNCTION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+# Monoids of scans that use what they combine once; the others are given registers.
+USED_ONCE = ("sum", "prod", "max", "min")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +212,23 @@ class KernelWriter:
             start = number(0) if h.step else chunk * h.width
             e.frame.loads[h.touch.value, e.index(h.touch.offset), h.dynamic] = Reg(h.array, h.touch.dtype, start + lane)
         for scan in self.running:
-            join = SCAN_FUNCTION[scan.instance.node.detail]
-            e.emit(Assign(scan.value, Call(join, (scan.value, e.expression(scan.instance.body)))))  # type: ignore[arg-type]
+            join, name = partial(self.joined, scan.instance), scan.instance.node.name
+            e.emit(Assign(scan.value, join(scan.value, e.expression(scan.instance.body))))
             value: KExpr = scan.value
             if scan.before is not None:
                 before = Reg(scan.before.name, scan.before.dtype, chunk)
-                value = e.register(Call(join, (before, value)), scan.value.dtype, scan.instance.node.name)  # type: ignore[arg-type]
+                value = e.register(join(before, value), scan.value.dtype, name)
             e.frame.values[scan.instance.key] = value
+
+    def joined(self, scan: Instance, *parts: KExpr) -> KExpr:
+        """Two parts of a scan's row combined, the earlier one first."""
+        e = self.emitter
+        dtype = e.dtype(scan.body)
+        if scan.node.detail not in USED_ONCE:
+            parts = tuple(p if isinstance(p, Reg) else e.register(p, dtype, scan.node.name + "_part") for p in parts)
+        first, second = parts
+        made: KExpr = KERNEL_MONOIDS[scan.node.detail].combine((first,), (second,), dtype)[0]
+        return made
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -244,11 +257,19 @@ class KernelWriter:
                 if array is not None:
                     e.emit(Assign(Reg(array, e.buffers[name].dtype, v), value))
                 else:
-                    e.emit(Store(e.buffers[name].name, substitute(at, {lane: v}, e.extents), value, (), self.leaving))
+                    with e.when(self.writers(name)):
+                        e.emit(Store(e.buffers[name].name, substitute(at, {lane: v}, e.extents), value, (), self.leaving))
         for name, _, at, array in plans:
             if array is not None:
                 first = substitute(at, {lane: number(0)}, e.extents)
-                e.emit(VectorStore(e.buffers[name].name, first, array, number(0), width, self.leaving))
+                with e.when(self.writers(name, {a: substitute(x, {lane: number(0)}, e.extents) for a, x in lane_env.items()})):
+                    e.emit(VectorStore(e.buffers[name].name, first, array, number(0), width, self.leaving))
+
+    def writers(self, name: str, at: Mapping[str, Affine] = MappingProxyType({})) -> tuple[Bound, ...]:
+        """Bounds under which a row writes a result: of rows that compute the same element of it, the first. `at`: axes not set yet."""
+        e, domain = self.emitter, self.domain
+        used = next(offset.axes() for result, _, offset in domain.outputs if result == name)
+        return tuple(Bound(at[a] if a in at else e.env[a], 0, 1) for a in domain.kept if a not in used and domain.extents[a] > 1)
 
     def write_values(self, outputs: Sequence[tuple[str, int, Affine]]) -> None:
         """Computes the outputs at the current point and stores them: all are computed before one is stored, since it may overwrite what
@@ -256,7 +277,8 @@ class KernelWriter:
         e = self.emitter
         values = [e.value(key) for _, key, _ in outputs]
         for value, (name, _, offset) in zip(values, outputs, strict=True):
-            e.emit(Store(e.buffers[name].name, e.index(offset), value))
+            with e.when(self.writers(name)):
+                e.emit(Store(e.buffers[name].name, e.index(offset), value))
 
     @contextlib.contextmanager
     def lanes(self, width: int, lane_env: dict[str, Affine], lane: str) -> Iterator[Affine]:

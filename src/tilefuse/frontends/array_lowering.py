@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, Number, met_by_number, promote_all
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, F32, I32, DType, compute_dtype
+from tilefuse.ir.ops import log_added
 from tilefuse.ir.scalar import Const, Expr, call, const
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.tensor_elementwise import broadcast_shapes, converted
@@ -101,14 +101,7 @@ for _name, _doc in (("isnan", "whether x is NaN"), ("isinf", "whether x is infin
     _row(_name, 1, "test", _name, _doc)
 
 
-def _logaddexp(t: DType, a: Expr, b: Expr) -> Expr:
-    """log(exp(a) + exp(b)) as the larger plus what the smaller adds; equal operands (also infinite ones) add log 2."""
-    gap = call("neg", call("abs", call("sub", a, b)))
-    added = call("select", call("eq", a, b), const(math.log(2.0), t), call("log1p", call("exp", gap)))
-    return call("add", call("maximum", a, b), added)
-
-
-_row("logaddexp", 2, "float", _logaddexp, "log(exp(x1) + exp(x2)) without overflow")
+_row("logaddexp", 2, "float", lambda t, a, b: log_added(a, b, t), "log(exp(x1) + exp(x2)) without overflow")
 
 
 def operand_dtype(row: Elementwise, dtypes: Sequence[DType], numbers: Sequence[Number]) -> DType:

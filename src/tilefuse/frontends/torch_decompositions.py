@@ -41,7 +41,6 @@ ALSO_DECOMPOSED = (
     "embedding_renorm",
     "log_sigmoid_backward",
     "cumsum_backward",
-    "logcumsumexp",
     "leaky_relu_backward",
     "gelu_backward",
     "hardtanh_backward",

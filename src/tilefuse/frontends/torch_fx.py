@@ -32,6 +32,7 @@ from tilefuse.frontends import (
     torch_ops_pool,
     torch_ops_random,
     torch_ops_reduce,
+    torch_ops_search,
 )
 from tilefuse.frontends.imported import Imported, Output
 from tilefuse.frontends.torch_nodes import (
@@ -58,6 +59,7 @@ THEMES = (
     torch_ops_pointwise,
     torch_ops_foreach,
     torch_ops_reduce,
+    torch_ops_search,
     torch_ops_layout,
     torch_ops_index,
     torch_ops_norm,

@@ -136,6 +136,8 @@ def div(p: Pairs, x: Operand, y: Operand) -> str:
     return p.complex_map(lambda a, b: (call("div", a[0], b[0]), call("div", a[1], b[0])), x, y, name="div")
 
 
+
+
 @lowers_complex("aten.neg.default")
 def neg(p: Pairs, x: Value) -> str:
     return p.complex_map(_each("neg"), x, name="neg")
@@ -255,9 +257,17 @@ def _type_of(p: Pairs, x: Value) -> tuple[DType, tuple[int, ...]]:
 
 @lowers_complex("aten.sum.dim_IntList", "aten.sum.default")
 def total(p: Pairs, x: Value, axes: Sequence[int] | None = None, keepdim: bool = False, *, dtype: object = None) -> str:
+    return p.b.reduce(p.b.cast(x, p.b.result_dtype), "sum", _over(p, x, axes), keepdim)
+
+
+def _over(p: Pairs, x: Value, axes: Sequence[int] | None) -> tuple[int, ...]:
     rank = p.rank(x)
-    over = tuple(range(rank)) if not axes else tuple(sorted({a % max(rank, 1) for a in axes})) if rank else ()
-    return p.b.reduce(p.b.cast(x, p.b.result_dtype), "sum", over, keepdim)
+    return tuple(range(rank)) if not axes else tuple(sorted({a % max(rank, 1) for a in axes})) if rank else ()
+
+
+@lowers_complex("aten.mean.dim", "aten.mean.default")
+def mean(p: Pairs, x: Value, axes: Sequence[int] | None = None, keepdim: bool = False, *, dtype: object = None) -> str:
+    return p.b.mean(p.b.cast(x, p.b.result_dtype), _over(p, x, axes), keepdim)
 
 
 @lowers_complex("aten.permute.default")

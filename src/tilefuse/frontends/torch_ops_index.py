@@ -147,9 +147,7 @@ def scatter_reduce(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value
     if reduce != "mean":
         return made
     counts = b.scatter(b.full(b.shape_of(x), 1 if include_self else 0, F32), index, b.full(chosen, 1, F32), dim, "sum")
-    terms = counts if include_self else b.elementwise("maximum", counts, 1.0)
-    work = compute_dtype(dtype)
-    return b.pointwise(lambda p, q: call("div", p, q), Value(made), Value(b.cast(terms, work)), name="mean")
+    return _mean(b, made, counts, include_self)
 
 
 @lowers("aten.masked_scatter.default")
@@ -178,6 +176,31 @@ def index_add(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value, 
     scaled = source if alpha == 1 else b.elementwise("mul", source, alpha)
     base, flat, rows = _rows(b, x, index, Value(scaled))
     return b.reshape(b.index_add(base, dim, flat, rows), list(b.shape_of(x)))
+
+
+@lowers("aten.index_reduce.default")
+def index_reduce(
+    b: TorchBuilder, x: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
+) -> str:
+    dtype = b.result_dtype
+    if dtype == BOOL or reduce == "mean" and not dtype.is_float:
+        raise decline(f"index_reduce of {dtype} by {reduce}")
+    monoid = "sum" if reduce == "mean" else _MONOID_BY_REDUCE[reduce]
+    base, flat, rows = _rows(b, x, index, source)
+    given, chosen = b.shape_of(base), b.shape_of(rows)
+    start = base if include_self else b.index_add(base, dim, flat, b.full(chosen, identity_of(monoid, dtype).value, dtype), "set")
+    made = b.index_add(start, dim, flat, rows, monoid)
+    if reduce == "mean":
+        counts = b.index_add(b.full(given, 1 if include_self else 0, F32), dim, flat, b.full(chosen, 1, F32))
+        made = _mean(b, made, counts, include_self)
+    return b.reshape(made, list(b.shape_of(x)))
+
+
+def _mean(b: TorchBuilder, sums: str, counts: str, include_self: bool) -> str:
+    """Sums over how many terms each has; what nothing was added to stays."""
+    terms = counts if include_self else b.elementwise("maximum", counts, 1.0)
+    work = compute_dtype(b.result_dtype)
+    return b.pointwise(lambda p, q: call("div", p, q), Value(sums), Value(b.cast(terms, work)), name="mean")
 
 
 @lowers("aten.index_copy.default")

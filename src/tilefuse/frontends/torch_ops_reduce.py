@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from tilefuse.frontends.torch_ops import TORCH_OPS, Scalar, TorchBuilder, Value, dims, lowers
-from tilefuse.ir.dtype import BOOL, compute_dtype
+from tilefuse.ir.dtype import BOOL, I64, compute_dtype
 
 Axes = int | Sequence[int] | None
 
@@ -149,6 +149,29 @@ def cumsum(b: TorchBuilder, x: Value, dim: int, *, dtype: torch.dtype | None = N
 @lowers("aten.cumprod.default")
 def cumprod(b: TorchBuilder, x: Value, dim: int, *, dtype: torch.dtype | None = None) -> str:
     return b.scan(x, "prod", dim, dtype=b.result_dtype)
+
+
+def _enter_running_extremum(name: str) -> None:
+    @lowers(f"aten.cum{name}.default")
+    def with_positions(b: TorchBuilder, x: Value, dim: int) -> tuple[str, str]:
+        """The extremum so far and where it stands: the last of equal elements, the last NaN once there is one."""
+        if not b.rank_of(x):
+            return x, b.full((), 0, I64)
+        found = b.scan(x, name, dim)
+        shape, at = b.shape_of(x), dim % b.rank_of(x)
+        is_it = b.elementwise("eq", x, found)
+        if b.dtype_of(x).is_float:
+            is_it = b.elementwise("logical_or", is_it, b.elementwise("isnan", x))
+        return found, b.scan(b.where(is_it, b.iota(shape, at, I64), 0), "max", dim)
+
+
+for _name in ("max", "min"):
+    _enter_running_extremum(_name)
+
+
+@lowers("aten.logcumsumexp.default")
+def logcumsumexp(b: TorchBuilder, x: Value, dim: int) -> str:
+    return b.scan(b.cast(x, b.result_dtype), "logaddexp", dim)
 
 
 @lowers("aten.nansum.default")

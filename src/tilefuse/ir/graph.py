@@ -18,7 +18,7 @@ from tilefuse.ir.scalar import Expr, reads
 Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
 
 REDUCE_MONOIDS = ("sum", "max", "min", "prod", "any", "all", "argmax", "argmin", "m2")
-SCAN_MONOIDS = ("sum", "prod", "max", "min")
+SCAN_MONOIDS = ("sum", "prod", "max", "min", "logaddexp")
 SCATTER_MONOIDS = ("set", "sum", "max", "min", "prod")
 
 

@@ -348,6 +348,8 @@ def _run_scan(node: Node, values: Mapping[str, Array]) -> Array:
             return np.maximum.accumulate(element, axis=d)
         case "min":
             return np.minimum.accumulate(element, axis=d)
+        case "logaddexp":
+            return np.logaddexp.accumulate(element, axis=d, dtype=_accumulator(node.type.dtype)).astype(element.dtype)
     raise InternalError(f"unknown monoid {node.detail}", where=f"%{node.name}")
 
 

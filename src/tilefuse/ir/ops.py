@@ -6,6 +6,7 @@ headers, listed with its meaning in `SUPPORT_FUNCTIONS`.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -422,7 +423,7 @@ class Monoid:
     lift        (body, row-major position in the `over` domain as i64) -> components of a single element
     combine     (components, components) -> components; each argument may be used several times: pass registers
     finish      components -> result
-    Functions take the body's dtype last. Exact: "sum", "prod" and "m2" of floats depend on the order of combination; the others do not.
+    Functions take the body's dtype last. Exact: "sum", "prod", "logaddexp" and "m2" of floats depend on the order; the others do not.
     """
 
     name: str
@@ -475,6 +476,13 @@ def _chan(a: Components, b: Components, dtype: DType) -> Components:
     return total, call("fma", delta, share, a[1]), call("add", call("add", a[2], b[2]), spread)
 
 
+def log_added(a: Any, b: Any, dtype: DType) -> Any:
+    """log(exp(a) + exp(b)) as the larger plus what the smaller adds; equal operands (also infinite ones) add log 2."""
+    gap = call("neg", call("abs", call("sub", a, b)))
+    added = call("select", call("eq", a, b), const(math.log(2.0), dtype), call("log1p", call("exp", gap)))
+    return call("add", call("maximum", a, b), added)
+
+
 MONOIDS: dict[str, Monoid] = {
     x.name: x for x in (
         _simple("sum", "add", "number", lambda t: const(0, t), "sum; 0 if empty"),
@@ -485,6 +493,9 @@ MONOIDS: dict[str, Monoid] = {
         _simple("all", "logical_and", "bool", lambda t: const(True, t), "whether all elements are true; true if empty"),
         _arg("argmax", "gt", lowest, "row-major position of the first NaN, else of the first greatest element; the greatest i64 if empty"),
         _arg("argmin", "lt", highest, "row-major position of the first NaN, else of the first least element; the greatest i64 if empty"),
+        Monoid("logaddexp", "float", lambda t: (t,), lambda t: (lowest(t),), lambda body, position, t: (body,),
+               lambda a, b, t: (log_added(a[0], b[0], t),), lambda c, t: c[0], lambda t: t,
+               "logarithm of the sum of exponentials, without overflow; NaN if any element is NaN; minus infinity if empty"),
         Monoid("m2", "float", lambda t: (t, t, t), lambda t: (const(0, t),) * 3,
                lambda body, position, t: (const(1, t), body, const(0, t)), _chan, lambda c, t: c[2], lambda t: t,
                "sum of squared deviations from the mean, by Welford's and Chan's formulas; 0 if empty"),

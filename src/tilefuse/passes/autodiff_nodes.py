@@ -121,19 +121,19 @@ _REDUCTIONS = {"sum": _gradient_here, "max": _extremum, "min": _extremum, "prod"
 # Scans
 
 
-def _sum_from_end(found: Gradients, node: Node, e: Expr, name: str) -> Expr:
-    """sum over i >= j of e[i] along the scan's axis, at the node's axes."""
+def _from_end(found: Gradients, node: Node, e: Expr, name: str, monoid: str = "sum") -> Expr:
+    """e[i] for i >= j combined along the scan's axis, at the node's axes."""
     b = found.build
     last = dict(zip(node.axes, node.type.shape, strict=True))[node.along] - 1
     turned = substitute_axes(e, {node.along: last - axis(node.along)})
-    made = b.add(Node(b.fresh(name), node.type, "scan.sum", node.axes, along=node.along, body=turned, span=b.span))
+    made = b.add(Node(b.fresh(name), node.type, f"scan.{monoid}", node.axes, along=node.along, body=turned, span=b.span))
     here = tuple((last - axis(a) if a == node.along else axis(a)) if s > 1 else number(0)
                  for a, s in zip(node.axes, node.type.shape, strict=True))
     return Read(made, here)
 
 
 def _running_sum(found: Gradients, node: Node) -> Expr:
-    return _sum_from_end(found, node, _gradient_here(found, node), "suffix")
+    return _from_end(found, node, _gradient_here(found, node), "suffix")
 
 
 def _running_product(found: Gradients, node: Node) -> Expr:
@@ -152,8 +152,8 @@ def _running_product(found: Gradients, node: Node) -> Expr:
     first = call("logical_and", is_zero, call("eq", zeros, one))
     without = scanned("others", "prod", call("select", first, one, body))
     g = _gradient_here(found, node)
-    plain = _sum_from_end(found, node, simplified_call("mul", g, Read(node.name, here)), "suffix")
-    skipping = _sum_from_end(found, node, simplified_call("mul", g, without), "skipping")
+    plain = _from_end(found, node, simplified_call("mul", g, Read(node.name, here)), "suffix")
+    skipping = _from_end(found, node, simplified_call("mul", g, without), "skipping")
     return call("select", call("eq", zeros, zero), call("div", plain, call("select", is_zero, one, body)),
                 call("select", first, skipping, zero))
 
@@ -180,7 +180,21 @@ def _running_extremum(found: Gradients, node: Node) -> Expr:
     return Read(made, here)
 
 
-_SCANS = {"sum": _running_sum, "prod": _running_product, "max": _running_extremum, "min": _running_extremum}
+def _running_logarithm(found: Gradients, node: Node) -> Expr:
+    """exp(x[j]) times the sum over i >= j of g[i] exp(-y[i]), in logarithms: of positive and of negative gradients apart."""
+    dtype, body = node.type.dtype, node.body
+    assert body is not None
+    zero, g, y = const(0, dtype), _gradient_here(found, node), Read(node.name, found.here(node.name))
+
+    def share(size: Expr, name: str) -> Expr:
+        logarithm = call("select", call("gt", size, zero), call("sub", call("log", size), y), const(float("-inf"), dtype))
+        return call("exp", call("add", _from_end(found, node, logarithm, name, node.detail), body))
+
+    return call("sub", share(g, "gains"), share(call("neg", g), "losses"))
+
+
+_SCANS = {"sum": _running_sum, "prod": _running_product, "max": _running_extremum, "min": _running_extremum,
+          "logaddexp": _running_logarithm}
 
 
 # Scatters

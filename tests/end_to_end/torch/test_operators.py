@@ -802,12 +802,69 @@ case(
 )
 
 # Only torch can do these: they must come through as library nodes
+# Scans by other operators, searches, histograms, bags of embeddings, distances
+for name in ("cummax", "cummin"):
+    case(f"{name} of floats", lambda x, f=getattr(torch, name): (*f(x, 0), *f(x, -1)), normal(4, 37), dtypes=FLOATS)
+    case(f"{name} of integers", lambda x, f=getattr(torch, name): (*f(x, 0), *f(x[0, 0], 0)), integers(0, 4, 9, 3),
+         dtypes=(*INTS, torch.bool))
+    case(f"{name} special", lambda x, f=getattr(torch, name): (*f(x, 0), *f(x.flip(0), 0), *f(x[:0], 0)), special)
+case("logcumsumexp", lambda x: (x.logcumsumexp(0), (x * 40).logcumsumexp(-1), x[:, 0, None].logcumsumexp(1)), strided(5, 37), dtypes=FLOATS)
+case("logcumsumexp special", lambda x: (x.logcumsumexp(0), x[:6].logcumsumexp(0), x[5:6].logcumsumexp(0), x[:0].logcumsumexp(0)), special,
+     dtypes=(torch.float32, torch.float64))
+case(
+    "searchsorted",
+    lambda s, v, w: (torch.searchsorted(s.sort(-1)[0], v), torch.searchsorted(s.sort(-1)[0], v, right=True, out_int32=True),
+                     torch.searchsorted(s[0].sort()[0], w, side="right"), torch.searchsorted(s[:, :0], v),
+                     torch.searchsorted(s[0, :1].contiguous(), w)),
+    normal(3, 17), transposed(3, 9), normal(2, 3, 5), dtypes=FLOATS,
+)
+case("searchsorted with equal elements", lambda s, v: (torch.searchsorted(s.sort()[0], v), torch.searchsorted(s.sort()[0], v, right=True),
+                                                      torch.searchsorted(s.sort()[0], 3), torch.bucketize(3, s.sort()[0], right=True)),
+     integers(0, 6, 33), integers(-1, 8, 4, 5), dtypes=INTS)
+case("searchsorted by an order", lambda s, v: torch.searchsorted(s, v, sorter=s.argsort(-1)), normal(2, 3, 8), normal(2, 3, 4))
+case("bucketize special", lambda v, s: (torch.bucketize(v, s.sort()[0]), torch.bucketize(v, s.sort()[0], right=True)), special, normal(64))
+case("histc", lambda x: (x.histc(7), x.histc(5, -1, 1.5), x.histc(4, 1, 1), (x * 0 + 3).histc(3), x[:0].histc(3)), normal(9, 11),
+     dtypes=FLOATS[:2])
+case("histc special", lambda x: x.histc(6, -3, 3), special)
+for reduce in ("prod", "mean", "amax", "amin"):
+    case(
+        f"index_reduce {reduce}",
+        lambda x, i, v, how=reduce: (x.index_reduce(1, i, v, how), x.index_reduce(1, i, v, how, include_self=False)),
+        normal(3, 7), integers(0, 5, 9, dtype=torch.int64), normal(3, 9), dtypes=FLOATS[:2],
+    )
+    if reduce != "mean":
+        case(f"index_reduce {reduce} of integers", lambda x, i, v, how=reduce: x.index_reduce(0, i, v, how, include_self=False),
+             integers(1, 4, 5), integers(0, 4, 6, dtype=torch.int64), integers(1, 4, 6), dtypes=INTS)
+
+
+def starts(dtype: torch.dtype, g: torch.Generator) -> torch.Tensor:
+    """Where bags of 20 indices begin; two are empty."""
+    return torch.tensor([0, 3, 3, 9, 20])
+
+
+for mode in ("sum", "mean", "max"):
+    case(
+        f"embedding_bag {mode}",
+        lambda w, i, o, how=mode: (
+            F.embedding_bag(i, w, o, mode=how), F.embedding_bag(i, w, o, mode=how, include_last_offset=True),
+            F.embedding_bag(i, w, o.int(), mode=how, padding_idx=2), F.embedding_bag(i.view(4, 5).int(), w, mode=how),
+            F.embedding_bag(i[:0], w, o[:1], mode=how)),
+        normal(6, 5), integers(0, 6, 20, dtype=torch.int64), starts, dtypes=FLOATS,
+    )
+case("embedding_bag weighted", lambda w, i, o, s: (F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s),
+                                                F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s, padding_idx=1)),
+     normal(6, 5), integers(0, 6, 20, dtype=torch.int64), starts, normal(20), dtypes=FLOATS)
+for p in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")):
+    case(f"cdist {p}", lambda x, y, p=p: (torch.cdist(x, y, p), torch.cdist(x[0], y[0], p), torch.cdist(x[..., :0], y[..., :0], p)),
+         normal(2, 7, 5), normal(2, 4, 5), dtypes=FLOATS[:2])
+    case(f"cdist {p} backward", lambda g, x, y, p=p: A._cdist_backward(g, x, y, p, torch.cdist(x, y, p)),
+         normal(2, 7, 4), normal(2, 7, 5), normal(2, 4, 5), dtypes=FLOATS[:2])
+
 FALLBACKS: list[Case] = [
     ("sort", lambda x: torch.sort(x + 1, 1), (normal(4, 5),), (torch.float32,)),
     ("topk", lambda x: torch.topk(x * 2, 2), (normal(4, 5),), (torch.float32,)),
-    ("cummax", lambda x: torch.cummax(x, 0), (normal(4, 5),), (torch.float32,)),
+    ("kthvalue", lambda x: torch.kthvalue(x, 2, 0), (normal(4, 5),), (torch.float32,)),
     ("median", lambda x: torch.median(x, 1), (normal(4, 5),), (torch.float32,)),
-    ("searchsorted", lambda x, y: torch.searchsorted(x.sort()[0], y), (normal(9), normal(5)), (torch.float32,)),
     ("grid_sample", lambda x, y: F.grid_sample(x, y, align_corners=False), (normal(1, 2, 4, 4), normal(1, 3, 3, 2)), (torch.float32,)),
 ]
 

@@ -1,4 +1,4 @@
-"""Reductions over nothing and scans from both ends: compiled on the host, against torch."""
+"""Reductions over nothing, scans from both ends, results over a part of the rows: compiled on the host, against torch."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -45,3 +45,17 @@ def test_gradient_of_a_product(dim: int | None) -> None:
 
     made, wanted = (torch.autograd.grad(f(x).sum(), x) for f in (torch.compile(fn, backend=strict), fn))
     torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, y: ((x * 2).sum(1), (x * y).sum(2)),
+    lambda x, y: (s := (x * 2).sum(1), (x * y).sum(2) + s),
+    lambda x, y: (s := (x * 2).sum(0), (x * y).sum(1) + s),
+    lambda x, y: ((x * 2).softmax(1).amax(1), (x * y).softmax(2)),
+], ids=["rows", "read-again", "columns", "beside-whole-rows"])
+@pytest.mark.parametrize("shape", [(11, 6), (7, 700)], ids=str)
+def test_a_result_that_many_rows_compute_is_written_by_one(fn: Callable[..., Any], shape: tuple[int, int]) -> None:
+    """Sums over x[None] * y and over x share a kernel; checking mode saw every row of the former write the latter."""
+    x, y = torch.randn(shape), torch.randn(3, 1, 1)
+    compiled = torch.compile(fn, backend=strict, options={"check": True})
+    torch.testing.assert_close(compiled(x, y), fn(x, y), rtol=1e-4, atol=1e-4)
