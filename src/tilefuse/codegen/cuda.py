@@ -110,7 +110,9 @@ class _CudaPrinter:
     def _prologue(self) -> None:
         index = self.scope.index_type
         used = index_names(self.kernel.body)
-        for name, text in (("thread", "threadIdx.x"), ("block", "blockIdx.x"), ("rank", "tf_cluster_rank()")):
+        # Blocks start in the order of their numbers. On the host they run in any.
+        block = f"{self.kernel.launch.num_blocks - 1} - blockIdx.x" if self.kernel.backwards else "blockIdx.x"
+        for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", "tf_cluster_rank()")):
             if name in used and (name != "block" or not self.kernel.groups):
                 self.out.line(f"const {index} {name} = {text};" if self.kernel.launch.cluster > 1 or name != "rank"
                               else f"const {index} rank = 0;")

@@ -474,7 +474,7 @@ class Kernel:
 
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
     second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
-    ones of `ir.ops.NARROW_CUDA`. `header` is what the reader should know first: nodes, levels, bytes. `routines` is what its
+    ones of `ir.ops.NARROW_CUDA`. `backwards`: the first block does what stands for the last number. `header` is what the reader should know first: nodes, levels, bytes. `routines` is what its
     `RoutineCall`s call.
     """
 
@@ -488,6 +488,7 @@ class Kernel:
     num_barriers: int = 0
     narrow: bool = False
     routines: tuple[RoutineText, ...] = ()
+    backwards: bool = False
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:

@@ -1,14 +1,12 @@
 """A fused kernel of routines as a program: kernel IR printed for the device, parameters bound to the script's variables."""
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose_routines import compose_routines
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Buffer, Kernel
-from tilefuse.driver.lower import MAX_EARLY_BYTES, compiler_flags
+from tilefuse.driver.lower import compiler_flags, started_late, waits_itself
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
 from tilefuse.schedule.routines import FusedRoutines
@@ -50,8 +48,8 @@ def _code(kernel: Kernel, fused: FusedRoutines, device: DeviceSpec, options: Opt
     # What clears sums or combines partial values is short, and may stand ready while the large kernel runs.
     moved = fused.transfers * max(b.dtype.itemsize for b in kernel.parameters) if kernel.name == fused.name else \
         sum(b.num_elements * b.dtype.itemsize for b in kernel.parameters)
-    if moved > MAX_EARLY_BYTES:
-        kernel = replace(kernel, launch=replace(kernel.launch, early=False))
+    if options.early_start == "off" or not waits_itself(moved, kernel.launch):
+        kernel = started_late(kernel, device, options)
     source = print_host(kernel, check=options.check) if device.kind == "host" else print_cuda(kernel, device)
     parameters = tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
     nodes = tuple(r for c in fused.decision.calls for r in fused.graph.calls[c].results)

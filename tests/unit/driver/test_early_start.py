@@ -1,6 +1,9 @@
 """Kernels that stand ready before the one ahead of them has ended: where the text waits, where it is left out, how they are launched."""
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -31,11 +34,38 @@ def test_a_kernel_waits_itself_where_the_device_can(target: str, waits: bool) ->
     assert ("tf_wait_for_earlier_kernel();" in kernel.source) is waits
 
 
-@pytest.mark.parametrize(("rows", "early"), [(64, True), (16384, False)])
-def test_only_kernels_that_move_little_start_early(rows: int, early: bool) -> None:
-    """What a launch costs is the same for all; what waiting costs grows with the blocks."""
-    (kernel,) = tilefuse.compile(scaled, [torch.zeros(rows, 1024)], target="h200").spec.kernels
-    assert kernel.launch.early is early and ("tf_wait_for_earlier_kernel();" in kernel.source) is early
+def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + y
+
+
+@pytest.mark.parametrize(("function", "rows", "early"), [
+    (scaled, 64, True), (scaled, 16384, False), (added, 64, True), (added, 16384, True), (added, 1 << 17, False)])
+def test_only_kernels_that_move_little_or_much_a_thread_start_early(function: Callable[..., torch.Tensor], rows: int, early: bool) -> None:
+    """What a launch costs is the same for all; what waiting costs grows with the blocks, and is hidden by what a thread loads."""
+    inputs = [torch.zeros(rows, 1024, device="meta") for _ in inspect.signature(function).parameters]
+    (kernel,) = tilefuse.compile(function, inputs, target="h200").spec.kernels
+    assert kernel.launch.early is early and ("  tf_wait_for_earlier_kernel();" in kernel.source) is early
+    # One that starts late lets the next one stand ready from its own start.
+    assert ("  tf_let_next_kernel_start();" in kernel.source) is not early
+
+
+def test_a_large_kernel_lets_the_next_one_stand_ready_unless_told_not_to() -> None:
+    made = generate(recurrence(4, 16, 8), constants={}, device=H200, options=Options(max_kernel_nodes=6, early_start="off"))
+    assert not any("griddepcontrol" in k.source for k in made.spec.kernels)
+    (alone,) = tilefuse.compile(scaled, [torch.zeros(16384, 1024, device="meta")], target="h200", early_start="off").spec.kernels
+    assert "griddepcontrol" not in alone.source
+
+
+def test_large_kernels_beside_library_calls_start_when_these_have_ended() -> None:
+    """They would run with the split of shared memory and cache that the library's kernel has."""
+    shape = "f32[16384, 1024]"
+    graph = parse_graph(f"""graph @g(%x: {shape}, %y: {shape}, %w: f32[1024, 1024]) -> ({shape}) {{
+  %s: {shape} = map [i, j] {{ add(%x[i, j], %y[i, j]) }}
+  %m: {shape} = library.matmul (%s, %w)
+  return %m
+}}""")
+    (kernel,) = generate(graph, constants={}, device=H200, options=Options()).spec.kernels
+    assert not kernel.launch.early
 
 
 def copies(source: str) -> tuple[int, int]:
