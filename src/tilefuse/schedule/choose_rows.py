@@ -5,7 +5,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue
-from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.resolved import Domain, direct_touches
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
@@ -21,6 +21,10 @@ MANY_WAVES = 4
 # (measured on H200: losses of 256 f16 classes 62 us by 8 lanes a row, 73 by 16, 107 by 32; 256 f32 62, 62 and 67); where there are rows
 # enough for so many threads a multiprocessor.
 RESULT_CHUNKS, FULL_THREADS = 4, 1024
+# Combining the positions of two threads takes a dozen instructions. Of narrow elements, whose bytes come faster than what is done with
+# them, a thread then takes more (measured on H200, argmax of 16-bit elements: 77 us by 4 vectors a thread, 67 by 16, over 4096 and 8192;
+# over 1024, by half a warp a row, 69.5 and 67.4; f32 the same by either).
+POSITIONS, POSITION_CHUNKS, SHORT_POSITION_CHUNKS = ("argmax", "argmin"), 16, 8
 # Registers of a norm's kernel besides the row and the weights that are loaded with it; and what a bound gives it.
 OTHER_REGISTERS, BOUND_REGISTERS = 12, 40
 # Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
@@ -65,7 +69,8 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
     once = not multi
     if vectors <= 32 * min(max_chunks, 4 if once else max(wanted_chunks, 2)):
         if once and not writes_rows(domain) and count * vectors >= RESULT_CHUNKS * FULL_THREADS * device.num_multiprocessors:
-            wanted_chunks = min(max_chunks, RESULT_CHUNKS)
+            long = _finds_positions(domain) and vectors >= 32 * RESULT_CHUNKS
+            wanted_chunks = min(max_chunks, SHORT_POSITION_CHUNKS if long else RESULT_CHUNKS)
         return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
     if once:
         return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
@@ -111,7 +116,10 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 rows = max(1, 128 // threads) if cluster == 1 else 1
                 # Addresses in a row of several axes and vectors of weights take registers of their own; f64 needs twice as many.
                 full = cluster > 1 or threads == 512 and chunks == max_chunks and len(column_touches(domain)) < 2
-                bounded = full and width >= 4 and len([a for a in reduced if domain.extents[a] > 1]) == 1
+                # Rows of channels have several axes but no weights an element: 72 registers instead of 76 are a block more (measured on
+                # H200, batch norm over 64 x 56 x 56 f16: 59.9 us against 65.3).
+                several = len([a for a in reduced if domain.extents[a] > 1]) > 1
+                bounded = full and width >= 4 and (not several or cluster > 1 and not column_touches(domain))
                 resident = RESIDENT_THREADS // threads if bounded else 0
                 if cluster == 1 and not resident:
                     resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))
@@ -158,10 +166,19 @@ def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, .
     return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
 
 
+def _finds_positions(domain: Domain) -> bool:
+    """Whether a row's result is the place of an element among narrow ones."""
+    found = [i for i in domain.instances if i.shared and i.node.detail in POSITIONS]
+    return bool(found) and all(t.dtype.itemsize < 4 for i in found for t in direct_touches(i.body))
+
+
 def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int,
                        vectors: int) -> Rows:
     """Rows that are read once and leave row results, and elements that need none of these: blocks split a row where there are too few."""
     threads, rows, batch = min(256, 32 * -(-vectors // (32 * 4))), 1, 4
+    few = min(threads, 32 * -(-vectors // (32 * POSITION_CHUNKS)))
+    if _finds_positions(domain) and not writes_rows(domain) and domain.num_kept * few >= FULL_THREADS * device.num_multiprocessors:
+        threads, rows = few, max(1, 128 // few)
     split = most = 1
     wanted_blocks = device.num_multiprocessors * 4
     while vectors // (most * 2) >= threads * 4:

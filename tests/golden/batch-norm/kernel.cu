@@ -1,8 +1,8 @@
 // k_y_rstd: 1024 blocks of 224 threads, clusters of 4, 96 bytes of shared memory, for sm_90a
 // nodes: %q, %s, %rstd, %y
-// schedule: q [GRID,CLUSTER_4-CTA_224,CTA,CTA]C; s [GRID,CLUSTER_4-CTA_224,CTA,CTA]C; rstd [GRID]; y [GRID,CLUSTER_4-CTA_224,CTA,CTA]; vector=8; chunks=7; on_chip=true; lanes=2; cta_num=1024; cta_size=224;
+// schedule: q [GRID,CLUSTER_4-CTA_224,CTA,CTA]C; s [GRID,CLUSTER_4-CTA_224,CTA,CTA]C; rstd [GRID]; y [GRID,CLUSTER_4-CTA_224,CTA,CTA]; vector=8; chunks=7; on_chip=true; lanes=2; resident=4; cta_num=1024; cta_size=224;
 // reads 25691136 bytes, writes 25691136 bytes
-extern "C" __global__ void __launch_bounds__(224)
+extern "C" __global__ void __launch_bounds__(224, 4)
 k_y_rstd(
     const tf_f16* __restrict__ x,
     const float* __restrict__ g,

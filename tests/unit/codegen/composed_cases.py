@@ -248,6 +248,7 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("split3", row_sum(2, 1000), rows(4, 32, 3, split=3, on_chip=False, lanes=4, batch=2)),
     ("split8-wide", row_sum(1, 4096, "f16"), rows(8, 64, 1, split=8, on_chip=False, lanes=4, batch=4)),
     ("split5", row_extremes(5, 1300), rows(2, 32, 5, split=5, on_chip=False, lanes=2, batch=4)),
+    ("two-rows-a-block", row_extremes(5, 1300), rows(2, 32, 21, rows=2, on_chip=False, lanes=2, batch=4)),
     ("cluster4", row_extremes(6, 800), rows(1, 64, 4, cluster=4)),
     ("queue", row_extremes(5, 256), rows(4, 64, 1, stages=2, groups=2)),
     ("split3", written_and_summed(3, 1001, "rows"), rows(1, 32, 11, split=3, on_chip=False, lanes=2, batch=4)),
