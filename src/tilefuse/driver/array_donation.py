@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tilefuse.base.errors import UserError
-from tilefuse.frontends.array_nodes import ArrayNode, Place, user_span
+from tilefuse.frontends.array_nodes import GIVEN_AWAY, ArrayNode, Place, user_span
 
 
 class Donated:
@@ -27,6 +27,9 @@ class Donated:
 
     def __getitem__(self, key: Any) -> Any:
         return self.data
+
+
+GIVEN_AWAY.add(Donated)
 
 
 def mark_donated(nodes: Iterable[ArrayNode], function: str, place: Place) -> None:

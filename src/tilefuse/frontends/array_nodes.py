@@ -88,6 +88,8 @@ class Recording:
     results: tuple[int, ...]
 
 
+# Types of what stands in place of data that was given away; asking one for `data` is an error that says to whom.
+GIVEN_AWAY: set[type] = set()
 _numbers: dict[Node, int] = {}
 _type_numbers: dict[Type, int] = {}
 _number_by_object: dict[int, tuple[Type, int]] = {}
@@ -173,7 +175,13 @@ def record_view(lowering: Lowering, operand: ArrayNode, settings: tuple[Any, ...
 
 
 def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") -> tuple[ArrayNode, ...]:
-    """The nodes of a recording over these operands. device: where it makes something of nothing."""
+    """The nodes of a recording over these operands. device: where it makes something of nothing.
+
+    Raises: UserError for an operand whose data was given away, here and not where the result is asked for.
+    """
+    for o in operands:
+        if o.buffer.__class__ in GIVEN_AWAY:
+            o.buffer.data  # noqa: B018
     where = common_device(operands) if operands else device
     place = user_place()
     made: list[ArrayNode] = []

@@ -1,6 +1,7 @@
 """`scan`: a step repeated over the first dimension of arrays, with a state carried from turn to turn.
 
-The steps are recorded one after the other. Equal steps make equal kernels, which are planned, compiled and cached once.
+The steps are recorded one after the other. Equal kernels are planned, compiled and cached once; one that reads its turn's part of an
+array reads it at a place of its own, and is another kernel.
 """
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
     Shapes: xs: [N, ...] -> outputs: [N, ...]
     Raises: ShapeError where first dimensions differ; TypeMismatchError where a step changes the form, shape or type of the state;
         UserError for more than 4096 turns.
-    Cost: linear in the turns: the steps are recorded one after the other, and their kernels compiled once.
+    Cost: linear in the turns, which are recorded one after the other.
     """
     leaves: list[Any] = []
     form = flatten(xs, leaves)

@@ -150,6 +150,9 @@ def test_whatever_is_asked_of_a_donated_array_is_an_error() -> None:
                 lambda: ta.compile(lambda a: a)(x), lambda: ta.evaluate(x + 1)):
         with pytest.raises(UserError, match="was donated"):
             ask()
+    for build in (lambda: x + 1, lambda: x @ x, lambda: ta.sum(x), lambda: x[1:]):
+        with pytest.raises(UserError, match=r"was donated .*(\n.*)*for build in"):  # at the line that builds, not where it is asked for
+            build()
 
 
 def test_memory_that_something_else_uses_is_not_taken() -> None:
