@@ -25,8 +25,14 @@ RESULT_CHUNKS, FULL_THREADS = 4, 1024
 # them, a thread then takes more (measured on H200, argmax of 16-bit elements: 77 us by 4 vectors a thread, 67 by 16, over 4096 and 8192;
 # over 1024, by half a warp a row, 69.5 and 67.4; f32 the same by either).
 POSITIONS, POSITION_CHUNKS, SHORT_POSITION_CHUNKS = ("argmax", "argmin"), 16, 8
-# Registers of a norm's kernel besides the row and the weights that are loaded with it; and what a bound gives it.
+# Registers of a norm's kernel besides the row and the weights that are loaded with it; what a bound gives it; and what a bound may give
+# blocks that load their weights after the reductions, the first for as many threads as a multiprocessor takes.
 OTHER_REGISTERS, BOUND_REGISTERS = 12, 40
+FULL_REGISTERS, LONG_SHARE_REGISTERS = 32, 64
+# Bytes of rows that the blocks of a multiprocessor must hold together: with 48 KiB, three blocks of 512 threads, memory waits while rows
+# are reduced (measured on H200, layer norm over 8192 f16: 69.6 us; by four blocks 65.4, by four of 256 threads with twice as long shares
+# 65.7. It is not for the weights' way from the second-level cache: 68.9 where all threads read the same ones).
+HELD_ROW_BYTES = 64 * 1024
 # Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
 # multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
 # 483 where four rows share a block of 256).
@@ -123,6 +129,9 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 resident = RESIDENT_THREADS // threads if bounded else 0
                 if cluster == 1 and not resident:
                     resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))
+                held_bytes = resident * threads * rows * chunks * vector_bytes
+                if threads > EARLY_COLUMN_THREADS and 0 < held_bytes < HELD_ROW_BYTES and 2 * chunks <= max_chunks:
+                    continue
                 return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
     queued = None if domain.has_scan else from_queue(domain, device, kept, reduced, width, vectors, vector_bytes // width)
     if queued is not None:
@@ -139,7 +148,9 @@ def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], widt
     """Blocks that fit a multiprocessor together where the registers of a norm over one operand allow; 0 where they are not so few.
 
     The compiler takes a few more than 40 for what 40 hold without spilling, and then a sixth of the threads have no place (measured on
-    H200: layer norm over 4096 f16 2 % faster with 6 blocks of 256 than with 5; with 8, of 32 registers, slower again).
+    H200: layer norm over 4096 f16 2 % faster with 6 blocks of 256 than with 5; with 8, of 32 registers, slower again). Blocks of 512, which
+    load their weights late, run by fours where 32 hold it (RMS norm over 8192 f16: 65.1 us against 66.6; layer norm over 4096 f32: 65.0
+    against 66.5).
     """
     columns, row = column_touches(domain), fetched_touches(domain)
     itemsize = max((t.dtype.itemsize for t in (*row, *columns)), default=8)
@@ -148,10 +159,18 @@ def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], widt
     simple = len(row) == 1 and len(columns) in (1, 2) and len(written) == 1 and one_axis
     if not simple or itemsize > 4 or width * itemsize < 16:
         return 0
-    held = chunks if threads <= EARLY_COLUMN_THREADS else 1
-    words = (row[0].dtype.itemsize * chunks + sum(t.dtype.itemsize for t in columns) * held) * width // 4
-    needed = words + OTHER_REGISTERS + (8 if len(columns) > 1 and held == 1 else 0)
-    return device.registers_per_multiprocessor // (BOUND_REGISTERS * threads) if needed <= BOUND_REGISTERS else 0
+    row_words = row[0].dtype.itemsize * chunks * width // 4
+    column_words = sum(t.dtype.itemsize for t in columns) * width // 4
+    late = row_words + column_words + OTHER_REGISTERS + (8 if len(columns) > 1 else 0)
+    # Narrow elements are used in single precision, a vector at a time.
+    if threads > EARLY_COLUMN_THREADS and late + width <= FULL_REGISTERS:
+        return device.registers_per_multiprocessor // (FULL_REGISTERS * threads)
+    early = row_words + column_words * chunks + OTHER_REGISTERS
+    if (late if threads > EARLY_COLUMN_THREADS else early) <= BOUND_REGISTERS:
+        return device.registers_per_multiprocessor // (BOUND_REGISTERS * threads)
+    # Left to itself the compiler asks for all weights early, and a block has no place.
+    bound = device.registers_per_multiprocessor // (LONG_SHARE_REGISTERS * threads)
+    return bound if threads <= EARLY_COLUMN_THREADS and late + width <= LONG_SHARE_REGISTERS <= early + width else 0
 
 
 def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int,

@@ -1,30 +1,24 @@
-"""Row schedules: how many vectors a thread takes where combining threads costs more than an element."""
+"""What the scheduler chooses for rows: how many bytes of them the blocks of a multiprocessor hold together."""
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import row_extremes
+from tests.unit.codegen.pattern_graphs import layer_norm
+from tilefuse.schedule.choose_rows import HELD_ROW_BYTES
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.template import Rows
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
 
 
-def chosen(rows: int, length: int, dtype: str) -> Rows:
-    """The schedule of a row's extremes and their positions."""
-    program = schedule_graph(row_extremes(rows, length, dtype).graph, {}, H200)
-    assert isinstance(program, TileProgram) and isinstance(program.choice, Rows)
-    return program.choice
-
-
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("length", [1024, 4096, 8192])
-def test_threads_that_find_positions_hold_many_narrow_elements(length: int, dtype: str) -> None:
-    choice = chosen((1 << 27) // length, length, dtype)
-    assert choice.chunks * choice.vector >= 64 and choice.threads * choice.rows == 128
-
-
-@pytest.mark.parametrize("length", [4096, 8192])
-def test_few_rows_keep_their_threads(length: int) -> None:
-    """Fewer threads a row would leave multiprocessors idle."""
-    assert chosen(300, length, "f16").threads >= 128
+@pytest.mark.parametrize(("rows", "length", "dtype", "itemsize"), [
+    (8192, 8192, "f16", 2), (8192, 8192, "bf16", 2), (8192, 4096, "f32", 4)])
+def test_norms_hold_enough_of_their_rows_in_registers(rows: int, length: int, dtype: str, itemsize: int) -> None:
+    """Three blocks of 512 threads with two vectors each are too few: memory waits while they reduce."""
+    made = schedule_graph(layer_norm(rows, length, dtype).graph, {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
+    c = made.choice
+    blocks = c.resident or H200.max_threads_per_multiprocessor // c.threads
+    held_bytes = blocks * c.threads * c.rows * c.chunks * c.vector * itemsize
+    assert held_bytes >= HELD_ROW_BYTES, (c, held_bytes)
+    assert blocks * c.threads <= H200.max_threads_per_multiprocessor
