@@ -180,8 +180,9 @@ def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") ->
     Raises: UserError for an operand whose data was given away, here and not where the result is asked for.
     """
     for o in operands:
-        if o.buffer.__class__ in GIVEN_AWAY:
-            o.buffer.data  # noqa: B018
+        held: Any = o.buffer
+        if held.__class__ in GIVEN_AWAY:
+            held.data  # noqa: B018
     where = common_device(operands) if operands else device
     place = user_place()
     made: list[ArrayNode] = []
