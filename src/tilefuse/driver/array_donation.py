@@ -5,6 +5,7 @@ A donated array has no data any more. Reading it is an error that names the call
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class Donated:
         return self.data
 
 
-GIVEN_AWAY.add(Donated)
+GIVEN_AWAY[Donated] = attrgetter("data")
 
 
 def mark_donated(nodes: Iterable[ArrayNode], function: str, place: Place) -> None:

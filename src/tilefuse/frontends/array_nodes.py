@@ -88,8 +88,8 @@ class Recording:
     results: tuple[int, ...]
 
 
-# Types of what stands in place of data that was given away; asking one for `data` is an error that says to whom.
-GIVEN_AWAY: set[type] = set()
+# By the type of what stands in place of data that was given away: what raises the error that says to whom.
+GIVEN_AWAY: dict[type, Callable[[Any], object]] = {}
 _numbers: dict[Node, int] = {}
 _type_numbers: dict[Type, int] = {}
 _number_by_object: dict[int, tuple[Type, int]] = {}
@@ -180,9 +180,8 @@ def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") ->
     Raises: UserError for an operand whose data was given away, here and not where the result is asked for.
     """
     for o in operands:
-        held: Any = o.buffer
-        if held.__class__ in GIVEN_AWAY:
-            held.data  # noqa: B018
+        if o.buffer.__class__ in GIVEN_AWAY:
+            GIVEN_AWAY[o.buffer.__class__](o.buffer)
     where = common_device(operands) if operands else device
     place = user_place()
     made: list[ArrayNode] = []
