@@ -24,7 +24,7 @@ from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.product_precision import with_precision
 from tilefuse.driver.request import noted, rarely_collected, shown_progress, traced
 from tilefuse.driver.torch_model import import_torch
-from tilefuse.frontends.imported import Imported
+from tilefuse.frontends.imported import UNTITLED, Imported, Titles
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
@@ -176,10 +176,10 @@ def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
 
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
                   device: DeviceSpec | str | None = None, options: Options | None = None, fallbacks: Iterable[tuple[str, str]] = (),
-                  result_layouts: Layouts | None = None, free_results: Collection[int] = ()) -> Any:
+                  result_layouts: Layouts | None = None, free_results: Collection[int] = (), titles: Titles = UNTITLED) -> Any:
     """The runnable program (`runtime.program.Program`) of a graph.
 
-    constants: data of every constant input. device: a record, an executor's name, or None for the one at hand.
+    constants: data of every constant input. device: a record, an executor's name, or None for the one at hand. titles: names of the source.
     Raises: as `generate`; ToolchainError when a compiler fails; DeviceError.
     """
     from tilefuse.runtime.program import Program
@@ -201,12 +201,12 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 kept = {v.name for v in known.spec.values if v.role == "constant"}
                 bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
                 with now.span("build"), shown_progress(chosen) as progress:
-                    return Program(known.spec, bound, place, chosen, progress=progress)
+                    return Program(titled(known.spec, titles), bound, place, chosen, progress=progress)
         made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
                         result_layouts=result_layouts, free_results=free_results,
                         measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
         with now.span("build"), shown_progress(chosen) as progress:
-            program = Program(made.spec, made.constants, place, chosen, progress=progress)
+            program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress)
         if digest:
             # After the build: what no compiler takes is not found again.
             keep_program(digest, made, constants, chosen)
@@ -217,7 +217,15 @@ def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = No
                      free_results: Collection[int] = ()) -> Any:
     """The runnable program of what a frontend imported. Raises: as `compile_graph`."""
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
-                         fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results)
+                         fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results,
+                         titles=imported.titles)
+
+
+def titled(spec: ProgramSpec, titles: Titles) -> ProgramSpec:
+    """A program with the source's names for its inputs and results, where they differ from the values' own."""
+    inputs = tuple(titles.inputs.get(name, name) for name in spec.inputs)
+    results = titles.results or spec.results
+    return replace(spec, input_titles=() if inputs == spec.inputs else inputs, result_titles=() if results == spec.results else results)
 
 
 def _is_of_torch(model: Any) -> bool:
@@ -254,8 +262,7 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     of_torch = import_torch(model, example_inputs) if _is_of_torch(model) else None
     imported = import_model(model, shapes=shapes) if of_torch is None else of_torch.imported
     place = device if device is not None or of_torch is None else of_torch.place
-    program = compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=place, options=chosen,
-                            fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
+    program = compile_imported(imported, device=place, options=chosen)
     if of_torch is None and not chosen.cuda_graph:
         return program
     from torch.utils import _pytree as pytree
@@ -298,5 +305,6 @@ def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *,
         device = present_device(device)[0] if at_hand else device_by_name(device)
     imported = import_model(model, example_inputs, shapes=shapes)
     with traced(chosen), noted(f"graph @{imported.graph.name}", device, chosen):
-        return generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=chosen,
+        made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=chosen,
                         fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
+        return replace(made, spec=titled(made.spec, imported.titles))

@@ -33,6 +33,21 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Titles:
+    """What the source calls inputs and results, where the graph's text form has no such names.
+
+    inputs   by the graph's name of the input; those that are called alike may be missing
+    results  in the order of the graph's results; () where all are called alike
+    """
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
+
+
+UNTITLED = Titles()
+
+
+@dataclass(frozen=True)
 class Imported:
     """A model as a graph.
 
@@ -42,6 +57,7 @@ class Imported:
     result_layouts  strides that the caller expects of results; row-major where missing. Units: elements
     arguments   for every call argument of the source the graph input it feeds; None where it is no tensor
     outputs     how each output of the source comes from the results; empty = the results in order
+    titles      the source's own names of inputs and results
     """
 
     graph: Graph
@@ -51,3 +67,4 @@ class Imported:
     result_layouts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     arguments: tuple[str | None, ...] = ()
     outputs: tuple[Output, ...] = ()
+    titles: Titles = UNTITLED

@@ -18,7 +18,7 @@ from onnx import defs, numpy_helper
 
 from tilefuse.base.errors import CompilerError, UnsupportedOpError, UserError, nearest
 from tilefuse.base.source import Span
-from tilefuse.frontends.imported import Imported
+from tilefuse.frontends.imported import Imported, Titles
 from tilefuse.frontends.onnx_call import FUNCTION_BODY, INEXPRESSIBLE, ONNX_OPS, Call, Lowered, Value, dtype_of_array
 from tilefuse.frontends.onnx_fold import fold
 from tilefuse.frontends.onnx_model import (
@@ -130,7 +130,9 @@ class ModelImporter:
         used = {name for node in graph.nodes for name in node.reads()} | set(graph.results)
         graph = replace(graph, inputs=tuple(i for i in graph.inputs if not i.constant or i.name in used))
         data = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in self._all_constants().items() if name in used}
-        return Imported(graph, data, arguments=tuple(self.scope.values[i.name].name for i in outside))
+        inputs = {str(self.scope.values[i.name].name): i.name for i in outside}
+        titles = Titles(inputs, tuple(out.name for out in proto.output))
+        return Imported(graph, data, arguments=tuple(inputs), titles=titles)
 
     def _all_constants(self) -> dict[str, np.ndarray]:
         return {**self.builder.constant_data, **self.constants}

@@ -46,11 +46,11 @@ class Argument:
 NUMPY_EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
-def make_argument(value: Value, position: int, index: int, slots: tuple[Slot, ...], updated: bool) -> Argument:
-    """The argument of an input value."""
+def make_argument(value: Value, told: str, position: int, index: int, slots: tuple[Slot, ...], updated: bool) -> Argument:
+    """The argument of an input value. `told`: its name in the source."""
     if value.dtype not in TORCH_DTYPES:
         raise InternalError(f"input {value.name} has an unknown dtype {value.dtype!r}")
-    return Argument(value.name, position, index, TORCH_DTYPES[value.dtype], torch.Size(value.shape), tuple(value.strides), slots, updated)
+    return Argument(told, position, index, TORCH_DTYPES[value.dtype], torch.Size(value.shape), tuple(value.strides), slots, updated)
 
 
 def fits(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -14,6 +14,9 @@ def explanation_data(spec: ProgramSpec) -> dict[str, Any]:
     data: dict[str, Any] = loads(spec.explanation) if spec.explanation else {}
     if "plan" in data:
         data["plan"]["seconds"] = None if spec.plan_seconds is None else round(spec.plan_seconds, 3)
+    if data:
+        data["inputs"] = [list(pair) for pair in zip(spec.told_inputs, spec.inputs, strict=True)]
+        data["results"] = [list(pair) for pair in zip(spec.told_results, spec.results, strict=True)]
     return data
 
 
@@ -27,6 +30,9 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
     lines = [head]
     if told := search_text(explanation.get("plan", {})):
         lines.append(f"  {told}")
+    renamed = [f"{told} is %{name}" for told, name in (*explanation.get("inputs", ()), *explanation.get("results", ())) if told != name]
+    if renamed:
+        lines.append(f"  {', '.join(dict.fromkeys(renamed))}")
     if explanation["kernels"]:
         lines.append(f"  kernels: {generators_text(explanation)}")
     for k in explanation["kernels"]:

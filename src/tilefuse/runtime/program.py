@@ -56,8 +56,8 @@ class Program:
                                   self.device.type == "cuda")
         value_by_name = {v.name: v for v in spec.values}
         self.arguments: tuple[Argument, ...] = tuple(
-            make_argument(value_by_name[name], i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates)
-            for i, name in enumerate(spec.inputs))
+            make_argument(value_by_name[name], told, i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates)
+            for i, (name, told) in enumerate(zip(spec.inputs, spec.told_inputs, strict=True)))
         # What the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
         self._expected = tuple((a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a) for a in self.arguments)
         # Kernels are invisible to autograd; only what torch itself runs would be recorded.
@@ -67,7 +67,7 @@ class Program:
         told = Trace(self.options)
         self._untold: Trace | None = told if told.shows("kernels") else None
         self._on_gpu = self.device.type == "cuda"
-        self._inputs_by_name = {name: i for i, name in enumerate(spec.inputs)}
+        self._inputs_by_name = {name: i for names in (spec.inputs, spec.told_inputs) for i, name in enumerate(names)}
 
     @property
     def kernels(self) -> tuple[KernelCode, ...]:
@@ -125,7 +125,7 @@ class Program:
     def _enter(self, tensors: Sequence[Any], consume: bool) -> list[torch.Tensor]:
         """The call on torch's current stream of the program's device."""
         if len(tensors) != len(self.arguments):
-            names = ", ".join(self.spec.inputs)
+            names = ", ".join(self.spec.told_inputs)
             raise UserError(f"program {self.spec.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
         if self._untold is not None:
             self._tell_times(tensors)
@@ -216,19 +216,21 @@ class Program:
         return tensor
 
     def in_order(self, tensors: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Positional and named arguments in input order. Raises: NameLookupError, UserError."""
-        given = dict(zip(self.spec.inputs, tensors))
+        """Positional and named arguments in input order; names are the source's, or those of values. Raises: NameLookupError, UserError."""
+        told = self.spec.told_inputs
+        given: dict[int, Any] = dict(enumerate(tensors))
         for name, tensor in named.items():
-            if name not in self._inputs_by_name:
+            number = self._inputs_by_name.get(name)
+            if number is None:
                 raise NameLookupError(f"program {self.spec.name} has no input {name!r}",
-                                      hint=nearest(name, self.spec.inputs) or f"inputs: {', '.join(self.spec.inputs)}")
-            if name in given:
+                                      hint=nearest(name, told) or f"inputs: {', '.join(told)}")
+            if number in given:
                 raise UserError(f"input {name} of program {self.spec.name} is given twice")
-            given[name] = tensor
-        missing = [name for name in self.spec.inputs if name not in given]
+            given[number] = tensor
+        missing = [name for number, name in enumerate(told) if number not in given]
         if missing:
             raise UserError(f"program {self.spec.name} needs {', '.join(missing)} as well")
-        return tuple(given[name] for name in self.spec.inputs)
+        return tuple(given[number] for number in range(len(told)))
 
     def _tell_times(self, tensors: Sequence[Any]) -> None:
         """Before the first call: one line a step with its time, bytes and bandwidth, where the options ask for it."""

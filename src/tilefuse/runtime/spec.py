@@ -83,7 +83,8 @@ Step = Union[KernelStep, LibraryStep, CopyStep]
 class ProgramSpec:
     """A whole program. `inputs` and `results` are value names in call order (constants are not among the inputs).
 
-    Constants' data travels beside the spec (name -> array). `updates` are inputs that the program writes.
+    Constants' data travels beside the spec (name -> array). `updates` are inputs that the program writes. Titles are what the source
+    calls inputs and results, in the same order, where that is no name of a value ("layer/out"); empty where the names are the same.
     """
 
     name: str
@@ -96,5 +97,17 @@ class ProgramSpec:
     updates: tuple[str, ...] = ()
     plan_text: str = ""
     explanation: str = ""
+    input_titles: tuple[str, ...] = ()
+    result_titles: tuple[str, ...] = ()
     # How long planning took: the only thing here that differs from run to run, so it is neither compared nor saved.
     plan_seconds: float | None = field(default=None, compare=False)
+
+    @property
+    def told_inputs(self) -> tuple[str, ...]:
+        """Inputs as the source calls them, in call order."""
+        return self.input_titles or self.inputs
+
+    @property
+    def told_results(self) -> tuple[str, ...]:
+        """Results as the source calls them, in order."""
+        return self.result_titles or self.results

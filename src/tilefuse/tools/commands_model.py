@@ -227,7 +227,7 @@ def flat_tensors(outputs: Any) -> list[Any]:
 def result_names(program: Any, count: int) -> list[str]:
     """Names of a program's results; numbered where a result has the name of another."""
     names: list[str] = []
-    known = list(program.spec.results)
+    known = list(program.spec.told_results)
     for number in range(count):
         name = known[number] if number < len(known) else f"result{number}"
         names.append(name if name not in names else f"{name}.{number}")

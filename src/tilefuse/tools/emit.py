@@ -38,6 +38,7 @@ def manifest(spec: Any) -> dict[str, Any]:
         "device": spec.device,
         "inputs": list(spec.inputs),
         "results": list(spec.results),
+        "source_names": {"inputs": list(spec.told_inputs), "results": list(spec.told_results)},
         "values": [{"name": v.name, "dtype": v.dtype, "shape": v.shape, "strides": v.strides, "role": v.role, "base": v.base,
                     "offset": v.offset} for v in spec.values],
         "kernels": [{

@@ -127,10 +127,10 @@ def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, o
 
 
 def wanted_inputs(program: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """(dtype, shape) of a program's inputs by name, in call order."""
+    """(dtype, shape) of a program's inputs by their names in the source, in call order."""
     spec = program.spec
     value_by_name = {value.name: value for value in spec.values}
-    return {name: (value_by_name[name].dtype, value_by_name[name].shape) for name in spec.inputs}
+    return {told: (value_by_name[name].dtype, value_by_name[name].shape) for told, name in zip(spec.told_inputs, spec.inputs)}
 
 
 def device_of(program: Any) -> Any:
