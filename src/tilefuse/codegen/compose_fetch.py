@@ -6,6 +6,7 @@
                 (sums carried down many columns leave no registers for the row)
     pieces      as the last, but each stage is one vector a thread and not a whole row: the first walk waits for piece after piece, the
                 last one leaves them, so that memory is busy where two rows do not fit on chip
+    once        a row a block or cluster, a single turn: its threads hold no element, so that more blocks share a multiprocessor
     ahead       turn t: wait for stage t + 1 -> reduce its row, send the partial results; receive those of turn t, finish its row from
                 its stage -> barrier -> the copy of turn t + S. What threads and blocks tell each other is on its way for a whole turn
 
@@ -116,6 +117,8 @@ def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held
 def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:
     """Once no thread reads this turn's stage any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
     e, num_stages = state.writer.emitter, state.choice.stages
+    if turns == 1:
+        return
     e.emit(Barrier("block", loaded=loaded, team=team_threads(state.choice)))
     with e.when([Bound(turn, 0, turns - num_stages)]):
         _start_copies(state, queues, turn + num_stages, turn % num_stages)

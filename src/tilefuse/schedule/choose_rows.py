@@ -4,7 +4,7 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.online import EXPSUM
-from tilefuse.schedule.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue
+from tilefuse.schedule.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue, through_shared_memory
 from tilefuse.schedule.resolved import Domain, direct_touches
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
@@ -85,7 +85,7 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
         return piped
     found = _held_in_registers(domain, device, kept, reduced, width, vectors, vector_bytes, wanted_chunks, max_chunks)
     if found is not None:
-        return found
+        return through_shared_memory(domain, device, found, kept_bytes) or found
     if domain.has_scan:
         return Rejected(Reason.SHARED_MEMORY, f"a scanned row of {length} elements does not fit the registers of a cluster")
     if count < 2 * device.num_multiprocessors:

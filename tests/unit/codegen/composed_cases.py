@@ -191,6 +191,7 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("rows-of-warps", softmax(5, 512), rows(4, 64, 2, rows=3)),
     ("queue", softmax(7, 256), rows(4, 32, 2, stages=2, groups=3)),
     ("queue-cluster", softmax(11, 1024), rows(4, 32, 4, cluster=2, stages=3, groups=2)),
+    ("once-from-shared-memory", softmax(5, 512), rows(4, 32, 2, cluster=2, on_chip=False, lanes=2, batch=2, stages=1, groups=5)),
     ("few-rows-a-turn", norm_backward(11, 64, 2), rows(4, 16, 1, rows=2, lanes=2, stages=2, groups=2, span=6)),
     ("written-in-pairs", norm_backward(9, 1024, 2, "f16"), rows(8, 64, 2, lanes=2, stages=2, groups=2, span=5)),
     ("cluster2", norm_backward(9, 256, 2), rows(4, 32, 1, cluster=2, lanes=2, stages=2, groups=2, span=5)),

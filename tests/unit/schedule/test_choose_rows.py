@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import layer_norm
+from tests.unit.codegen.pattern_graphs import layer_norm, softmax
 from tilefuse.schedule.choose_rows import HELD_ROW_BYTES
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.template import Rows
@@ -22,3 +22,14 @@ def test_norms_hold_enough_of_their_rows_in_registers(rows: int, length: int, dt
     held_bytes = blocks * c.threads * c.rows * c.chunks * c.vector * itemsize
     assert held_bytes >= HELD_ROW_BYTES, (c, held_bytes)
     assert blocks * c.threads <= H200.max_threads_per_multiprocessor
+
+
+def test_the_longest_rows_pass_through_shared_memory_once() -> None:
+    """Registers of a multiprocessor hold the shares of two blocks of a cluster of 16, its shared memory those of three."""
+    made = schedule_graph(softmax(128, 262144).graph, {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
+    c = made.choice
+    assert (c.stages, c.groups, c.on_chip, c.resident) == (1, 128, False, 3) and c.cluster == H200.max_cluster_blocks
+    # Half as long a share: four blocks hold theirs in registers.
+    shorter = schedule_graph(softmax(256, 262144, "f16").graph, {}, H200)
+    assert isinstance(shorter, TileProgram) and isinstance(shorter.choice, Rows) and shorter.choice.on_chip
