@@ -25,7 +25,7 @@ from tilefuse.plan.routine_facts import ElementFacts
 from tilefuse.plan.routine_prediction import Environment, RoutineName, RoutineTimes, compute_us, environments, transfer_ratio
 from tilefuse.runtime.cache import cache_of
 from tilefuse.runtime.library import TORCH_DTYPES
-from tilefuse.runtime.measurements import Journal, journal_path, read_rows
+from tilefuse.runtime.measurements import Journal, journal_path
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.schedule.routine_elements import Decision
@@ -82,7 +82,7 @@ def routine_times(device: DeviceSpec, options: Options) -> RoutineTimes | None:
 def _read_times(path: Path, _changed_ns: int, _size: int, device: DeviceSpec) -> RoutineTimes | None:
     transfers: dict[RoutineName, list[tuple[Environment, float]]] = {}
     computes: dict[RoutineName, list[tuple[Environment, float]]] = {}
-    for row in read_rows(path).values():
+    for row in Journal(path).rows():
         function, implementation, routine, where = str(row["key"]).split("|")
         shape, _, extra = where.partition("+")
         instances, _, rest = shape.partition("x")

@@ -2,13 +2,15 @@
 
     <cache>/measured/<device>.jsonl      {"key": ..., "label": ..., "predicted_us": ..., "us": ..., "spread_us": ..., "repeats": ...}
 
-Lines are only ever appended; the last one of a key counts, and a line that a crash cut off is skipped.
+Lines are only ever appended; the last one of a key counts. Each carries a checksum: one that a crash cut off, or that was damaged, is
+skipped.
 """
 from __future__ import annotations
 
 import json
 import os
 import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tilefuse.base.errors import UserError
 from tilefuse.runtime.cache import CacheWarning
 
 FOLDER = "measured"
+CHECKSUM = "crc"
 
 
 class Journal:
@@ -26,7 +29,10 @@ class Journal:
         self.path = path
         self._rows: dict[str, dict[str, Any]] = {}
         if path is not None and path.exists():
-            self._rows = read_rows(path)
+            try:
+                self._rows = read_rows(path)
+            except UserError as error:
+                warnings.warn(f"{error.message}; what was measured before is not used", CacheWarning, stacklevel=2)
 
     def find(self, key: str) -> Mapping[str, Any] | None:
         """The row of a key."""
@@ -48,7 +54,8 @@ class Journal:
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 # A line that a crash cut off must not swallow this one.
-                os.write(handle, (b"" if _ends_whole(self.path) else b"\n") + (json.dumps(full) + "\n").encode())
+                line = json.dumps({**full, CHECKSUM: _checksum(full)})
+                os.write(handle, (b"" if _ends_whole(self.path) else b"\n") + f"{line}\n".encode())
             finally:
                 os.close(handle)
         except OSError as error:
@@ -62,6 +69,10 @@ class Journal:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
         return count
+
+
+def _checksum(row: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(row).encode())
 
 
 def _ends_whole(path: Path) -> bool:
@@ -84,7 +95,10 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
             row = json.loads(line)
         except ValueError:
             continue
-        if isinstance(row, dict) and isinstance(row.get("key"), str):
+        if not isinstance(row, dict) or not isinstance(row.get("key"), str):
+            continue
+        told = row.pop(CHECKSUM, None)
+        if told is None or told == _checksum(row):  # a file written by hand has none
             rows[row["key"]] = row
     return rows
 

@@ -33,6 +33,28 @@ def test_a_line_that_a_crash_cut_off_costs_only_itself(tmp_path: Path) -> None:
     assert set(read_rows(path)) == {"a", "c"}
 
 
+def test_no_damage_of_a_line_gives_a_row_that_was_not_written(tmp_path: Path) -> None:
+    """A bit, wherever it is, costs its line: what reads a row need not doubt it."""
+    path = tmp_path / "j.jsonl"
+    written = {"a": {"key": "a", "label": "sum", "us": 1.25, "done": True}, "b": {"key": "b", "us": 2.0}}
+    for key, row in written.items():
+        Journal(path).keep(key, row)
+    whole = path.read_bytes()
+    for place in range(whole.index(b', "crc"')):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1:])
+        assert Journal(path).rows() == (written["b"],), place
+
+
+def test_what_cannot_be_read_warns_and_counts_as_nothing(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").mkdir()
+    with pytest.warns(CacheWarning, match="cannot read"):
+        journal = Journal(tmp_path / "j.jsonl")
+    assert journal.rows() == ()
+    with pytest.warns(CacheWarning, match="for this process only"):
+        journal.keep("a", {"us": 1.0})
+    assert journal.find("a") is not None
+
+
 def test_without_a_folder_rows_stay_in_memory_and_an_unwritable_one_warns(tmp_path: Path) -> None:
     assert journal_path(None, "measured", "x") is None
     memory = Journal(None)
