@@ -430,6 +430,20 @@ def test_narrow_masks_are_computed_again_without_rounding() -> None:
         np.testing.assert_allclose(have.astype(np.float64), want, rtol=0.1, atol=0.1 * float(np.abs(want).max()))
 
 
+def test_a_narrow_mask_before_a_pool_is_computed_again() -> None:
+    """A pool's gradient in bf16 is a sum in f32 that is rounded: it is kept for its users as one in f32 is, the masked one is not."""
+    b = TensorBuilder("narrow")
+    x, weight, scale = b.input("x", BF16, (2, 1, 6)), b.input("weight", BF16, (2, 1, 3)), b.input("scale", F32, (1, 2, 1))
+    h = b.convolution(x, weight, padding=((1, 1),))
+    y = b.expression(lambda v, s: call("mul", v, s), h, scale, dtype=BF16, name="normal")
+    r = b.expression(lambda v: call("select", call("le", v, const(0, F32)), const(0, F32), v), y, dtype=BF16, name="relu")
+    out, _ = b.pool(r, "max", (3,), (2,), ((1, 1),))
+    graph = b.finish([weighted(b, out)])
+    made = gradient_graph(graph, graph.results[0], [x, weight, scale])
+    check(made, "gradient_graph")
+    assert any(n.name == "d_relu" for n in made.nodes) and not any(n.name == "d_normal" for n in made.nodes)
+
+
 def test_a_value_with_very_many_users() -> None:
     """Its gradient is a sum of 600 terms; no body grows beyond what walks over expressions can take."""
     b = TensorBuilder("many")

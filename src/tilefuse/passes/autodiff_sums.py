@@ -49,7 +49,7 @@ class Gradients:
         self.terms: dict[str, list[Expr]] = {}
         self.found: dict[str, Gradient] = {}
         self._sources: dict[str, str | None] = {}
-        self._kinds: dict[str, str] = {}
+        self._nodes: dict[str, Node] = {}
         self._sums: dict[Node, str] = {}
 
     # What is known of values
@@ -227,16 +227,23 @@ class Gradients:
 
     def _in_memory(self, name: str) -> bool:
         """Whether the value exists whatever is fused: an input or a library call's result."""
-        node = self.graph.node_by_name.get(name)
-        if node is None and name in self.graph.type_by_name:
-            return True
-        return (node.kind if node is not None else self._kind_made(name)).startswith("library")
+        node = self._node(name)
+        return node is None or node.category == "library"
 
-    def _kind_made(self, name: str) -> str:
-        """The kind of a node of the backward pass."""
-        for node in self.build.nodes[len(self._kinds) + len(self.graph.nodes):]:
-            self._kinds[node.name] = node.kind
-        return self._kinds[name]
+    def _node(self, name: str) -> Node | None:
+        """The node that makes a value, forward or backward; None for an input."""
+        for node in self.build.nodes[len(self._nodes) + len(self.graph.nodes):]:
+            self._nodes[node.name] = node
+        return self.graph.node_by_name.get(name) or self._nodes.get(name)
+
+    def _is_sum_kept(self, name: str) -> bool:
+        """Whether the value is a reduction, or one rounded to a narrow type: what a kernel of its own makes, for several users."""
+        node = self._node(name)
+        if node is not None and node.kind == "map" and node.body is not None and is_cast(node.body):
+            match node.body:
+                case Call(_, (Read(value, index),)) if index == tuple(map(axis, node.axes)):
+                    node = self._node(value)
+        return node is not None and node.category == "reduce"
 
     def _costs_nothing(self, name: str, body: Expr) -> bool:
         """Whether the gradient's users read no more if each computes it: it is masked by what they read anyway, and nothing else."""
@@ -248,7 +255,7 @@ class Gradients:
         if len(large) != 1 or large[0].index != self.here(name):
             return False
         # Several kernels use it, so a sum over windows (a pool's gradient) is kept as well as a library call's result.
-        return self._in_memory(large[0].value) or self._kind_made(large[0].value).startswith("reduce")
+        return self._in_memory(large[0].value) or self._is_sum_kept(large[0].value)
 
     def _total(self, name: str, terms: Sequence[Expr], work: DType) -> Expr:
         """The sum of all contributions. Whole tensors are added pair by pair in nodes of their own where they are many: a later pass
