@@ -2,7 +2,7 @@
 
 A complex tensor is its pairs of reals in a last dimension of two. Arithmetic follows torch's formulas on both parts, a real
 operand counting as a complex one with imaginary part 0 (so that infinities and NaN travel as in torch). What is not listed here
-(transforms, complex division, transcendental functions) is left to torch.
+(transforms, complex division, other transcendental functions) is left to torch.
 """
 
 from __future__ import annotations
@@ -136,6 +136,24 @@ def div(p: Pairs, x: Operand, y: Operand) -> str:
     return p.complex_map(lambda a, b: (call("div", a[0], b[0]), call("div", a[1], b[0])), x, y, name="div")
 
 
+
+
+@lowers_complex("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def power(p: Pairs, x: Operand, y: Operand) -> str:
+    """Squares and cubes as products, other powers by length and angle."""
+    if y in (2, 3) and not isinstance(y, Value):
+        return p.complex_map(lambda a: _product(a, a) if y == 2 else _product(_product(a, a), a), x, name="pow")
+    return p.complex_map(lambda a, b: _power(a, b, not isinstance(y, complex) and y not in p.complexes), x, y, name="pow")
+
+
+def _power(x: Parts, y: Parts, is_real: bool) -> Parts:
+    """|x|^y and y times the angle of x; of an imaginary part d of the power exp(-d angle) and d log |x|."""
+    length, angle = call("hypot", *x), call("atan2", x[1], x[0])
+    size, turn = call("pow", length, y[0]), call("mul", y[0], angle)
+    if not is_real:
+        size = call("mul", size, call("exp", call("neg", call("mul", y[1], angle))))
+        turn = call("add", turn, call("mul", y[1], call("log", length)))
+    return call("mul", size, call("cos", turn)), call("mul", size, call("sin", turn))
 
 
 @lowers_complex("aten.neg.default")
