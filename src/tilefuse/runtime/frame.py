@@ -307,3 +307,8 @@ def allocator(value: Value, device: torch.device) -> Callable[[], torch.Tensor]:
     if fast is not None:
         return functools.partial(fast, shape, strides, dtype)
     return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch says that memory is out. For the host's it has no class of its own: its allocator's name is in the text."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -21,7 +21,7 @@ from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
 from tilefuse.runtime.capture import CapturedProgram
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
 from tilefuse.runtime.explanation import explanation_data, explanation_text
-from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared
+from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared, is_out_of_memory
 from tilefuse.runtime.host import load_host
 from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.nvrtc import Resources, parse_resources
@@ -195,7 +195,9 @@ class Program:
             if write_back is not None:
                 for given, tensor in write_back:
                     _write_back(given, tensor)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise self._out_of_memory(error) from error
         finally:
             # Also after an error: whoever keeps the error must not keep the memory.
@@ -206,7 +208,9 @@ class Program:
         """A frame for `stream` that no call has yet (a captured graph owns its frame). Raises: OutOfMemoryError with the memory plan."""
         try:
             return Frame(self._prepared, stream)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise self._out_of_memory(error) from error
 
     def _adapt(self, given: Any, want: Argument) -> torch.Tensor:
@@ -270,7 +274,9 @@ class Program:
                     if value.name not in constants:
                         raise InternalError(f"program {self.spec.name} has no data for constant {value.name}")
                     bound[value.name] = bind_constant(constants[value.name], value, self.device)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise OutOfMemoryError(f"the constants of program {self.spec.name} do not fit in the memory of {self.device}",
                                    notes=[str(error).splitlines()[0]]) from error
         return bound

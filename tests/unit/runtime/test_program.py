@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tests.unit.runtime.handmade import HOST, host_kernel, value
-from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, ShapeError, TypeMismatchError, UserError
+from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.runtime.cache import KernelCache
+from tilefuse.runtime.frame import is_out_of_memory
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.target.launch import Launch, Parameter
@@ -320,6 +321,21 @@ def test_devices_that_are_not_there(cache: KernelCache) -> None:
             Program(TWICE_SPEC, {}, "cuda", cache=cache)
     with pytest.raises(UserError, match="runs on the CPU"):
         Program(TWICE_SPEC, {}, cache=cache).capture(ramp(4, 32))
+
+
+@pytest.mark.parametrize("role", ["result", "intermediate"])
+def test_out_of_memory_carries_the_plan(cache: KernelCache, role: str) -> None:
+    """Torch has no class for the host's; what else it raises is not taken for that."""
+    count = 1 << 50
+    values = (value("x", "input"), value("y", role, (count,)), value("z", "result"))
+    kernel = dataclasses.replace(TWICE, parameters=(TWICE.parameters[0], dataclasses.replace(TWICE.parameters[1], num_elements=count)))
+    read = dataclasses.replace(TWICE, name="read", parameters=(dataclasses.replace(TWICE.parameters[0], num_elements=count),
+                                                               TWICE.parameters[1]))
+    spec = ProgramSpec("large", "host", ("x",), ("y", "z") if role == "result" else ("z",), values, (kernel, read),
+                       (KernelStep(0, ("x", "y")), KernelStep(1, ("y", "z"))))
+    with pytest.raises(OutOfMemoryError, match=r"program large does not fit in the memory of cpu: .*4294967296.00 MiB"):
+        Program(spec, {}, cache=cache)(ramp(4, 32))
+    assert not is_out_of_memory(RuntimeError("expected a matrix"))
 
 
 def test_memory_plan_speaks_in_mebibytes(double: Program) -> None:
