@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import layer_norm, softmax
+from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, softmax
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.runtime.nvrtc import compile_cuda, parse_resources
@@ -42,3 +42,13 @@ def test_rows_reduced_a_turn_ahead_do_not_spill(rows: int, length: int, dtype: s
     (kernel,) = made.spec.kernels
     found = parse_resources(compile_cuda(kernel).log)
     assert "ahead=true" in kernel.source and found is not None and found.spill_bytes == 0 and found.num_registers <= 128, found
+
+
+@pytest.mark.parametrize(("images", "side", "dtype"), [(64, 56, "f16"), (83, 56, "bf16"), (41, 56, "f32"), (83, 28, "f32")])
+def test_rows_of_channels_leave_registers_for_four_blocks(images: int, side: int, dtype: str) -> None:
+    """The bound that makes room for another block spills a few bytes at most: a row would be a hundred."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    made = generate(batch_norm(images, 256, side, side, dtype).graph, constants={}, device=H200, options=Options())
+    for kernel in made.spec.kernels:
+        found = parse_resources(compile_cuda(kernel).log)
+        assert found is not None and found.spill_bytes <= 16 and found.num_registers * kernel.launch.num_threads <= 65536 // 4, found
