@@ -14,7 +14,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.schedule.chained import keep_chains
 from tilefuse.schedule.contraction import FMA_PER_CYCLE, MMA_PER_CYCLE, f32_pad, product_cycles
 from tilefuse.schedule.regions import inside, num_elements
-from tilefuse.schedule.stitch import DIRECT_BYTES, Piece, Stage, Stitcher, StitchPlan
+from tilefuse.schedule.stitch import DIRECT_BYTES, Piece, Stage, Stitcher, StitchPlan, Tiled
 from tilefuse.schedule.storage import Request, plan_shared
 from tilefuse.schedule.template import Stitched
 from tilefuse.target.device import DeviceSpec
@@ -66,18 +66,24 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
     candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape, bool(stitcher.contractions)))
     refused: list[tuple[int, Rejected]] = []
-    cuts: list[tuple[float, int, StitchPlan]] = []
+    tiled: list[tuple[float, int]] = []
     for n, choice in enumerate(candidates):
-        cut = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
+        found_tiles = stitcher.tiled(choice.tiles)
+        if isinstance(found_tiles, Rejected):
+            refused.append((n, found_tiles))
+        else:
+            tiled.append((_least_of_tiles(stitcher, found_tiles, choice.threads, device), n))
+    best: tuple[float, int, Estimate] | None = None
+    for least_us, n in sorted(tiled):
+        if best is not None and least_us > best[0]:
+            # What its tiles hold takes longer, and so does that of all that are left.
+            break
+        cut = stitcher.cut(candidates[n].tiles, candidates[n].threads, device.kind == "cuda")
         if isinstance(cut, Rejected):
             refused.append((n, cut))
-        else:
-            cuts.append((_least_microseconds(cut, choice.threads, device), n, cut))
-    best: tuple[float, int, Estimate] | None = None
-    for least_us, n, cut in sorted(cuts, key=lambda c: c[:2]):
-        if best is not None and least_us > best[0]:
-            # Its products alone take longer, and so do those of all that are left.
-            break
+            continue
+        if best is not None and _least_microseconds(cut, candidates[n].threads, device) > best[0]:
+            continue
         estimate = _estimated(stitcher, candidates[n], cut, device, wanted is None)
         if isinstance(estimate, Rejected):
             refused.append((n, estimate))
@@ -86,6 +92,38 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     if best is not None:
         return best[2]
     return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def _least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: DeviceSpec) -> float:
+    """What the tiles of a candidate take at least, whatever its stages are: no estimate is lower. Units: microseconds.
+
+    Multiplications at the matrix unit's rate, operations of maps and reductions, and the bytes that every tile brings anew.
+    """
+    tiles = prod(n for _, n in tiled.grid)
+    rate = _cache_rate(tiles, device)
+    cycles = wait = 0.0
+    for piece in tiled.pieces:
+        elements = num_elements(piece.region)
+        if piece.kind == "copy":
+            if any(s.offset.terms for s in piece.region):
+                cycles += elements * piece.dtype.itemsize / rate
+        elif piece.kind == "product":
+            cycles += elements * stitcher.contractions[piece.value].inner / MMA_PER_CYCLE
+            wait = STAGE_LATENCY
+        else:
+            cycles += elements * prod(e for _, e in stitcher.over(piece.value)) * stitcher.flops(piece.value) / FMA_PER_CYCLE
+    return _least_us(cycles, wait, tiles, threads, device)
+
+
+def _least_us(cycles: float, wait: float, tiles: int, threads: int, device: DeviceSpec) -> float:
+    """The least that `_microseconds` can be for tiles of so many issue slots and so much latency. Units: cycles in, microseconds out."""
+    alone: float = wait + ALONE * cycles * (256 / threads) ** 0.5
+    return (1 - ROUNDING) * COUNTED_SHARE * (tiles / device.num_multiprocessors * cycles + alone) / _clock(device) * 1e6
+
+
+def _cache_rate(tiles: int, device: DeviceSpec) -> float:
+    """Bytes a cycle that the second-level cache gives a multiprocessor where so many blocks ask."""
+    return min(CACHE_PORT_BYTES, CACHE_BYTES_PER_CYCLE * max(device.num_multiprocessors / tiles, 1.0))
 
 
 def _least_microseconds(cut: StitchPlan, threads: int, device: DeviceSpec) -> float:
@@ -102,8 +140,7 @@ def _least_microseconds(cut: StitchPlan, threads: int, device: DeviceSpec) -> fl
                 cycles += product_cycles(stage.tiling, num_elements(region[:-1]), region[-1].extent, inner, threads)[0]
             else:
                 cycles += num_elements(region) * inner / MMA_PER_CYCLE
-    tiles = prod(n for _, n in cut.grid)
-    return (1 - ROUNDING) * COUNTED_SHARE * max(tiles / device.num_multiprocessors, 1.0) * cycles / _clock(device) * 1e6
+    return _least_us(cycles, 0.0, prod(n for _, n in cut.grid), threads, device)
 
 
 def _clock(device: DeviceSpec) -> float:
@@ -346,7 +383,7 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
     issue = latency = once = 0.0
     flops = 0
     tiles = prod(n for _, n in plan.grid)
-    cache_rate = min(CACHE_PORT_BYTES, CACHE_BYTES_PER_CYCLE * max(device.num_multiprocessors / tiles, 1.0))
+    cache_rate = _cache_rate(tiles, device)
     copying = False
     for stage in plan.stages:
         cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads, cache_rate)

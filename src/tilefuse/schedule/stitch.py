@@ -163,11 +163,14 @@ class Stitcher(StitchPattern):
 
     def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
         """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""
-        if tiles not in self._tiled:
-            # Only the last ones: they are asked for again with other threads.
-            self._tiled = {tiles: self._tile(tiles)}
-        found = self._tiled[tiles]
+        found = self.tiled(tiles)
         return found if isinstance(found, Rejected) else self._stages(found, threads, matrix_unit)
+
+    def tiled(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
+        """What tiles of the anchor make of every value. Requires: `analyse` found nothing."""
+        if tiles not in self._tiled:
+            self._tiled[tiles] = self._tile(tiles)
+        return self._tiled[tiles]
 
     def _tile(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
         """Regions of all values, and who reads which."""

@@ -28,11 +28,17 @@ def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Estima
         return search.choose_stitch(graph, H200), len(placed)
 
 
+def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that cuts and places every candidate."""
+    for bound in ("_least_of_tiles", "_least_microseconds"):
+        monkeypatch.setattr(search, bound, lambda *_: 0.0)
+
+
 @pytest.mark.parametrize("name", list(GRAPHS))
 def test_bounds_change_the_work_and_not_the_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a search that places every cut."""
     quick, some = chosen(GRAPHS[name], monkeypatch)
-    monkeypatch.setattr(search, "_least_microseconds", lambda *_: 0.0)
+    without_bounds(monkeypatch)
     whole, every = chosen(GRAPHS[name], monkeypatch)
     assert isinstance(quick, search.Estimate) and isinstance(whole, search.Estimate)
     assert (quick.choice, quick.us) == (whole.choice, whole.us)
@@ -42,6 +48,18 @@ def test_bounds_change_the_work_and_not_the_choice(name: str, monkeypatch: pytes
 def test_tiles_that_cannot_use_the_matrix_unit_are_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the candidates for layers of 16 bits."""
     _, some = chosen(GRAPHS["layers"], monkeypatch)
-    monkeypatch.setattr(search, "_least_microseconds", lambda *_: 0.0)
+    without_bounds(monkeypatch)
     _, every = chosen(GRAPHS["layers"], monkeypatch)
     assert 2 * some <= every
+
+
+def test_tiles_that_bring_too_much_are_not_even_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row a block brings all weights for every row: its stages are not looked for."""
+    cut = search.Stitcher.cut
+    cuts = []
+    monkeypatch.setattr(search.Stitcher, "cut", lambda *a: (cuts.append(a), cut(*a))[1])
+    _, placed = chosen(GRAPHS["layers"], monkeypatch)
+    found = len(cuts)
+    without_bounds(monkeypatch)
+    chosen(GRAPHS["layers"], monkeypatch)
+    assert placed <= found < (len(cuts) - found) / 2
