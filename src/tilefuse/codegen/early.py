@@ -4,7 +4,7 @@
     kernel n                              fetch weights ............. wait for n - 1, fetch results ...
 
 Every kernel of a program waits before it lets the next one start. So once kernel n runs, all kernels before n - 1 have ended, and with them
-whatever wrote the program's inputs. Source: CUDA C++ Programming Guide, programmatic dependent launch.
+whatever wrote the program's inputs, unless n - 1 updates one. Source: CUDA C++ Programming Guide, programmatic dependent launch.
 """
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fetched_early(kernel: Kernel) -> frozenset[str]:
 def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
     """What the kernel does before it has waited and must not: one line each, empty if all is well.
 
-    settled: values that no kernel of the program writes, by the names of the kernel's graph.
+    settled: values that neither the kernel nor the one ahead writes, by the names of the kernel's graph.
     """
     found = [f"waits {n} times, or in a branch" for n in (sum(isinstance(s, AwaitEarlier) for s in statements(kernel.body)),)
              if n > 1 or n != sum(isinstance(s, AwaitEarlier) for s in kernel.body)]

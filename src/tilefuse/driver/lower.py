@@ -1,7 +1,7 @@
 """From a plan to a program's plain data: sources of the distinct kernels, values with their roles, steps in order."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilefuse.base import trace
@@ -66,7 +66,9 @@ class _Lowering:
             match step:
                 case PlannedKernel():
                     steps.extend(self._initial_contents(step))
-                    steps.append(self._kernel_step(step, steps, number in self.backwards))
+                    before = self.plan.steps[number - 1] if number else None
+                    ahead = before if isinstance(before, PlannedKernel) and isinstance(steps[-1], KernelStep) else None
+                    steps.append(self._kernel_step(step, steps, ahead, number in self.backwards))
                 case LibraryCall():
                     steps.append(self._library_step(step))
         steps.extend(CopyStep(value, target) for target, value in graph.updates if self.in_place.get(value) != target)
@@ -82,10 +84,11 @@ class _Lowering:
         copies = [CopyStep(self.in_place.get(n.operands[0], n.operands[0]), self.in_place.get(n.name, n.name)) for n in scatters]
         return [c for c in copies if c.source != c.target]
 
-    def _settled(self, kernel: PlannedKernel, steps: Sequence[Step]) -> frozenset[str]:
-        """Boundary values that a kernel may fetch while the one ahead of it still runs: inputs that the program does not write.
+    def _settled(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None) -> frozenset[str]:
+        """Boundary values that a kernel may fetch while the one ahead of it still runs: inputs that neither of the two writes.
 
-        None where no kernel of the program is ahead: what is may still be writing the inputs.
+        None where no kernel of the program is ahead: what is may still be writing the inputs. Whoever wrote one before the kernel ahead
+        has ended, also where that was the end of the program's run before, as with weights that training updates.
         """
         if self.options.early_start != "inputs":
             return frozenset()
@@ -94,7 +97,8 @@ class _Lowering:
             return frozenset()
         if not isinstance(kernel.program.choice, Stitched) or not self._starts_early(kernel.program):
             return frozenset()
-        return frozenset(here for here, there in kernel.binding if there in self.unwritten)
+        unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), self.plan, self.in_place)
+        return frozenset(here for here, there in kernel.binding if there in unwritten)
 
     def _starts_early(self, program: TileProgram) -> bool:
         if self.options.early_start == "off" or not self.device.starts_early:
@@ -106,12 +110,12 @@ class _Lowering:
             case _:
                 return moved <= MAX_EARLY_BYTES
 
-    def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step], backwards: bool) -> KernelStep:
+    def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None, backwards: bool) -> KernelStep:
         binding = dict(kernel.binding)
         own_name = {there: here for here, there in kernel.binding}
         joined = tuple((own_name[v], own_name[self.in_place[v]]) for v in kernel.pattern.written
                        if v in self.in_place and self.in_place[v] in own_name)
-        settled = self._settled(kernel, steps)
+        settled = self._settled(kernel, steps, before)
         composed = self._composed(kernel, settled)
         fetched = fetched_early(composed)
         if fetched != settled:
@@ -229,6 +233,17 @@ def waits_itself(moved_bytes: int, launch: Launch) -> bool:
 def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
     """Inputs of the program that nothing in it writes, and views of them. `in_place`: value -> value whose storage it takes over."""
     written = set(in_place.values()) | {target for target, _ in plan.graph.updates}
+    found = {i.name for i in plan.graph.inputs} - written
+    return frozenset(found | {v.value for v in plan.views if v.base in found})
+
+
+def inputs_unwritten_by(kernels: Iterable[PlannedKernel], plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
+    """Inputs of the program that these kernels of it do not write, and views of them. `in_place`: as for `unwritten_inputs`."""
+    written: set[str] = set()
+    for value in (v for k in kernels for v in k.pattern.written):
+        while value in in_place and in_place[value] not in written:
+            value = in_place[value]
+            written.add(value)
     found = {i.name for i in plan.graph.inputs} - written
     return frozenset(found | {v.value for v in plan.views if v.base in found})
 

@@ -69,7 +69,7 @@ def siblings(candidates: Candidates) -> None:
         calls = [m for m in members if units.units[m].is_library]
         if len(calls) == 1 and all(position[m] >= position[calls[0]] for m in members):
             own[calls[0]] = max(own.get(calls[0], (0.0, ())), (candidate.score_us, members))
-    for products in _readers_of_one_value(candidates):
+    for products in (p for p in _readers_of_one_value(candidates) if _independent(candidates, p)):
         # Beside them what follows them, or else they alone: the maps behind one may wait for the other.
         for parts in ([own.get(p, (0.0, (p,)))[1] or (p,) for p in products], [(p,) for p in products]):
             together = [m for part in parts for m in part]
@@ -98,6 +98,12 @@ def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:
             by_depth.setdefault(depth[place[product]], []).append(product)
         sets |= {tuple(some): None for some in by_depth.values()}
     return (found for found in sets if 1 < len(found) <= MAX_SIBLINGS)
+
+
+def _independent(candidates: Candidates, products: Sequence[int]) -> bool:
+    """Whether none of these calls waits for another, as the steps of a recurrence do that read the same weights."""
+    successors = candidates.units.contracted.successors
+    return is_convex(candidates.units, products) and not any(s in products for p in products for s in successors[p])
 
 
 def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], list[int]]:

@@ -59,18 +59,36 @@ def substitution(candidates: Candidates) -> None:
 
 
 def after_products(candidates: Candidates) -> None:
-    """Offers each connected part between products with the products that it waits for: with every one of them, and with all."""
+    """Offers each connected part between products with the products that it waits for: with every one of them, and with all.
+
+    Once more without what is larger than the products, for a stack of all steps' outputs behind the last step has other blocks; and with
+    the maps that the products read, as where a cell's input and state are put side by side.
+    """
     for kinds in (("library", "products"), tuple(s.name for s in STEPS)):
         parting = _partitions(candidates, set(kinds))
         for segment in segments(candidates, parting):
             for part in connected(candidates, segment):
                 predecessors = (p for m in part for p in candidates.units.contracted.predecessors[m])
                 products = sorted({p for p in predecessors if candidates.units.units[p].is_library and candidates.fusible(p)})
-                for held in dict.fromkeys((*((p,) for p in products), tuple(products))) if len(products) <= MAX_PRODUCTS else ():
-                    if held:
-                        candidates.offer((*held, *part), "substitution")
+                largest = max((_num_elements(candidates, p) for p in products), default=0)
+                small = tuple(m for m in part if _num_elements(candidates, m) <= largest)
+                for held in dict.fromkeys((*((p,) for p in products), tuple(products))) if 0 < len(products) <= MAX_PRODUCTS else ():
+                    before = tuple(m for p in held for m in candidates.units.contracted.predecessors[p] if _is_map(candidates, m))
+                    for following in dict.fromkeys((part, small)):
+                        candidates.offer((*held, *following), "substitution")
+                        candidates.offer((*before, *held, *following), "substitution")
             if candidates.is_over:
                 return
+
+
+def _is_map(candidates: Candidates, unit: int) -> bool:
+    """Whether a unit is nothing but a map."""
+    return all(candidates.units.graph.node_by_name[v].kind == "map" for v in candidates.units.units[unit].core)
+
+
+def _num_elements(candidates: Candidates, unit: int) -> int:
+    """Of the largest value of a unit."""
+    return max(candidates.units.graph.type_of(v).num_elements for v in candidates.units.units[unit].core)
 
 
 def _partitions(candidates: Candidates, kinds: set[str]) -> set[int]:

@@ -411,7 +411,7 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
     """(issue cycles, latency, operations) of one stage of one block. Units: `cache_rate` in bytes a cycle."""
     cycles = 0.0
     operations = 0
-    latency = STAGE_LATENCY
+    latency, longest = STAGE_LATENCY, 0.0
     if stage.tiling is not None:
         for key in stage.products:
             piece = plan.pieces[key]
@@ -422,11 +422,13 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             work, wait = product_cycles(stage.tiling, num_elements(piece.region[:-1]), piece.region[-1].extent, contraction.inner, threads,
                                         held)
             cycles += work
-            latency += wait
+            # Products of one stage share its loop: one waits while the others multiply.
+            longest = max(longest, wait)
             for source in plan.sources[key]:
                 if not plan.pieces[source].stored and source not in plan.held:
                     cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / cache_rate
                     latency += GLOBAL_LATENCY
+    latency += longest
     for key in stage.pieces:
         piece = plan.pieces[key]
         elements = num_elements(piece.region)

@@ -11,9 +11,9 @@ import tilefuse
 from tests.unit.plan.test_units import recurrence
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
-from tilefuse.driver.lower import lower, unwritten_inputs
+from tilefuse.driver.lower import inputs_unwritten_by, lower, unwritten_inputs
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.text import parse_graph
+from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.plan.planner import plan_graph
 from tilefuse.runtime.cuda_api import LaunchAttribute, launch_config
 from tilefuse.runtime.spec import KernelStep
@@ -106,6 +106,24 @@ def test_weights_are_fetched_early_where_the_state_is_computed_first() -> None:
     assert [s.kernel for s in found.steps if isinstance(s, KernelStep)] == [0, 1, 1, 1, 1, 2]
     assert step.name.endswith("_early") and "_early" not in first.name + last.name
     assert copies(step.source)[0] >= 1
+
+
+def test_weights_are_fetched_early_where_the_program_updates_them_later() -> None:
+    """Who wrote them last is not the kernel ahead: that was the end of the run before, as in training."""
+    head, _, end = print_graph(gated(5)).rpartition("  return ")
+    updated = "  %n: f32[128, 256] = map [i, j] { mul(%w[i, j], %h5[0, 0]) }\n  update %w = %n\n"
+    kernels = ["{%g0} -> {%g0}", *(f"{{%h{t}, %g{t}}} -> {{%h{t}, %g{t}}}" for t in range(1, 5)), "{%h5} -> {%h5}", "{%n} -> {%n}"]
+    lines = [f"  kernel k{n} = {k} by hand cost 1us from bandwidth as k{n}" for n, k in enumerate(kernels)]
+    lines += [f"  edge %h{t} -> %g{t} in k{t} shared" for t in range(1, 5)]
+    text = "\n".join(["plan @steps for h200 objective 1us unfused 1us {", *lines, "}"])
+    made = generate(parse_graph(f"{head}{updated}  return {end}"), constants={}, device=H200, options=Options(plan=text))
+    step, update = made.spec.kernels[1], made.spec.kernels[-1]
+    assert step.name.endswith("_early") and copies(step.source)[0] >= 1
+    assert update.name.endswith("_in_place")
+    kernels_of = {k.pattern.written[-1]: k for k in made.plan.kernels}
+    in_place = {"n": "w"}
+    assert "w" in inputs_unwritten_by((kernels_of["g1"], kernels_of["g2"]), made.plan, in_place)
+    assert "w" not in inputs_unwritten_by((kernels_of["n"], kernels_of["g2"]), made.plan, in_place)
 
 
 @pytest.mark.parametrize(("option", "stands_ready", "fetches"), [("inputs", True, True), ("ready", True, False), ("off", False, False)])
