@@ -6,13 +6,18 @@ ways to compute a sum have in common. Against routines these count.
 from __future__ import annotations
 
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.plan.routine_prediction import READ_SHARE, last_block_us
+from tilefuse.plan.routine_prediction import READ_SHARE, behind_another_us
+from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.template import Columns, Rows
 from tilefuse.target.device import DeviceSpec
 
-# Rows that a persistent grid walks over: its first rows arrive before anything can be computed, its blocks end at different times.
-# Units: microseconds. Source: A'(A x) for 1024 x 1024 to 8192 x 8192 words on one H200, measured over the sum of its kernels' costs.
-PERSISTENT_US = 1.0
+# Rows that a persistent grid walks over: its first rows arrive before anything can be computed, its blocks end at different times, and
+# the kernel behind finds no place beside it until then. Units: microseconds. Source: A'(A x) for 1024 x 1024 to 8192 x 8192 words on one
+# H200, measured over the sum of its kernels' costs.
+PERSISTENT_US = 2.9
+# What a template's last block does, and a thousand blocks' waits for their own arrivals (z = a x + y and z.u of 2^18 and 2^26 words on one
+# H200: 4.3 and 249 us, 3.4 and 245 by routines). Units: microseconds.
+LAST_BLOCK_US, ARRIVALS_US = 2.0, 0.55
 
 
 def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:
@@ -24,11 +29,19 @@ def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:
         return us
     if kernel.cost.source == "bandwidth":
         us -= (us - device.graph_launch_us) * (1 - READ_SHARE) * program.bytes_read / moved
-    match program.choice:
+    return behind_another_us(us) + _ending_us(program.choice, program.launch.num_blocks)
+
+
+def _ending_us(choice: object, num_blocks: int) -> float:
+    """What ends the sums of a template beyond its traffic. Units: microseconds."""
+    match choice:
         case Rows(groups=groups) if groups:
-            us += PERSISTENT_US
+            return PERSISTENT_US
         case Rows(split=split) if split > 1:
-            us += last_block_us(program.launch.num_blocks)
+            return LAST_BLOCK_US + ARRIVALS_US * num_blocks / 1000
         case Columns(split=split) if split > 1:
-            us += last_block_us(split)
-    return us
+            return LAST_BLOCK_US + ARRIVALS_US * split / 1000
+        case Packed(groups=parts):
+            return max((_ending_us(p.program.choice, p.num_blocks) for p in parts), default=0.0)
+        case _:
+            return 0.0
