@@ -96,7 +96,18 @@ def online_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
         where = template.schedules[0].span if template.schedules else None
         raise UserError(f"the template cannot be met: {made}", where=where,
                         hint="rows are whole instructions a warp, columns a multiple of 16")
+    meant = {s.name: s for s in parse_template(made.notation).schedules}
+    for schedule in template.schedules:
+        wanted = meant.get(schedule.name)
+        pairs = zip(schedule.attrs, wanted.attrs) if wanted is not None and len(wanted.attrs) == len(schedule.attrs) else ()
+        if any(_is_walked(a) is not _is_walked(b) for a, b in pairs):
+            raise UserError(f"schedule {schedule.name} contradicts the others of its kernel: LOOP is where the block takes turns",
+                            where=schedule.span, hint=f"the kernel's loops then are: {wanted}")
     return made
+
+
+def _is_walked(attr: Attr) -> bool:
+    return any(step.worker is Worker.LOOP for step in attr)
 
 
 def _levels(plan: OnlinePlan) -> tuple[EdgeLevel, ...]:
