@@ -7,7 +7,7 @@ Each is one map. Operands of different types are converted to the compute dtype 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,6 @@ import torch
 from tilefuse.frontends.torch_ops import TORCH_OPS, Operand, Scalar, TorchBuilder, Value, dtype_from_torch, lowers
 from tilefuse.ir.dtype import BOOL, I32, DType, compute_dtype
 from tilefuse.ir.scalar import Expr, call, const
-
-Body1 = Callable[[Expr, DType], Expr]
-Body2 = Callable[[Expr, Expr, DType], Expr]
 
 # Functions whose name in torch is ours.
 _UNARY = (

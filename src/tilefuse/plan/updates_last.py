@@ -66,12 +66,36 @@ def updates_last(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chose
     """
     if not graph.updates:
         return list(chosen)
+    followers, early = _waiting(graph, views, chosen)
+    order = list(range(len(chosen)))
+    place = list(order)
+    for update, readers in early:
+        last = max(readers, key=place.__getitem__)
+        if place[last] < place[update]:
+            continue
+        first, end = place[update], place[last]
+        moved = {update}
+        for n in order[first:end + 1]:
+            if n in moved:
+                moved |= followers[n]
+        if not moved.isdisjoint(readers):
+            continue
+        between = order[first:end + 1]
+        order[first:end + 1] = [n for n in between if n not in moved] + [n for n in between if n in moved]
+        for at in range(first, end + 1):
+            place[order[at]] = at
+        for n in readers:
+            followers[n].add(update)
+    return [chosen[n] for n in order]
+
+
+def _waiting(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> tuple[list[set[int]], list[tuple[int, list[int]]]]:
+    """For every item those that must stay behind it; and each update that stands before a reader of the old contents, with all readers."""
     writer = {v: n for n, item in enumerate(chosen) for v in item.pattern.written}
-    reads = [read_values(graph, views, item.pattern) for item in chosen]
     followers: list[set[int]] = [set() for _ in chosen]
     readers: dict[str, list[int]] = {target: [] for target, _ in graph.updates}
-    for n, values in enumerate(reads):
-        for v in values:
+    for n, item in enumerate(chosen):
+        for v in read_values(graph, views, item.pattern):
             if v in readers:
                 readers[v].append(n)
             if v in writer and writer[v] != n:
@@ -86,23 +110,4 @@ def updates_last(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chose
             followers[n].add(update)
         if others and others[-1] > update:
             early.append((update, others))
-    order = list(range(len(chosen)))
-    place = list(order)
-    for update, others in early:
-        last = max(others, key=place.__getitem__)
-        if place[last] < place[update]:
-            continue
-        first, end = place[update], place[last]
-        moved = {update}
-        for n in order[first:end + 1]:
-            if n in moved:
-                moved |= followers[n]
-        if not moved.isdisjoint(others):
-            continue
-        between = order[first:end + 1]
-        order[first:end + 1] = [n for n in between if n not in moved] + [n for n in between if n in moved]
-        for at in range(first, end + 1):
-            place[order[at]] = at
-        for n in others:
-            followers[n].add(update)
-    return [chosen[n] for n in order]
+    return followers, early
