@@ -142,6 +142,9 @@ class Emitter(Statements):
             case Index(affine):
                 return Index(self.index(affine))
             case Call(fn, args):
+                for f in self.frames:
+                    if f.expressions and e in f.expressions:
+                        return f.expressions[e]
                 return Call(fn, tuple(self.expression(a, guarded) for a in args))  # type: ignore[misc,arg-type]
             case Use(key):
                 return self.value(key)

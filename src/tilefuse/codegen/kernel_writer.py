@@ -78,6 +78,7 @@ class KernelWriter:
         self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
         self.running: list[Running] = []
         self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
+        self.lane_expressions: dict[object, Reg] = {}  # the same of parts of bodies
         graph = program.graph
         scattered = self.domain.scatter[0] if self.domain.scatter else ""
         for value in graph.inputs:
@@ -288,6 +289,7 @@ class KernelWriter:
         with e.loop("v", width, unroll=self.unroll, simd=not self.unroll) as v, e.nested() as inner:
             e.env = saved | {a: substitute(x, {lane: v}, e.extents) for a, x in lane_env.items()}
             inner.values.update({k: r if width == 1 else Reg(r.name, r.dtype, v) for k, r in self.lane_values.items()})
+            inner.expressions.update({k: Reg(r.name, r.dtype, v) for k, r in self.lane_expressions.items()})
             e.neighbours += width > 1
             yield v
             e.neighbours -= width > 1

@@ -29,11 +29,12 @@ RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break
 
 @dataclass
 class Frame:
-    """Statements being written and what they have made available."""
+    """Statements being written and what they have made available: instances, elements of memory, resolved expressions."""
 
     statements: list[Stmt] = field(default_factory=list)
     values: dict[int, KExpr] = field(default_factory=dict)
     loads: dict[tuple[object, ...], KExpr] = field(default_factory=dict)
+    expressions: dict[object, KExpr] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ Both are loaded before the loop over the lanes; inside it the guarded or looked-
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tilefuse.codegen.kernel import Declare, If, KExpr, VectorLoad
 from tilefuse.codegen.kernel_writer import Held, KernelWriter
@@ -20,15 +20,19 @@ from tilefuse.schedule.resolved import Resolved, Touch, resolved_walk
 Path = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 
-def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str, width: int) -> list[Held]:
-    """Loads, in the current frame, the vectors of guarded and looked-up reads; what cannot be a vector is left to its place."""
+def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str, width: int,
+                    known: Collection[Touch] = ()) -> list[Held]:
+    """Loads, in the current frame, the vectors of guarded and looked-up reads; what cannot be a vector is left to its place.
+
+    known: touches that are loaded already.
+    """
     if width == 1:
         return []
     bodies = list(bodies)
     found: dict[Touch, set[Path]] = {}
     for body in bodies:
         _collect(body, (), found)
-    plain = set(writer.touches(bodies))
+    plain = {*writer.touches(bodies), *known}
     point = _Point(writer, lane_env, lane, width)
     wanted: dict[Touch, Path] = {}
     for touch, paths in found.items():

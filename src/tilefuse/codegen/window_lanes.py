@@ -2,16 +2,20 @@
 
     float sum[4] = {0, 0, 0, 0};
     for each tap: if (inside) load x_v[4];  for v < 4: sum[v] += inside ? x_v[v] : 0;
+
+What all taps share (the weights and statistics of a normalisation that is computed anew at each) is loaded and computed before them.
 """
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, Reg
-from tilefuse.codegen.kernel_writer import KernelWriter
+from tilefuse.codegen.kernel_writer import Held, KernelWriter
 from tilefuse.codegen.vector_operands import vector_operands
-from tilefuse.ir.affine import Affine, number
-from tilefuse.schedule.resolved import Instance, Touch, resolved_walk
+from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.ir.scalar import Bound, Call, Const, Guard
+from tilefuse.schedule.resolved import Instance, Resolved, Touch, resolved_walk
 from tilefuse.schedule.windows import taps_of
 
 
@@ -21,12 +25,64 @@ def windows_in_lanes(writer: KernelWriter, lane_env: dict[str, Affine], lane: st
     Requires: `windows_fit` for the axis that the lanes walk.
     """
     writer.lane_values.clear()
-    for instance in writer.domain.instances:
-        if instance.serial and width > 1:
-            writer.lane_values[instance.key] = _window(writer, instance, lane_env, lane, width)
+    writer.lane_expressions.clear()
+    windows = [i for i in writer.domain.instances if i.serial] if width > 1 else []
+    shared = _shared_by_taps(writer, windows, lane_env, lane, width)
+    for instance in windows:
+        writer.lane_values[instance.key] = _window(writer, instance, lane_env, lane, width, shared)
 
 
-def _window(writer: KernelWriter, instance: Instance, lane_env: dict[str, Affine], lane: str, width: int) -> Reg:
+def _shared_by_taps(writer: KernelWriter, windows: Sequence[Instance], lane_env: dict[str, Affine], lane: str, width: int) -> list[Held]:
+    """Vectors that lie at one place for all taps, loaded, also where taps read them behind their guard; parts of bodies that are made of
+    nothing else are computed, into `lane_expressions`."""
+    e = writer.emitter
+    bodies = [(tap.body, {loop for loop, _ in w.serial}) for w in windows for tap in taps_of(writer.domain, w)]
+
+    def stays(touch: Touch, loops: set[str]) -> bool:
+        if touch.dynamic or touch.offset.axes() & loops or not writer.runs(touch, width, lane, lane_env):
+            return False
+        first = substitute(substitute(touch.offset, lane_env, e.extents | {lane: width}), {lane: number(0)}, e.extents)
+        return e.always(Bound(first, 0, e.buffers[touch.value].num_elements - width + 1))
+
+    touches = dict.fromkeys(x for body, loops in bodies for x in resolved_walk(body) if isinstance(x, Touch) and stays(x, loops))
+    parts: dict[Resolved, None] = {}
+
+    def collect(x: Resolved) -> bool:
+        """Whether `x` is the same at all taps; enters its largest parts that are, where it is not."""
+        match x:
+            case Touch():
+                return x in touches
+            case Const():
+                return True
+            case Call(_, args):
+                same = [collect(a) for a in args]  # type: ignore[arg-type]
+                if not all(same):
+                    parts.update((a, None) for a, is_same in zip(args, same, strict=True) if is_same and isinstance(a, Call))  # type: ignore[misc]
+                return all(same)
+            case Guard(_, then, otherwise):
+                for inner in (then, otherwise):
+                    if collect(inner) and isinstance(inner, Call):  # type: ignore[arg-type]
+                        parts[inner] = None  # type: ignore[index]
+        return False
+
+    for body, _ in bodies:
+        collect(body)
+    held = [writer.held(t, 1, width, True, step=True) for t in touches]
+    for h in held:
+        writer.fill(h, number(0), lane_env, lane)
+    wanted = [p for p in parts if any(isinstance(x, Touch) for x in resolved_walk(p))]
+    arrays = {p: Reg(e.fresh("at_all_taps"), e.dtype(p)) for p in wanted}
+    e.emit(*(Declare(r.name, r.dtype, width) for r in arrays.values()))
+    if arrays:
+        with writer.lanes(width, lane_env, lane) as v:
+            writer.bind(held, number(0), v)
+            for part, array in arrays.items():
+                e.emit(Assign(Reg(array.name, array.dtype, v), e.expression(part)))
+    writer.lane_expressions.update(arrays)
+    return held
+
+
+def _window(writer: KernelWriter, instance: Instance, lane_env: dict[str, Affine], lane: str, width: int, shared: list[Held]) -> Reg:
     e = writer.emitter
     name = instance.node.name
     e.emit(Comment(f"%{name}: {instance.node.kind} by one thread for {width} results"))
@@ -46,10 +102,10 @@ def _window(writer: KernelWriter, instance: Instance, lane_env: dict[str, Affine
             e.env[loop] = stack.enter_context(e.loop(loop, extent, unroll=True))
         at_tap = {loop: e.env[loop] for loop, _ in instance.serial}
         held = [writer.held(t, 1, width, True, step=True) for t in writer.touches(bodies)
-                if t.offset.axes() & set(at_tap) and writer.runs(t, width, lane, lane_env | at_tap)]
+                if all(t != h.touch for h in shared) and t.offset.axes() & set(at_tap) and writer.runs(t, width, lane, lane_env | at_tap)]
         for h in held:
             writer.fill(h, number(0), lane_env | at_tap, lane)
-        held += vector_operands(writer, bodies, lane_env, lane, width)
+        held += [*shared, *vector_operands(writer, bodies, lane_env, lane, width, [h.touch for h in shared])]
         with writer.lanes(width, lane_env, lane) as v:
             writer.bind(held, number(0), v)
             e.accumulate(instance, [Reg(p.name, p.dtype, v) for p in parts])

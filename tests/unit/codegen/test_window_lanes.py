@@ -27,6 +27,10 @@ THERE = """graph @there(%x: f32[2, C, 7, 9], %b: f32[C]) -> (f32[2, C, 4, 5], i6
   return %m, %a
 }"""  # noqa: E501
 
+# The same of what a normalisation and a rectifier give at each tap: the factor is a value of the channel alone.
+SCALED = THERE.replace("{ mul(%x[i, j, k, l], %b[j]) }", "{ maximum(add(mul(%x[i, j, k, l], %k[j]), %b[j]), 0.0:f32) }").replace(
+    "{\n  %y", "{\n  %k: f32[C] = map [i] { mul(%b[i], %b[i]) }\n  %y").replace("@there", "@scaled")
+
 
 def layouts(graph: Graph) -> dict[str, tuple[int, ...]]:
     """Channels last for everything that has channels and places."""
@@ -41,7 +45,7 @@ def given(graph: Graph) -> list[np.ndarray]:
             draws.integers(-3, 4, i.type.shape).astype(np.float32) for i in graph.inputs]
 
 
-@pytest.mark.parametrize("text", [BACK, THERE], ids=["back", "there"])
+@pytest.mark.parametrize("text", [BACK, THERE, SCALED], ids=["back", "there", "scaled"])
 @pytest.mark.parametrize("channels", [8, 6, 5])
 @pytest.mark.parametrize("check", [False, True])
 def test_results_side_by_side_are_those_of_the_interpreter(text: str, channels: int, check: bool) -> None:
@@ -69,6 +73,14 @@ def test_taps_are_read_as_vectors_on_the_device(text: str, width: int) -> None:
                                                                                         if i.name in strides},
                     result_layouts={r: strides[r] for r in graph.results})
     assert f"tf_vector_load<{width}>" in made.spec.kernels[0].source
+
+
+def test_what_all_taps_share_is_loaded_and_computed_once() -> None:
+    graph = parse_graph(SCALED.replace("C", "8"))
+    strides = layouts(graph)
+    source = generate(graph, constants={}, device=H200, options=Options(), input_layouts={"x": strides["x"]},
+                      result_layouts={r: strides[r] for r in graph.results}).spec.kernels[0].source
+    assert source.count("tf_vector_load<4>(b_v, b") == 1 and source.count("(b_v[v] * b_v[v])") == 1
 
 
 def test_rows_of_images_are_no_vectors_of_taps() -> None:
