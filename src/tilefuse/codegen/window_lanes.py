@@ -57,12 +57,12 @@ def _shared_by_taps(writer: KernelWriter, windows: Sequence[Instance], lane_env:
             case Call(_, args):
                 same = [collect(a) for a in args]  # type: ignore[arg-type]
                 if not all(same):
-                    parts.update((a, None) for a, is_same in zip(args, same, strict=True) if is_same and isinstance(a, Call))  # type: ignore[misc]
+                    parts.update((a, None) for a, is_same in zip(args, same, strict=True) if is_same and isinstance(a, Call))
                 return all(same)
             case Guard(_, then, otherwise):
                 for inner in (then, otherwise):
                     if collect(inner) and isinstance(inner, Call):  # type: ignore[arg-type]
-                        parts[inner] = None  # type: ignore[index]
+                        parts[inner] = None
         return False
 
     for body, _ in bodies:
@@ -71,13 +71,15 @@ def _shared_by_taps(writer: KernelWriter, windows: Sequence[Instance], lane_env:
     for h in held:
         writer.fill(h, number(0), lane_env, lane)
     wanted = [p for p in parts if any(isinstance(x, Touch) for x in resolved_walk(p))]
-    arrays = {p: Reg(e.fresh("at_all_taps"), e.dtype(p)) for p in wanted}
-    e.emit(*(Declare(r.name, r.dtype, width) for r in arrays.values()))
-    if arrays:
+    arrays: dict[object, Reg] = {}
+    for part in wanted:
+        arrays[part] = Reg(e.fresh("at_all_taps"), e.dtype(part))
+        e.emit(Declare(arrays[part].name, arrays[part].dtype, width))
+    if wanted:
         with writer.lanes(width, lane_env, lane) as v:
             writer.bind(held, number(0), v)
-            for part, array in arrays.items():
-                e.emit(Assign(Reg(array.name, array.dtype, v), e.expression(part)))
+            for part in wanted:
+                e.emit(Assign(Reg(arrays[part].name, arrays[part].dtype, v), e.expression(part)))
     writer.lane_expressions.update(arrays)
     return held
 
