@@ -117,6 +117,9 @@ def test_products_that_wait_for_each_other_are_not_offered() -> None:
       return %q
     }""")
     made = candidates_of(graph, schedule.schedule_pattern, PACKER, products=matrix_products(graph, H200))
+    # Nor where the maps between them are in the first one's kernel, as in the steps of a recurrence.
+    number = {n: m for m, unit in made.units.units.items() for n in unit.core}
+    assert isinstance(made.offer([number[n] for n in "pa"], "connect"), Candidate)
     siblings(made)
     assert found_by(made, "packing") == set()
 
