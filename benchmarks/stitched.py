@@ -88,8 +88,8 @@ def _long_attention(tiny: bool) -> list[Case]:
     made = [Case(f"attention-long/{dtype}/{'x'.join(map(str, shape))}", "products", dtype, attention, _normal(dtype, shape, shape, shape),
                  min_of_limit=0.0, flops=flops, min_speedup=speedup) for dtype, speedup in (("f16", 2.0), ("f32", 1.1))]
     masked = Case(f"attention-causal/bf16/{'x'.join(map(str, heads))}", "products", "bf16", causal_attention,
-                  _normal("bf16", heads, heads, heads), min_of_limit=0.0, flops=2 * heads[0] * heads[1] * heads[2] * (heads[2] + 1) * heads[3],
-                  min_speedup=2.0)
+                  _normal("bf16", heads, heads, heads), min_of_limit=0.0,
+                  flops=2 * heads[0] * heads[1] * heads[2] * (heads[2] + 1) * heads[3], min_speedup=2.0)
     return [*made, masked]
 
 

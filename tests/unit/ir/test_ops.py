@@ -147,8 +147,8 @@ def test_gamma_and_error_functions_against_scipy() -> None:
         ahead = x[x > 0] if order > 1 else x
         np.testing.assert_allclose(meaning.polygamma(np.array(float(order)), ahead), scipy.special.polygamma(order, ahead), rtol=1e-12)
     # psi_2(x) = psi_2(x + 1) - 2 / x^3
-    np.testing.assert_allclose(meaning.polygamma(np.array(2.0), np.array([-1.3])), scipy.special.polygamma(2, 0.7) + 2 * (0.3**-3 + 1.3**-3),
-                               rtol=1e-12)
+    np.testing.assert_allclose(meaning.polygamma(np.array(2.0), np.array([-1.3])),
+                               scipy.special.polygamma(2, 0.7) + 2 * (0.3**-3 + 1.3**-3), rtol=1e-12)
     y = np.concatenate([np.linspace(-1, 1, 999), 1 - np.logspace(-15, -1, 60), np.logspace(-300, -1, 60)])
     np.testing.assert_allclose(meaning.erfinv(y), scipy.special.erfinv(y), rtol=1e-13)
 
