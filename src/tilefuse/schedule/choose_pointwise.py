@@ -1,7 +1,7 @@
 """Maps, gathers and scatters: a flat walk, or tiles turned in shared memory where reads and writes run along different axes."""
 from __future__ import annotations
 
-from math import prod
+from math import lcm, prod
 
 from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.schedule.resolved import Domain
@@ -17,6 +17,10 @@ RUN_BLOCKS_PER_MULTIPROCESSOR = 4
 LEAST_OF_RUN = 512
 # Below this a side of a tile would be mostly empty.
 SHORTEST_SIDE = 8
+
+# Walks that take several rows a thread: threads a block at most, and blocks a multiprocessor at least.
+MOST_ROW_THREADS = 512
+ROW_BLOCKS = 2
 
 
 def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) -> Pointwise | Transpose:
@@ -37,8 +41,52 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     if device.kind == "host":
         vectors = max(total // width, 1)
         return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)
+    rows = _rows_at_a_place(domain, device, found, order, width)
+    if rows is not None:
+        return rows
     # One vector a thread, small blocks: 0.95 to 0.98 of a copy on H200; two or four vectors gave 0.90 to 0.96 (benchmarks/tuning.py).
     return Pointwise(order, width, 128, 1, True)
+
+
+def _rows_at_a_place(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...], width: int) -> Pointwise | None:
+    """A walk whose threads take several rows each, at the same place of every row, where rows share as much as they stream (channels'
+    weights and statistics over channels last); None where they do not.
+
+        one row a thread      x[i, c]  y[i, c]                     mean[c] variance[c] weight[c] bias[c]
+        four                  x[i .. i + 3, c]  y[i .. i + 3, c]     mean[c] variance[c] weight[c] bias[c]
+
+    Cost: f32 weights of a vector in 16 bits are twice its bytes, and a thread waits for them as for the vector itself.
+    Source: H200, last steps of batch norms and of their gradients, in us for 1, 2, 4 and 8 rows a thread. Where one tensor is read, two:
+    17.2 14.7 14.8 15.1 (f32, four weights), 33.1 27.8 27.9 28.3 (bf16, two), 63.9 52.4 54.2 54.5 (f32, two). Where more are, eight, if
+    weights are twice what streams: 24.0 22.8 22.8 21.8, 88.4 82.1 83.4 79.0 and 62.5 48.0 44.2 43.4 (bf16); else none: 74.3 75.3 76.0
+    77.0 (f32, five weights and three tensors).
+    """
+    if domain.scatter is not None or any(i.serial for i in domain.instances):
+        return None
+    total = prod(domain.extents[a] for a in order)
+    place = {a: n for n, a in enumerate(order)}
+    last = next((a for a in reversed(order) if domain.extents[a] > 1), "")
+    period, shared, streamed = 1, 0, 0
+    large: set[str] = set()
+    for access in found:
+        along = [a for a in access.offset.axes() if domain.extents[a] > 1]
+        if access.dynamic or access.guarded or not access.written and last in along and stride_of(access.offset, last) != 1:
+            return None
+        # A row of what depends on the last axes only begins again after so many points.
+        own = prod(domain.extents[a] for a in order[min((place[a] for a in along), default=len(order)):])
+        if access.written or own * 2 > total:
+            streamed += access.itemsize
+            large |= set() if access.written else {access.value}
+        elif last in along:
+            shared += access.itemsize
+            period = max(period, own)
+    if not large or period % width or shared < streamed * (1 if len(large) == 1 else 2):
+        return None
+    each = lcm(period // width, 32)
+    threads = each * max(1, 128 // each)
+    blocks = -(-total // (width * threads))
+    steps = next((s for s in ((2,) if len(large) == 1 else (8, 4, 2)) if blocks // s >= ROW_BLOCKS * device.num_multiprocessors), 1)
+    return Pointwise(order, width, threads, steps, True) if steps > 1 and threads <= MOST_ROW_THREADS else None
 
 
 def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...]) -> Transpose | None:

@@ -1,0 +1,71 @@
+"""Flat walks: one vector a thread, or several rows a thread where what all rows share is most of what a vector needs."""
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.codegen.pattern_graphs import bias_gelu, scaled_columns
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+from tilefuse.schedule.levels import level_traffic
+from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.template import Pointwise
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200
+
+
+def normalised(rows: int, channels: int, dtype: str, added: bool = True) -> Graph:
+    """A batch norm's last step over channels last: four vectors that all rows share. `added`: and a residual."""
+    wide, more = ("%x[i, j]", "%r[i, j]") if dtype == "f32" else ("f32(%x[i, j])", "f32(%r[i, j])")
+    body = f"add(mul(mul(sub({wide}, %m[j]), %s[j]), %w[j]), %b[j])"
+    body = f"add({body}, {more})" if added else body
+    return parse_graph(f"""graph @normalised(%x: {dtype}[{rows}, {channels}], {f"%r: {dtype}[{rows}, {channels}], " if added else ""}
+                                             %m: f32[{channels}], %v: f32[{channels}], %w: f32[{channels}], %b: f32[{channels}])
+                                             -> ({dtype}[{rows}, {channels}]) {{
+      %s: f32[{channels}] = map [j] {{ rsqrt(add(%v[j], 0.00001:f32)) }}
+      %y: {dtype}[{rows}, {channels}] = map [i, j] {{ {body if dtype == "f32" else f"{dtype}({body})"} }}
+      return %y
+    }}""")
+
+
+def chosen(graph: Graph) -> tuple[TileProgram, Pointwise]:
+    """The program on an H200 and its choice."""
+    made = schedule_graph(graph, {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Pointwise)
+    return made, made.choice
+
+
+@pytest.mark.parametrize(("rows", "channels", "dtype", "added", "threads", "steps"), [
+    (1 << 18, 256, "bf16", True, 128, 8), (1 << 14, 1024, "bf16", True, 128, 8), (1 << 12, 1024, "bf16", True, 128, 8),
+    (1 << 14, 2048, "bf16", True, 256, 8), (1 << 18, 64, "f32", False, 128, 2), (1 << 16, 192, "bf16", True, 96, 8),
+    (1 << 16, 320, "f32", False, 160, 2), (1 << 20, 8, "bf16", True, 128, 8), (1 << 10, 1024, "bf16", True, 128, 2),
+])
+def test_threads_take_rows_at_one_place_of_each(rows: int, channels: int, dtype: str, added: bool, threads: int, steps: int) -> None:
+    program, choice = chosen(normalised(rows, channels, dtype, added))
+    assert (choice.threads, choice.steps, choice.unrolled) == (threads, steps, True)
+    # A thread's steps are whole rows apart, and what they share is read once for all.
+    assert choice.threads * choice.vector % channels == 0
+    one = schedule_graph(program.graph, {}, H200, Pointwise(choice.order, choice.vector, choice.threads, 1, True))
+    assert isinstance(one, TileProgram)
+    shared = level_traffic(one).l2_bytes - (3 if added else 2) * rows * channels * (4 if dtype == "f32" else 2)
+    assert level_traffic(one).l2_bytes - level_traffic(program).l2_bytes >= shared * (steps - 1) // steps - channels * 16
+
+
+@pytest.mark.parametrize("graph", [
+    normalised(1 << 8, 256, "bf16"),            # too few blocks would be left
+    normalised(1 << 12, 1 << 13, "bf16"),       # no block is a row long
+    normalised(1 << 16, 100, "bf16"),           # rows begin inside of vectors
+    normalised(1 << 18, 64, "f32"),             # the four vectors are not twice what streams
+    bias_gelu(1 << 14, 1024).graph,             # the shared vector is less than what streams
+], ids=["small", "long-rows", "odd-rows", "residual", "bias"])
+def test_one_vector_a_thread_otherwise(graph: Graph) -> None:
+    assert chosen(graph)[1].steps == 1
+
+
+def test_as_much_as_streams_is_enough_where_one_tensor_is_read() -> None:
+    assert chosen(scaled_columns(1 << 14, 1024).graph)[1].steps == 2
+
+
+def test_the_host_walks_as_before() -> None:
+    made = schedule_graph(normalised(1 << 10, 256, "f32"), {}, host_device())
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Pointwise) and not made.choice.unrolled
