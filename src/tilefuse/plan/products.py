@@ -57,8 +57,8 @@ class Products:
 NO_PRODUCTS = Products()
 
 # Beyond the first size of the right operand its tiles never lie on chip long enough to pay; with few rows, which read it once, beyond
-# the second, and in f32, where the library is far from its rate, twice the rows may read half of it. Source: one H200, f32, a step of an
-# LSTM of 32 x 512, as a call of 12.8 us and its gates of 3.0 us or as one kernel of 10.2 us: 40 steps took 224 us less.
+# the second. Source: one H200, f32, a step of an LSTM of 32 x 512 as a call of 12.8 us and its gates of 3.0 us or as one kernel: 40 steps
+# took 224 us less.
 LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES, FEW_ROWS = 1 << 18, 1 << 22, 64
 # Part of the measured rate of a large product that a library reaches on the shapes that are left.
 LIBRARY_EFFICIENCY = 0.7
@@ -81,10 +81,8 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     found = contraction_of(node, graph)
     if found is None or found.inner > MAX_INNER:
         return False
-    right, rows = graph.type_of(found.right), node.type.shape[-2]
-    limit_bytes = LARGE_FOR_FEW_ROWS_BYTES if rows <= FEW_ROWS else LARGE_OPERAND_BYTES
-    if right.dtype.itemsize >= 4 and rows > FEW_ROWS:
-        limit_bytes = max(limit_bytes, LARGE_FOR_FEW_ROWS_BYTES * FEW_ROWS // rows)
+    right = graph.type_of(found.right)
+    limit_bytes = LARGE_FOR_FEW_ROWS_BYTES if node.type.shape[-2] <= FEW_ROWS else LARGE_OPERAND_BYTES
     return prod(right.shape[-2:]) * right.dtype.itemsize <= limit_bytes
 
 
