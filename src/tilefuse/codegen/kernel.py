@@ -474,8 +474,8 @@ class Kernel:
 
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
     second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
-    ones of `ir.ops.NARROW_CUDA`. `backwards`: the first block does what stands for the last number. `header` is what the reader should know first:
-    nodes, levels, bytes. `routines` is what its `RoutineCall`s call.
+    ones of `ir.ops.NARROW_CUDA`. `backwards`: the first block does what stands for the last number. `header` is what the reader should
+    know first: nodes, levels, bytes. `routines` is what its `RoutineCall`s call.
     """
 
     name: str
