@@ -209,6 +209,15 @@ def index_copy(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value)
     return b.reshape(b.index_add(base, dim, flat, rows, "set"), list(b.shape_of(x)))
 
 
+@lowers("aten.put.default")
+def put(b: TorchBuilder, x: Value, index: Value, source: Value, accumulate: bool = False) -> str:
+    """Elements of `source` to flat positions; negative ones count from the end."""
+    count = prod(b.shape_of(index))
+    flat, places, given = (b.reshape(v, [prod(b.shape_of(v))]) for v in (x, index, source))
+    made = b.scatter(flat, places, b.reshape(given, [count]), 0, "sum" if accumulate else "set", wrap=True)
+    return b.reshape(made, list(b.shape_of(x)))
+
+
 @lowers("aten.index_fill.int_Scalar")
 def index_fill(b: TorchBuilder, x: Value, dim: int, index: Value, value: Scalar) -> str:
     flat = b.reshape(index, [prod(b.shape_of(index))])

@@ -40,6 +40,12 @@ def t(b: TorchBuilder, x: Value) -> str:
     return b.permute(x, list(reversed(range(b.rank_of(x)))))
 
 
+@lowers("aten.mT.default", "aten.mH.default", "aten.adjoint.default")
+def matrix_transpose(b: TorchBuilder, x: Value) -> str:
+    rank = b.rank_of(x)
+    return b.transpose(x, rank - 2, rank - 1)
+
+
 @lowers("aten.expand.default", "aten.expand_copy.default")
 def expand(b: TorchBuilder, x: Value, size: Sequence[int], *, implicit: bool = False) -> str:
     return b.broadcast_to(x, list(b.result_shape))

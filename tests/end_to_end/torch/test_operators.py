@@ -802,6 +802,10 @@ case(
 )
 
 # Only torch can do these: they must come through as library nodes
+case("put", lambda x, i, v: (x.put(i, v[:2]), x.put(i, v[2:], accumulate=True), x.put(i[:0], v[:0])),
+     transposed(4, 5), lambda dtype, g: torch.tensor([3, -2]), normal(4), dtypes=(torch.float32, torch.float16, torch.int32))
+case("matrix transposes", lambda x: (A.mT(x) + 1, A.mH(x) * 2, A.adjoint(x) - 1), normal(2, 4, 5))
+
 # Scans by other operators, searches, histograms, bags of embeddings, distances
 for name in ("cummax", "cummin"):
     case(f"{name} of floats", lambda x, f=getattr(torch, name): (*f(x, 0), *f(x, -1)), normal(4, 37), dtypes=FLOATS)
