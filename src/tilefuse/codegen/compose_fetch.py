@@ -15,21 +15,27 @@ own copies, its first thread starts the next ones, and no team waits for another
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
 from tilefuse.codegen.fetch_operands import RowScalars, column_operands
 from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, Reg
 from tilefuse.codegen.kernel_writer import Held
-from tilefuse.codegen.rows_exchange import exchange_copies
+from tilefuse.codegen.rows_exchange import exchange_copies, meet_in_block
+from tilefuse.codegen.rows_packed import MOST_WARPS_THAT_SEND
 from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row, team_threads
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.pipelined import copies_of, fetched_touches
-from tilefuse.schedule.resolved import Touch
+from tilefuse.schedule.resolved import Touch, direct_touches
+from tilefuse.schedule.stages import stages
 from tilefuse.schedule.template import Rows
+
+# Threads of a row from which on its queue is refilled behind the row's own barrier: fewer were not measured.
+LATE_THREADS = 256
 
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
@@ -50,8 +56,13 @@ def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> N
         if c.stages and c.on_chip:
             taken = _take(now)
             now = replace(now, held=[*taken, *columns], queued={})
-            _next_copies(state, queues, turn, turns, tuple(h.array for h in taken))
+            if len(carried) > 1 and turns > 1 and _meets_behind(now, taken):
+                now.after_meeting.append(partial(_copies_of_turn, state, queues, turn, turns))
+            else:
+                _next_copies(state, queues, turn, turns, tuple(h.array for h in taken))
         compose_row(replace(now, carried=carried))
+        if now.after_meeting:
+            meet_in_block(now)
         if c.stages and not c.on_chip and num_pieces(state) == 1:
             _next_copies(state, queues, turn, turns, _unwritten(now, carried))
     write_carried(state, carried)
@@ -116,12 +127,32 @@ def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held
 
 def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:
     """Once no thread reads this turn's stage any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
+    if turns > 1:
+        state.writer.emitter.emit(Barrier("block", loaded=loaded, team=team_threads(state.choice)))
+        _copies_of_turn(state, queues, turn, turns)
+
+
+def _copies_of_turn(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int) -> None:
     e, num_stages = state.writer.emitter, state.choice.stages
-    if turns == 1:
-        return
-    e.emit(Barrier("block", loaded=loaded, team=team_threads(state.choice)))
     with e.when([Bound(turn, 0, turns - num_stages)]):
         _start_copies(state, queues, turn + num_stages, turn % num_stages)
+
+
+def _meets_behind(state: RowState, taken: Sequence[Held]) -> bool:
+    """Whether all that a thread took from the queue has gone into what its row's threads exchange at the first barrier of the block.
+
+    Behind that barrier nothing is on its way from the stage, and a barrier for the queue alone is one too many (measured on H200, gradients
+    of layer norm f16: 72.5 us against 73.4 over 8192 elements, 76.1 against 77.0 over 65536; norms alone run as fast with either).
+    """
+    c, domain = state.choice, state.writer.domain
+    todo = [key for key, depth in stages(domain).items() if depth == 0 and domain.instances[key].node.category == "reduce"]
+    found: set[Touch] = set()
+    while todo:
+        instance = domain.instances[todo.pop()]
+        found |= set(direct_touches(instance.body))
+        todo += [u for u in instance.uses if not domain.instances[u].shared]
+    through_block = c.cluster == 1 or c.threads > 32 * MOST_WARPS_THAT_SEND
+    return c.threads >= LATE_THREADS and through_block and all(h.touch in found for h in taken)
 
 
 def _unwritten(state: RowState, carried: dict[int, Reg]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tilefuse.codegen.kernel import (
     Reg,
     Store,
 )
-from tilefuse.codegen.rows_exchange import cluster_exchange, exchange_copies, row_barrier, slot_base
+from tilefuse.codegen.rows_exchange import cluster_exchange, exchange_copies, meet_in_block, slot_base
 from tilefuse.codegen.rows_exponentials import gather_exponentials, of_other_lane, shuffle_exponentials
 from tilefuse.codegen.rows_packed import Sent, expected_packed, packs, receive_packed, send_packed
 from tilefuse.codegen.rows_walk import RowState
@@ -78,7 +78,7 @@ def _from_block(state: RowState, group: list[Instance], parts: dict[int, list[Re
     """The warps' results to all threads of the row in this block."""
     warps = state.choice.threads // 32
     if meet:
-        state.writer.emitter.emit(row_barrier(state))
+        meet_in_block(state)
     _gather(state, group, parts, _slots(state, group, parts, warps, "_shared"), warps)
 
 

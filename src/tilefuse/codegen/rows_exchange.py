@@ -39,6 +39,20 @@ def row_barrier(state: RowState) -> Barrier:
     return Barrier("block", team=team_threads(state.choice))
 
 
+def meet_in_block(state: RowState) -> None:
+    """The row's threads in this block meet; what waited for that follows."""
+    state.writer.emitter.emit(row_barrier(state))
+    have_met(state)
+
+
+def have_met(state: RowState) -> None:
+    """Behind a barrier of the row's threads: what waited for one."""
+    waiting = list(state.after_meeting)
+    state.after_meeting.clear()
+    for follow in waiting:
+        follow()
+
+
 def slot_base(state: RowState, slots: int) -> Affine:
     """First exchange slot of this row. Turns alternate between copies: a slow thread may still read those of the last turn."""
     return state.row_of_block * slots + state.parity * (slots * state.choice.rows)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg, Shuffle
-from tilefuse.codegen.rows_exchange import block_to_cluster, cluster_exchange, exchange_buffers, row_barrier, slot_base, warps_to_shared
+from tilefuse.codegen.rows_exchange import block_to_cluster, cluster_exchange, exchange_buffers, meet_in_block, slot_base, warps_to_shared
 from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
 from tilefuse.codegen.rows_shares import receive_shares, send_shares
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
@@ -164,7 +164,7 @@ def _receive_even(state: RowState, both: tuple[Instance, Instance], parts: Seque
 def _gather_warps(state: RowState, both: tuple[Instance, Instance], t: Reg, q: Reg, dtype: DType, meet: bool) -> None:
     c = state.choice
     if meet:
-        state.writer.emitter.emit(row_barrier(state))
+        meet_in_block(state)
     buffers = exchange_buffers(state, [i.node.name for i in both], "_shared", dtype, c.threads // 32)
     _gather(state, buffers, t, q, c.threads // 32, c.chunks * c.vector * 32, dtype)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Declare, KExpr, Load, Reg, Shuffle, Store
-from tilefuse.codegen.rows_exchange import cluster_exchange, exchange_copies, row_barrier, slot_base
+from tilefuse.codegen.rows_exchange import cluster_exchange, exchange_copies, have_met, meet_in_block, row_barrier, slot_base
 from tilefuse.codegen.rows_walk import RowState
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Guard
@@ -72,7 +72,7 @@ def send_packed(state: RowState, group: list[Instance], held: list[Reg]) -> Sent
         base = slot_base(state, warps * len(held)) + slots.which * warps
         with e.when([Bound(slots.peer, 0, 1)]):
             e.emit(Store(buffer, base + slots.warp, mine))
-        e.emit(row_barrier(state))
+        meet_in_block(state)
         _gather(state, group[0], mine, buffer, base, slots, warps)
     count = _senders(state) * c.cluster
     buffer = _buffer(state, group, mine, "shared", count)
@@ -96,6 +96,8 @@ def receive_packed(state: RowState, group: list[Instance], held: list[Reg], sent
         return
     if meet or c.cluster > 1:
         state.writer.emitter.emit(_exchange(state, group, mine))
+        if c.cluster == 1:
+            have_met(state)
     count = _senders(state) * c.cluster
     buffer = _buffer(state, group, mine, "shared", count)
     base = slot_base(state, count * len(held))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilefuse.codegen.kernel import Assign, Declare, KExpr, Load, Reg, Shuffle
-from tilefuse.codegen.rows_exchange import block_to_cluster, cluster_exchange, exchange_buffers, row_barrier, slot_base, warps_to_shared
+from tilefuse.codegen.rows_exchange import block_to_cluster, cluster_exchange, exchange_buffers, meet_in_block, slot_base, warps_to_shared
 from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
 from tilefuse.ir.affine import number
@@ -56,7 +56,7 @@ def _names(both: tuple[Instance, Instance]) -> list[str]:
 def _gather_warps(state: RowState, names: list[str], parts: Sequence[Reg], meet: bool) -> None:
     warps, dtype = state.choice.threads // 32, parts[0].dtype
     if meet:
-        state.writer.emitter.emit(row_barrier(state))
+        meet_in_block(state)
     _settle_slots(state, exchange_buffers(state, names, "_shared", dtype, warps), parts, warps, dtype)
 
 

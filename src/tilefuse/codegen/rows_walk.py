@@ -64,6 +64,7 @@ class RowState:
     exchange: dict[tuple[int | str, str], list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
     signals: dict[int, int] = field(default_factory=dict)  # first transaction barrier of each reduction's exchange over the cluster
     warp_tops: set[int] = field(default_factory=set)  # sums of exponentials relative to the maximum of their warp, not of their thread
+    after_meeting: list[Callable[[], None]] = field(default_factory=list)  # what follows the next barrier of the row's threads
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
 
 

@@ -36,23 +36,37 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
         if node.category == "reduce" and prod(e for _, e in node.over) >= 32 and over_is_contiguous(node):
             shape = (node.type.num_elements, prod(e for _, e in node.over))
             rows.setdefault(shape, []).append((node.name, _sources(graph, node, shape[0] * shape[1])))
-    split: dict[str, tuple[Node, Node]] = {}
+    chosen: list[tuple[Node, set[str]]] = []
     for node in graph.nodes:
         if node.kind != "reduce.sum" or not node.axes or not node.type.dtype.is_float or over_is_contiguous(node):
             continue
         count, length = prod(e for _, e in node.over), node.type.num_elements
         shared = rows.get((count, length))
-        groups = num_groups(count, length, device, node.type.dtype.itemsize)
-        if not shared or not groups:
+        if not shared or not num_groups(count, length, device, node.type.dtype.itemsize):
             continue
         sources, later = _sources(graph, node, count * length), _users_of(graph, node.name)
         # A row reduction that needs the whole column sums (w = A (A^T y)) cannot stand in their kernel.
         if any(sources & read and name not in later for name, read in shared):
-            split[node.name] = _split(graph, node, groups)
-    if not split:
+            chosen.append((node, sources))
+    if not chosen:
         return graph
+    split: dict[str, tuple[Node, Node]] = {}
+    names = {node.name for node, _ in chosen}
+    for node, sources in chosen:
+        count, length = prod(e for _, e in node.over), node.type.num_elements
+        alone = all(other is node or not sources & read for other, read in chosen)
+        light = (alone and all(graph.type_of(v).dtype.itemsize < 4 for v in sources)
+                 and any(_leaves_elements(graph, name, count * length, names) for name, read in rows[count, length] if sources & read))
+        split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light))
     nodes = tuple(made for node in graph.nodes for made in split.get(node.name, (node,)))
     return replace(graph, nodes=nodes)
+
+
+def _leaves_elements(graph: Graph, reduction: str, num_elements: int, sums: set[str]) -> bool:
+    """Whether elements that depend on a row reduction are wanted by more than the sums down the columns."""
+    later = _users_of(graph, reduction)
+    full = {n.name for n in graph.nodes if n.name in later and n.category == "map" and n.type.num_elements == num_elements}
+    return bool(full & set(graph.results)) or any(not full.isdisjoint(n.reads()) for n in graph.nodes if n.name not in sums)
 
 
 def _users_of(graph: Graph, name: str) -> set[str]:

@@ -21,6 +21,10 @@ from tilefuse.target.device import DeviceSpec
 SHAPES = ((16, 512), (32, 512))
 # Threads that share a multiprocessor: as many as 100 registers a thread allow.
 RESIDENT_THREADS = 640
+# Blocks that do little beside loading ask for more than memory gives in order: of so long rows, this part of the multiprocessors is faster
+# than all (measured on H200, gradients of RMS norm by 112 blocks and by 131: 4096 elements f16 70.3 and 75.2 us, bf16 71.6 and 76.5, 8192
+# elements f16 71.5 and 74.2; with the two sums of layer norm 75.3 and 73.4, f32 71.7 and 71.4).
+LIGHT_LENGTH, LIGHT_SHARE = 4096, 0.85
 # With fewer turns the partial sums are no small part of the traffic.
 MIN_TURNS = 4
 
@@ -52,14 +56,19 @@ def blocks_per_multiprocessor(threads: int) -> int:
     return max(1, RESIDENT_THREADS // threads)
 
 
-def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4) -> int:
-    """Groups of rows for `count` rows of `length` elements; 0 where carrying does not pay or does not fit."""
+def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4, light: bool = False) -> int:
+    """Groups of rows for `count` rows of `length` elements; 0 where carrying does not pay or does not fit.
+
+    light: one sum over 16-bit rows, whose blocks do little beside loading.
+    """
     shape = row_threads(length, sum_bytes)
     if shape is None or length < 32:
         return 0
     threads, rows, cluster = shape
     # A cluster too many would walk all its rows after the others.
     groups = device.clusters_at_once(cluster) * blocks_per_multiprocessor(threads * rows)
+    if light and cluster == 1 and length >= LIGHT_LENGTH:
+        groups = int(groups * LIGHT_SHARE)
     turns = -(-count // (groups * rows))
     if turns < MIN_TURNS:
         return 0

@@ -18,8 +18,8 @@ OTHER_REGISTERS = 20
 
 BLOCK_THREADS = 256
 # Sums of columns that so many blocks split are made by two blocks of so many threads a multiprocessor, each thread with more rows ahead
-# (measured on H200, 256 columns: f16 67.4 us against 68.8 by four blocks of 256, f32 66.6 against 68.1; 4096 columns 65.9 and 66.1).
-TALL_SPLIT, TALL_THREADS, TALL_BATCH = 8, 512, 8
+# (measured on H200, 256 columns: f16 66.9 us against 68.2 by four blocks of 256, f32 65.7 against 66.7; 4096 columns 66.5 and 65.8).
+TALL_SPLIT, TALL_THREADS, TALL_BATCH = 32, 512, 8
 
 # A line of the caches, and the parts of a column that one block reads back in a few rounds of loads.
 LINE_BYTES = 128

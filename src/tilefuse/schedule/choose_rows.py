@@ -122,10 +122,12 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 rows = max(1, 128 // threads) if cluster == 1 else 1
                 # Addresses in a row of several axes and vectors of weights take registers of their own; f64 needs twice as many.
                 full = cluster > 1 or threads == 512 and chunks == max_chunks and len(column_touches(domain)) < 2
-                # Rows of channels have several axes but no weights an element: 72 registers instead of 76 are a block more (measured on
-                # H200, batch norm over 64 x 56 x 56 f16: 59.9 us against 65.3).
+                # Rows of channels have several axes but no weights an element. Without guards the compiler works on more vectors at once,
+                # and 72 registers instead of 76 are a block more (measured on H200, batch norm over 64 x 56 x 56 f16: 60.0 us against
+                # 65.0; with guards it takes 60 by itself, and a bound changes nothing or 1 % for the worse).
                 several = len([a for a in reduced if domain.extents[a] > 1]) > 1
-                bounded = full and width >= 4 and (not several or cluster > 1 and not column_touches(domain))
+                whole = cluster > 1 and vectors % (cluster * threads) == 0 and not column_touches(domain)
+                bounded = full and width >= 4 and (not several or whole)
                 resident = RESIDENT_THREADS // threads if bounded else 0
                 if cluster == 1 and not resident:
                     resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.unit.codegen.host_build import compiler, run
+from tests.unit.codegen.pattern_graphs import wide
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose import compose
 from tilefuse.ir.interpret import interpret
@@ -90,3 +91,24 @@ def test_rows_wait_in_a_queue_where_a_group_loads_little_at_once(size: int, dtyp
     choice = plan_graph(graph, {}, H200, Options()).kernels[0].program.choice
     assert isinstance(choice, Rows) and choice.groups
     assert (choice.stages >= 2) == queued
+
+
+def weighted(rows: int, length: int, dtype: str, *, elements: bool) -> str:
+    """Rows times their own sum, if wanted, and their sum down the columns weighted by it: one sum that a row kernel carries."""
+    x, matrix = wide("%x[i, j]", dtype), f"[{rows}, {length}]"
+    y = f"  %y: f32{matrix} = map [i, j] {{ mul({x}, %s[i]) }}\n" if elements else ""
+    return f"""graph @weighted(%x: {dtype}{matrix}) -> ({f'f32{matrix}, ' if elements else ''}f32[{length}]) {{
+  %s: f32[{rows}] = reduce.sum [i] over [j < {length}] {{ {x} }}
+{y}  %c: f32[{length}] = reduce.sum [j] over [i < {rows}] {{ mul({x}, %s[i]) }}
+  return {'%y, ' if elements else ''}%c
+}}"""
+
+
+@pytest.mark.parametrize(("dtype", "length", "elements", "fewer"), [
+    ("f16", 4096, True, True), ("bf16", 8192, True, True), ("f16", 4096, False, False), ("f32", 4096, True, False),
+    ("f16", 1024, True, False)])
+def test_blocks_that_do_little_beside_loading_leave_multiprocessors_idle(dtype: str, length: int, elements: bool, fewer: bool) -> None:
+    """One sum over long 16-bit rows whose elements are written: all multiprocessors ask for more than memory gives in order."""
+    split = split_cross_reductions(parse_graph(weighted((1 << 26) // length, length, dtype, elements=elements)), H200)
+    (groups,) = (carried_groups(n) for n in split.nodes if n.category == "reduce" and carried_groups(n))
+    assert (groups <= 0.85 * H200.num_multiprocessors) is fewer
