@@ -43,6 +43,7 @@ class Facts:
     finish_loads     of partial values, that one thread of a last block makes one after the other
     extra_kernels    kernels before or behind
     passed           elements that change their mapping through shared memory, for every tile
+    ragged           triangles: the share of a side that one block walks; blocks that meet the diagonal walk less
     """
 
     threads: int
@@ -59,6 +60,7 @@ class Facts:
     finish_loads: int
     extra_kernels: int
     passed: int
+    ragged: float = 0.0
 
     @property
     def bytes_moved(self) -> int:
@@ -176,7 +178,8 @@ class ElementFacts:
         # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
         flushes = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
         found = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, prod(blocks.values()),
-                      unroll, flushes, max(held, 16) + 6, shared, flight, 0, 0, 0, 0, self.passed)
+                      unroll, flushes, max(held, 16) + 6, shared, flight, 0, 0, 0, 0, self.passed,
+                      min(decision.iterations / num_tiles[walk], 1.0) if self.grid.triangle else 0.0)
         return self.finished(found, decision, blocks)
 
     def finished(self, found: Facts, decision: Decision, blocks: Mapping[str, int] | None = None) -> Facts:
@@ -198,4 +201,4 @@ class ElementFacts:
                 loads += -(-own * shares // self.threads) if own < self.threads else -(-own // self.threads) * shares
         # Written out, as thousands are made before the first program and `replace` takes twice as long.
         return Facts(found.threads, found.moved, found.tiles, found.blocks, found.unroll, found.flushes, found.registers,
-                     found.shared_bytes, found.flight_bytes, partial, atomics, loads, extra, found.passed)
+                     found.shared_bytes, found.flight_bytes, partial, atomics, loads, extra, found.passed, found.ragged)

@@ -35,8 +35,8 @@ EXCHANGES_US, EXCHANGE_BYTES = 0.47, 16 << 10
 # What one multiprocessor can load, in shares of what each gets when all load.
 OWN_SHARES = 2.1
 # Arrival of the last block and what it does beside its loads; one of its loads, many under way; each block's wait for its own arrival,
-# a thousand of them. Units: microseconds.
-LAST_BLOCK_US, LAST_LOAD_US, ARRIVALS_US = 1.7, 0.008, 0.2
+# a thousand of them (z = a x + y and z.u of 2^26 f32: 242 us without arrivals, 251 with 16384). Units: microseconds.
+LAST_BLOCK_US, LAST_LOAD_US, ARRIVALS_US = 1.7, 0.008, 0.55
 # A kernel before or behind, that the next one of a graph follows closely; what one that combines partial values takes beyond one that
 # clears words. Units: microseconds.
 EXTRA_KERNEL_US, COMBINING_KERNEL_US = 0.7, 0.15
@@ -55,6 +55,10 @@ WORD_BY_WORD, ROW_BYTES, LONG_ROW_BYTES = 0.9, 64, 4096
 # What each doubling of a block's walk adds, since a block loads nothing while it computes: of four scripts beyond the caches, up to 0.02.
 # What a register beyond some adds: fewer warps cover for each other; it decides between decisions that are alike otherwise.
 WALK_SHARE, REGISTER_SHARE, FREE_REGISTERS = 0.008, 0.0004, 60
+# What the ends of a triangle's walks add, which come at different times: so much times the part of a side that one block walks. It decides
+# between walks that are alike otherwise. Source: symmetric products on one H200: 8192 x 8192 f64 took 74.9 us with walks of a 32nd of a
+# side and 83.4 of a 16th, 16384 x 16384 f32 132.5 with a 64th and 149.1 with a 33rd.
+RAGGED_SHARE = 0.4
 # Loads under way, in parts of the device's saturating bytes, with which half of the best rate is reached.
 HALF_FLIGHT = 0.19
 # More than this many times the saturating bytes under way gain nothing.
@@ -159,7 +163,7 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
             largest = max(m.num_bytes for m in facts.moved if m.function == function)
             computing_us += (us or 0.0) * largest / 4e6
     needed += facts.partial_bytes / 2
-    walked = 1 + WALK_SHARE * log2(groups) + REGISTER_SHARE * max(facts.registers - FREE_REGISTERS, 0)
+    walked = 1 + WALK_SHARE * log2(groups) + REGISTER_SHARE * max(facts.registers - FREE_REGISTERS, 0) + RAGGED_SHARE * facts.ragged
     # The curve has the ramp of a copy with loads enough under way; fewer of them bound the rate.
     transfer_us = walked * max(interpolated_us(int(needed), device.transfer_curve, device.global_bytes_per_s),
                                needed / device.global_bytes_per_s * 1e6 / loads)

@@ -6,7 +6,7 @@ ways to compute a sum have in common. Against routines these count.
 from __future__ import annotations
 
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.plan.routine_prediction import READ_SHARE, behind_another_us
+from tilefuse.plan.routine_prediction import ARRIVALS_US, READ_SHARE, behind_another_us
 from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.template import Columns, Rows
 from tilefuse.target.device import DeviceSpec
@@ -15,9 +15,8 @@ from tilefuse.target.device import DeviceSpec
 # the kernel behind finds no place beside it until then. Units: microseconds. Source: A'(A x) for 1024 x 1024 to 8192 x 8192 words on one
 # H200, measured over the sum of its kernels' costs.
 PERSISTENT_US = 2.9
-# What a template's last block does, and a thousand blocks' waits for their own arrivals (z = a x + y and z.u of 2^18 and 2^26 words on one
-# H200: 4.3 and 249 us, 3.4 and 245 by routines). Units: microseconds.
-LAST_BLOCK_US, ARRIVALS_US = 2.0, 0.55
+# What a template's last block does (z = a x + y and z.u of 2^18 words on one H200: 4.3 us, 3.4 by routines). Units: microseconds.
+LAST_BLOCK_US = 2.0
 
 
 def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:

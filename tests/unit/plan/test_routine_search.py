@@ -150,3 +150,12 @@ def test_short_sums_run_in_few_blocks(words: int, most: int) -> None:
     assert kept[0].decision.finish == ATOMICS and kept[0].facts.blocks <= most
     by_blocks = {c.facts.blocks: c.prediction.us for c in reversed(kept) if c.decision.finish == ATOMICS}
     assert by_blocks[words // 512] > min(by_blocks.values())
+
+
+@pytest.mark.parametrize(("script", "size", "most"), [("dsymv", 8192, 16), ("ssymv", 16384, 32)])
+def test_triangles_are_walked_in_short_pieces(script: str, size: int, most: int) -> None:
+    """Walks of twice as many tiles end at more different times: they took 11 % longer."""
+    graph = script_graph(f"matrix A; vector x; input A, x; y = {script}(A, x); return y;", {"A": (size, size), "x": (size,)})
+    fusion = next(f for f in find_fusions(graph).found if len(f.calls) == 2)
+    best = list_candidates(graph, fusion, H200).kept[0]
+    assert best.facts.ragged > 0 and best.decision.direction == "y" and best.decision.iterations <= most

@@ -7,8 +7,8 @@ from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.plan.routine_prediction import READ_SHARE, STANDING_READY_US, behind_another_us
-from tilefuse.plan.template_prediction import ARRIVALS_US, LAST_BLOCK_US, PERSISTENT_US, template_us
+from tilefuse.plan.routine_prediction import ARRIVALS_US, READ_SHARE, STANDING_READY_US, behind_another_us
+from tilefuse.plan.template_prediction import LAST_BLOCK_US, PERSISTENT_US, template_us
 from tilefuse.schedule.packed import Packed
 from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import DeviceSpec
