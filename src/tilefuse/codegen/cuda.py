@@ -36,6 +36,7 @@ from tilefuse.codegen.kernel import (
     Pointer,
     Prefetch,
     Reg,
+    Renew,
     RoutineCall,
     Shuffle,
     Stmt,
@@ -223,6 +224,8 @@ class _CudaPrinter:
                 return "tf_async_group();"
             case Prefetch(buffer, index):
                 return f"tf_prefetch({self._element(buffer, index)});"
+            case Renew(array):
+                return f"tf_renew({identifier(array)});"
             case AsyncWait(pending):
                 return f"tf_async_wait<{pending}>();"
             case RoutineCall(function, arguments):

@@ -440,6 +440,17 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Renew:
+    """The compiler may not keep what was computed from a register array so far for what is computed from it later. Changes nothing.
+
+    16-bit elements held over a reduction: their values in single precision take twice the registers, and the assembler would rather spill
+    than widen them again. Requires: elements of the array fill words of 32 bits.
+    """
+
+    array: str
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitEarlier:
     """From here on the kernels ahead in the stream have ended. A kernel that starts early (`Launch.early`) does what stands before it while
     the one ahead still runs; without this statement it waits where it begins.
@@ -465,7 +476,7 @@ class RoutineText:
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
-             Prefetch, AwaitEarlier, LetNextStart, Group]
+             Prefetch, Renew, AwaitEarlier, LetNextStart, Group]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
 from tilefuse.schedule.online import EXPSUM
-from tilefuse.schedule.resolved import Instance, resolved_walk
+from tilefuse.schedule.resolved import Instance, Touch, resolved_walk
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
 
 # Reductions that take a vector at once: first something of the whole vector, then every element relative to it.
@@ -150,10 +150,24 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
         used_later = any(k in i.uses for i in later)
         costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow else flops_of(i.body) >= KEEP_FLOPS  # type: ignore[arg-type]
-        if k not in w.chunk_values and used_later and varies(w, k) and not i.serial and costly and size <= room:
+        worth = costly or _replaced_bytes(state, k, later) > i.node.type.dtype.itemsize
+        if k not in w.chunk_values and used_later and varies(w, k) and not i.serial and worth and size <= room:
             wanted.append(k)
             room -= size
     return wanted
+
+
+def _replaced_bytes(state: RowState, key: int, later: list[Instance]) -> int:
+    """Bytes an element of held operands that `later` stages need only to compute this value again: where it is kept, their registers come
+    free. Residual + norm: x and its addend, two operands, leave one sum.
+    """
+    domain = state.writer.domain
+    shared = {n for n, i in enumerate(domain.instances) if i.shared}
+    wanted = [u for i in later for u in (i.uses if i.shared else (i.key,)) if u not in shared]
+    others = {x for i in reachable(domain, wanted, shared | {key}) for x in resolved_walk(i.body) if isinstance(x, Touch)}
+    others |= {x for i in later if i.shared for x in resolved_walk(i.body) if isinstance(x, Touch)}
+    own = {x for i in reachable(domain, [key], shared) for x in resolved_walk(i.body) if isinstance(x, Touch)}
+    return sum(h.touch.dtype.itemsize for h in state.held if not h.step and h.touch in own - others)
 
 
 def _narrow_flops(w: KernelWriter, key: int) -> int:

@@ -38,6 +38,7 @@ from tilefuse.codegen.kernel import (
     Pointer,
     Prefetch,
     Reg,
+    Renew,
     RoutineCall,
     Shuffle,
     Stmt,
@@ -147,7 +148,7 @@ class ThreadPrinter:
                 out.line(self.vector(s))
             case AsyncCopy():
                 out.line(self.async_copy(s))
-            case Prefetch() | AwaitEarlier() | LetNextStart():
+            case Prefetch() | Renew() | AwaitEarlier() | LetNextStart():
                 pass  # the host has no such request worth making, and runs one kernel after the other
             case AsyncGroup() | AsyncWait():
                 self.async_order(s)

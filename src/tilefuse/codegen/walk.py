@@ -27,6 +27,7 @@ from tilefuse.codegen.kernel import (
     Load,
     MatrixProduct,
     Reg,
+    Renew,
     RoutineCall,
     Shuffle,
     Stmt,
@@ -106,7 +107,7 @@ def register_names(x: object) -> frozenset[str]:
     found: set[str] = set()
     for part in parts(x):
         match part:
-            case Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name):
+            case Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name) | Renew(array=name):
                 found.add(name)
             case MatrixProduct(accumulator=name, left=left):
                 found.update((name, left) if part.left_registers else (name,))

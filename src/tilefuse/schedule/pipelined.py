@@ -7,7 +7,7 @@ from math import gcd
 from tilefuse.schedule.access import stride_of
 from tilefuse.schedule.resolved import Domain, Touch, direct_touches, resolved_dtype
 from tilefuse.schedule.stages import stages as stage_by_key
-from tilefuse.schedule.template import Rows
+from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
 
 # Bytes of one row share that a block keeps on its way: three of them fill shared memory.
@@ -20,10 +20,14 @@ RESERVED_BYTES = 8192
 PIPELINED_ROW_BYTES = 512 * 1024
 
 # Where vectors that all rows share are as many bytes as the row itself, blocks that read them anew for every row ask more of the L2
-# cache than of memory: from this length on a persistent grid keeps them in registers (measured on H200, f16: 0.92 of a copy against 0.80
-# over 65536 elements, 0.90 against 0.87 over 32768). Two rows on their way are enough, more only spread the accesses (65536 elements: 72.6,
-# 73.9, 74.3 and 75.3 us with 2, 3, 4 and 6).
+# cache than of memory: from this length on a persistent grid keeps them in registers, but for what `_by_small_blocks` holds (measured on
+# H200, layer norm over 65536 f16: 71.0 us against 72.3 for the best of other blocks). Two rows on their way are enough, more only spread
+# the accesses (65536 elements: 72.6, 73.9, 74.3 and 75.3 us with 2, 3, 4 and 6).
 WEIGHTED_ROW_BYTES = 64 * 1024
+# Rows of one wide operand that small blocks hold.
+SMALL_BLOCKS_ROW_BYTES = 128 * 1024
+# Rows of norms on their way ahead of one that registers hold.
+HELD_NORM_STAGES = 2
 # What 512 threads keep of them, 128 bytes each; where the row itself stays in the queue, twice as many.
 COLUMN_SHARE_BYTES = 64 * 1024
 
@@ -95,6 +99,9 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
     fetched = fetched_touches(domain)
     if not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
         return None
+    small = _by_small_blocks(domain, device, kept, reduced, width, vectors, kept_bytes) if weighted else None
+    if small is not None:
+        return small
     # One block of 512 threads a multiprocessor and clusters half as large beat two of 256 (measured on H200, layer norm: 71.8 us against
     # 74.7 over 32768 f16, 71.5 against 73.0 over 65536, 71.6 against 76.8 over 32768 f32).
     for cluster in (1, 2, 4, 8, 16):
@@ -105,11 +112,43 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
             continue
         if any(copies_of(t, domain, reduced, share * width) is None for t in fetched):
             continue
-        found = _with_queue(domain, device, kept, reduced, width, share, cluster, kept_bytes, 2 if weighted else 4)
+        found = _with_queue(domain, device, kept, reduced, width, share, cluster, kept_bytes, HELD_NORM_STAGES if weighted else 4)
         if found is None and weighted:
             continue
         return found
     return from_queue(domain, device, kept, reduced, width, vectors, kept_bytes) if weighted else None
+
+
+def _by_small_blocks(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
+                     kept_bytes: int) -> Rows | None:
+    """Weighted rows that blocks hold in registers, several a multiprocessor: loads of one go on while another reduces or writes.
+
+    Measured on H200 against the queue: residual and layer norm over 32768 f16 69.8 us against 72.4, over 65536 f16 71.8 against 73.9, over
+    32768 f32 68.6 against 71.9, over 65536 f32 71.2 against 72.2, over 8192 f32 67.3 against 70.6; layer norm over 32768 f16 67.8 against
+    69.7, over 32768 f32 70.0 against 71.9. Four blocks of two narrow operands spill (90 us).
+    """
+    fetched = fetched_touches(domain)
+    wide = all(t.dtype.itemsize >= 4 for t in fetched)
+    row_bytes = vectors * width * kept_bytes
+    if len({t.dtype.itemsize for t in fetched}) > 1 or any(t.dtype.itemsize > 4 for t in fetched) or len(fetched) > 2:
+        return None
+    if row_bytes <= WEIGHTED_ROW_BYTES:
+        most_threads, resident = 512, 2
+    elif len(fetched) == 2:
+        most_threads, resident = 256, 4 if wide else 3
+    elif wide and row_bytes <= SMALL_BLOCKS_ROW_BYTES:
+        most_threads, resident = 256, 3
+    else:
+        return None
+    chunks = KEPT_BYTES_PER_THREAD // (width * kept_bytes)
+    cluster = 1
+    while cluster * most_threads * chunks < vectors:
+        cluster *= 2
+    share = -(-vectors // cluster)
+    threads = 32 * -(-share // (32 * chunks))
+    if cluster > device.max_cluster_blocks:
+        return None
+    return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
 
 
 def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
@@ -179,8 +218,13 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
     if threads > 1024 or stages < 2 or turns < 2:
         return None
     chunks = -(-share // threads)
-    held = Rows(kept, reduced, width, threads, 1, chunks, cluster, 1, True, min(width, 2), 1, stages, -(-domain.num_kept // turns))
-    return (reduced_ahead(domain, held, most) if cluster > 1 else None) or held
+    held = Rows(kept, reduced, width, threads, 1, chunks, cluster, 1, True, min(width, 2), 1, stages, -(-domain.num_kept // turns),
+                resident=int(most_stages == HELD_NORM_STAGES))
+    # Over sixteen blocks the exchange takes longer than the next row's loads hide; over fewer, one row in registers and one on its way
+    # are faster than rows that the queue holds (measured on H200, layer norm: 262144 f16 72.6 us ahead, 76.6 held; 65536 f16 76.0 and 71.0,
+    # 65536 f32 73.4 and 71.1).
+    exchanges_long = cluster == device.max_cluster_blocks or most_stages > HELD_NORM_STAGES
+    return (reduced_ahead(domain, held, most) if cluster > 1 and exchanges_long else None) or held
 
 
 def column_touches(domain: Domain) -> list[Touch]:

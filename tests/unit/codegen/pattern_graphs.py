@@ -127,6 +127,28 @@ def layer_norm(rows: int, length: int, dtype: str = "f32") -> Pattern:
     return Pattern(graph, smooth, lambda arrays: layer_norm_bounds(arrays, dtype))
 
 
+def residual_norm(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """A sum that is a result, and its layer norm. The sum comes out with equal bits."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @residual_norm(%x: {dtype}[{rows}, {length}], %r: {dtype}[{rows}, {length}], %w: {dtype}[{length}],
+                                %b: {dtype}[{length}]) -> ({dtype}[{rows}, {length}], {dtype}[{rows}, {length}]) {{
+      %z: {dtype}[{rows}, {length}] = map [i, j] {{ {narrow(f'add({wide("%x[i, j]", dtype)}, {wide("%r[i, j]", dtype)})', dtype)} }}
+      %s: {acc}[{rows}] = reduce.sum [i] over [k < {length}] {{ {wide("%z[i, k]", dtype)} }}
+      %q: {acc}[{rows}] = reduce.m2 [i] over [k < {length}] {{ {wide("%z[i, k]", dtype)} }}
+      %mean: {acc}[{rows}] = map [i] {{ mul(%s[i], {1 / length}:{acc}) }}
+      %rstd: {acc}[{rows}] = map [i] {{ rsqrt(add(mul(%q[i], {1 / length}:{acc}), 0.00001:{acc})) }}
+      %y: {dtype}[{rows}, {length}] = map [i, j] {{ {narrow(f'''add(mul(mul(sub({wide("%z[i, j]", dtype)}, %mean[i]), %rstd[i]),
+        {wide("%w[j]", dtype)}), {wide("%b[j]", dtype)})''', dtype)} }}
+      return %z, %y
+    }}""")
+
+    def bounds(arrays: Arrays) -> list[np.ndarray]:
+        work = NUMPY_DTYPES[acc]
+        z = (arrays["x"].astype(work) + arrays["r"].astype(work)).astype(arrays["x"].dtype)
+        return [np.zeros(z.shape), layer_norm_bounds(arrays | {"x": z}, dtype)[0]]
+    return Pattern(graph, smooth, bounds)
+
+
 def layer_norm_bounds(arrays: Arrays, dtype: str) -> list[np.ndarray]:
     """Of y, the mean and the reciprocal deviation. The mean's error enters m2 only squared: n u relative is left of both."""
     x, w, b = (arrays[n].astype(np.float64) for n in "xwb")

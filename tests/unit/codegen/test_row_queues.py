@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.unit.codegen.composed_cases import Case, ahead, rows
-from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, norm_backward, softmax
+from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, norm_backward, residual_norm, softmax
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.target.device import H200
 
@@ -71,3 +71,17 @@ def test_weights_of_channels_are_asked_for_before_the_row() -> None:
     text = print_cuda(Case("norm", batch_norm(4, 3, 16, 16), {}, H200, rows(4, 64, 2, cluster=2)).kernel(), H200)
     kernel = text[text.index("__global__"):]
     assert kernel.index("g_at = g[") < kernel.index("tf_cluster_meet();")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_a_sum_of_two_operands_is_held_in_their_place(dtype: str) -> None:
+    """The elements are made from it; the two operands are loaded once and read by the reductions' walk alone. Its 16-bit elements are
+    widened again: in single precision they would take as many registers as both operands."""
+    wanted = rows(16 // (2 if dtype == "f16" else 4), 64, 2)
+    text = print_cuda(Case("residual", residual_norm(5, 1024 if dtype == "f16" else 512, dtype), {}, H200, wanted).kernel(), H200)
+    text = text[text.index("__global__"):]
+    elements = text[text.index("registers -> global memory"):]
+    assert text.count("x_v + ") == 1 and "z_v[" in elements and "x_v" not in elements and "r_v[" not in elements
+    assert ("tf_renew(z_v)" in text) == (dtype == "f16") and "tf_renew(x_v)" not in text
+    one = print_cuda(Case("alone", layer_norm(5, 1024, "f16"), {}, H200, rows(8, 64, 2)).kernel(), H200)
+    assert "tf_renew" not in one

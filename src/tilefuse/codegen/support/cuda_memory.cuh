@@ -155,6 +155,21 @@ TF_INLINE bool tf_last_block(void* counter, unsigned int count) {
   return last;
 }
 
+//@ tf_renew
+// The same words, of which the compiler does not know that they are: it has to compute from them again what it would have kept. Blocks
+// have one dimension.
+template <class T, int N> TF_INLINE void tf_renew(T (&array)[N]) {
+  static_assert(N * sizeof(T) % 4 == 0, "whole words");
+  const unsigned int none = blockDim.y >> 10;
+#pragma unroll
+  for (int n = 0; n < int(N * sizeof(T) / 4); ++n) {
+    unsigned int word;
+    memcpy(&word, reinterpret_cast<const unsigned char*>(array) + 4 * n, 4);
+    word ^= none;
+    memcpy(reinterpret_cast<unsigned char*>(array) + 4 * n, &word, 4);
+  }
+}
+
 //@ tf_prefetch
 // Brings the line of an address into the second-level cache; nobody waits for it.
 template <class T> TF_INLINE void tf_prefetch(const T* memory) { asm volatile("prefetch.global.L2 [%0];" :: "l"(memory)); }
