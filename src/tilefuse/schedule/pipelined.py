@@ -146,7 +146,8 @@ def _by_small_blocks(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         cluster *= 2
     share = -(-vectors // cluster)
     threads = 32 * -(-share // (32 * chunks))
-    if cluster > device.max_cluster_blocks:
+    # Few rows want all multiprocessors more than full shares.
+    if cluster > device.max_cluster_blocks or domain.num_kept * cluster < device.num_multiprocessors:
         return None
     return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
 

@@ -24,6 +24,16 @@ def test_norms_hold_enough_of_their_rows_in_registers(rows: int, length: int, dt
     assert blocks * c.threads <= H200.max_threads_per_multiprocessor
 
 
+def test_few_long_rows_take_more_blocks_than_many() -> None:
+    """A block a row of 64 KiB where there are rows for all multiprocessors; else a cluster."""
+    clusters = []
+    for count in (2048, 8):
+        made = schedule_graph(layer_norm(count, 32768, "f16").graph, {}, H200)
+        assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
+        clusters.append(made.choice.cluster)
+    assert clusters[0] == 1 < clusters[1]
+
+
 def test_the_longest_rows_pass_through_shared_memory_once() -> None:
     """Registers of a multiprocessor hold the shares of two blocks of a cluster of 16, its shared memory those of three."""
     made = schedule_graph(softmax(128, 262144).graph, {}, H200)
