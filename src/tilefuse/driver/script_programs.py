@@ -32,7 +32,7 @@ from tilefuse.target.device import DeviceSpec
 Kind = Literal["auto", "template", "routines"]
 KINDS = ("auto", "template", "routines")
 # Predicted time that routines must save against the template of the whole script, as a share of it: what predictions err by.
-CLEARLY_FASTER = 0.01
+CLEARLY_FASTER = 0.015
 # Implementations of each fusion that the first choice looks at; a search takes them all.
 FIRST_IMPLEMENTATIONS = 2
 

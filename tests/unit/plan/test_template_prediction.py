@@ -8,7 +8,7 @@ from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.plan.routine_prediction import ARRIVALS_US, READ_SHARE, STANDING_READY_US, behind_another_us
-from tilefuse.plan.template_prediction import LAST_BLOCK_US, PERSISTENT_US, template_us
+from tilefuse.plan.template_prediction import LAST_BLOCK_US, LAST_OF_COLUMNS_US, PERSISTENT_US, template_us
 from tilefuse.schedule.packed import Packed
 from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import DeviceSpec
@@ -68,7 +68,7 @@ def test_a_packed_sum_over_blocks_costs_its_last_block_too() -> None:
       return %t, %u
     }""")
     assert isinstance(kernel.program.choice, Packed)
-    assert template_us(kernel, H200) > behind_another_us(kernel.cost.us * READ_SHARE) + LAST_BLOCK_US
+    assert template_us(kernel, H200) > behind_another_us(kernel.cost.us * READ_SHARE) + LAST_OF_COLUMNS_US
 
 
 def test_the_host_has_no_such_costs() -> None:
