@@ -49,7 +49,7 @@ def _code(kernel: Kernel, fused: FusedRoutines, device: DeviceSpec, options: Opt
     moved = fused.transfers * max(b.dtype.itemsize for b in kernel.parameters) if kernel.name == fused.name else \
         sum(b.num_elements * b.dtype.itemsize for b in kernel.parameters)
     if options.early_start == "off" or not waits_itself(moved, kernel.launch):
-        kernel = started_late(kernel, device, options)
+        kernel = started_late(kernel, moved, device, options)
     source = print_host(kernel, check=options.check) if device.kind == "host" else print_cuda(kernel, device)
     parameters = tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
     nodes = tuple(r for c in fused.decision.calls for r in fused.graph.calls[c].results)

@@ -38,15 +38,18 @@ def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x + y
 
 
-@pytest.mark.parametrize(("function", "rows", "early"), [
-    (scaled, 64, True), (scaled, 16384, False), (added, 64, True), (added, 16384, True), (added, 1 << 17, False)])
-def test_only_kernels_that_move_little_or_much_a_thread_start_early(function: Callable[..., torch.Tensor], rows: int, early: bool) -> None:
-    """What a launch costs is the same for all; what waiting costs grows with the blocks, and is hidden by what a thread loads."""
+@pytest.mark.parametrize(("function", "rows", "early", "lets"), [
+    (scaled, 64, True, False), (scaled, 16384, False, False), (added, 64, True, False), (added, 16384, True, False),
+    (added, 1 << 17, False, True)])
+def test_only_kernels_that_move_little_or_much_a_thread_start_early(
+        function: Callable[..., torch.Tensor], rows: int, early: bool, lets: bool) -> None:
+    """What a launch costs is the same for all; what waiting, and letting the next one start, cost grows with the blocks and is hidden by
+    what a thread loads."""
     inputs = [torch.zeros(rows, 1024, device="meta") for _ in inspect.signature(function).parameters]
     (kernel,) = tilefuse.compile(function, inputs, target="h200").spec.kernels
     assert kernel.launch.early is early and ("  tf_wait_for_earlier_kernel();" in kernel.source) is early
-    # One that starts late lets the next one stand ready from its own start.
-    assert ("  tf_let_next_kernel_start();" in kernel.source) is not early
+    # One that starts late lets the next one stand ready from its own start, where that is little beside what its blocks move.
+    assert ("  tf_let_next_kernel_start();" in kernel.source) is lets
 
 
 def test_a_large_kernel_lets_the_next_one_stand_ready_unless_told_not_to() -> None:
