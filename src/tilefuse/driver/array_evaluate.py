@@ -199,7 +199,7 @@ def tensor_of(data: Any, dtype: DType | None = None) -> Any:
     if not hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
         data = _of_buffer(data)
         if not isinstance(data, np.ndarray) or data.dtype.kind not in "biuf":
-            raise TypeMismatchError(f"a {type(data).__name__} is no array of real numbers", where=user_span(),
+            raise TypeMismatchError(f"a value of type {type(data).__name__} is no array of real numbers", where=user_span(),
                                     hint="asarray takes numbers, nested lists of them, numpy and torch arrays, anything with DLPack")
     return as_tensor(np.asarray(data) if isinstance(data, np.generic) else data, "asarray").detach()
 

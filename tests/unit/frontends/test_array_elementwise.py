@@ -169,7 +169,7 @@ def test_python_numbers_take_the_arrays_type() -> None:
             ta.asarray(data, dtype=dtype)
     assert ta.asarray([2**63], dtype="uint64").numpy()[0] == ta.asarray([np.uint64(2**63)]).numpy()[0] == 2**63
     for what in (1j, "a", None, {1: 2}):
-        with pytest.raises(TypeMismatchError, match=f"a {type(what).__name__} is no array of real numbers"):
+        with pytest.raises(TypeMismatchError, match=f"type {type(what).__name__} is no array of real numbers"):
             ta.asarray(what)
     assert value(ta.zeros((1,)) * -1.0 + 0.0).tobytes() != value(ta.zeros((1,)) * -1.0 + -0.0).tobytes()
 
