@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         case "readme":
             from benchmarks import readme
 
-            print(readme.write(names_by_suite={suite: [c["name"] for c in select(parser().parse_args([suite]))] for suite in SUITES}))
+            print(readme.write(names_by_suite={suite: names_of(suite) for suite in SUITES}))
             return 0
         case "planner":
             from benchmarks import planner
@@ -143,6 +143,11 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
+def names_of(suite: str) -> list[str]:
+    """All cases of a suite, in its order."""
+    return [c["name"] for c in select(parser().parse_args([suite]))]
+
+
 def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
     """Measure every chosen case for every peer on every chosen device; print and store after each."""
     import torch
@@ -190,8 +195,7 @@ def join(folder: Path, out: Path) -> int:
             print(f"{suite}: {wrong}", file=sys.stderr)
             return 1
         if suite in SUITES:
-            chosen = parser().parse_args([suite])
-            record.arrange([c["name"] for c in select(chosen)])
+            record.arrange(names_of(suite))
         record.write()
         print(f"{suite}: {len(parts)} parts, {len(record.cases)} cases: {record.path}")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,18 @@ class Record:
         os.replace(partial, self.path)
 
 
+def median_rates(devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several GPUs can do as one figure each: medians of those that were measured."""
+    found: dict[str, Any] = {}
+    copies = [d["copy_bytes_per_s"] for d in devices if d.get("copy_bytes_per_s")]
+    if copies:
+        found["copy_bytes_per_s"] = statistics.median(copies)
+    flops = [d["flops_per_s"] for d in devices if d.get("flops_per_s")]
+    if flops:
+        found["flops_per_s"] = {t: statistics.median(f[t] for f in flops) for t in flops[0]}
+    return found
+
+
 def joined(parts: Sequence[Record], folder: Path) -> Record:
     """One record of one suite's parts, each measured by its own process on one GPU of the same machine.
 
@@ -80,10 +92,5 @@ def joined(parts: Sequence[Record], folder: Path) -> Record:
                       for name, entry in part.cases.items()})
         devices.update({f"{number}.{key}": value for key, value in part.header.get("devices", {}).items()})
     header = {**first.header, "time": min(part.header["time"] for part in parts), "num_parts": len(parts), "devices": devices}
-    rates = [part.header["copy_bytes_per_s"] for part in parts if "copy_bytes_per_s" in part.header]
-    if rates:
-        header["copy_bytes_per_s"] = statistics.median(rates)
-    flops = [part.header["flops_per_s"] for part in parts if "flops_per_s" in part.header]
-    if flops:
-        header["flops_per_s"] = {t: statistics.median(f[t] for f in flops) for t in flops[0]}
+    header |= median_rates([part.header for part in parts])
     return Record(folder / min(part.path.name for part in parts), header, cases)

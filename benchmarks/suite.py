@@ -5,7 +5,6 @@ All peers of a case are measured one after another by the same process on the sa
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import tempfile
 import threading
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.devices import COMPILE_THREADS, Place, child_environment, threads_each
-from benchmarks.record import Record
+from benchmarks.record import Record, median_rates
 from benchmarks.report import OURS, geometric_mean
 from benchmarks.supervise import Bench
 from tilefuse.runtime.cache import default_folder
@@ -190,10 +189,4 @@ class Run:
                 if request["key"] == COPY_CURVE and found:
                     known["copy_bytes_per_s"] = list(found.values())[-1]
         with self.guard:
-            devices = self.record.header["devices"].values()
-            rates = [d["copy_bytes_per_s"] for d in devices if d.get("copy_bytes_per_s")]
-            if rates:
-                self.record.header["copy_bytes_per_s"] = statistics.median(rates)
-            flops = [d["flops_per_s"] for d in devices if d.get("flops_per_s")]
-            if flops:
-                self.record.header["flops_per_s"] = {t: statistics.median(f[t] for f in flops) for t in flops[0]}
+            self.record.header |= median_rates(list(self.record.header["devices"].values()))

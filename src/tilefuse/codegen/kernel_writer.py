@@ -152,7 +152,7 @@ class KernelWriter:
     @property
     def floods(self) -> bool:
         """Whether the kernel moves more than the second-level cache holds."""
-        return self.program.bytes_read + self.program.bytes_written > self.device.l2_bytes
+        return self.program.bytes_moved > self.device.l2_bytes
 
     def shared(self, wanted: str, dtype: DType, num_elements: int) -> str:
         """Reserves shared memory, 16-byte aligned; returns the buffer's name."""

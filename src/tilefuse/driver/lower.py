@@ -103,12 +103,11 @@ class _Lowering:
     def _starts_early(self, program: TileProgram) -> bool:
         if self.options.early_start == "off" or not self.device.starts_early:
             return False
-        moved = program.bytes_read + program.bytes_written
         match program.choice:
             case Pointwise() | Rows(groups=0, cluster=1, split=1, stages=0) if not self.calls_library:
-                return waits_itself(moved, program.launch)
+                return waits_itself(program.bytes_moved, program.launch)
             case _:
-                return moved <= MAX_EARLY_BYTES
+                return program.bytes_moved <= MAX_EARLY_BYTES
 
     def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None, backwards: bool) -> KernelStep:
         binding = dict(kernel.binding)
@@ -149,8 +148,7 @@ class _Lowering:
                 others = len(fetched - {frozenset(), fetched_early(kernel)})
                 kernel = replace(kernel, name=f"{kernel.name}_early{others + 1 if others else ''}")
             if not self._starts_early(planned.program):
-                moved = planned.program.bytes_read + planned.program.bytes_written
-                kernel = started_late(kernel, moved, self.device, self.options)
+                kernel = started_late(kernel, planned.program.bytes_moved, self.device, self.options)
             self.composed[id(planned.program), settled] = kernel
         return kernel
 
@@ -222,22 +220,24 @@ def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: 
     us less on an H200) or its threads move little each: an H200 takes 815 blocks a us that let the next one start, no more, and 256 MiB
     through 65536 such blocks took 80.4 us instead of 65.8."""
     says = any(isinstance(s, LetNextStart) for s in statements(kernel.body))
-    enough = EARLY_THREAD_BYTES * kernel.launch.num_blocks * kernel.launch.num_threads <= moved_bytes
-    ready = (LetNextStart(),) if device.starts_early and options.early_start != "off" and enough and not says else ()
+    lets = device.starts_early and options.early_start != "off" and _threads_move_enough(moved_bytes, kernel.launch) and not says
+    ready = (LetNextStart(),) if lets else ()
     return replace(kernel, launch=replace(kernel.launch, early=False), body=(*ready, *kernel.body))
 
 
 def waits_itself(moved_bytes: int, launch: Launch) -> bool:
     """Whether a kernel that moves so much may stand ready while the one ahead still runs: its blocks wait, or it is too large for that."""
-    threads = launch.num_blocks * launch.num_threads
-    return moved_bytes <= MAX_EARLY_BYTES or EARLY_THREAD_BYTES * threads <= moved_bytes <= MOST_EARLY_BYTES
+    return moved_bytes <= MAX_EARLY_BYTES or _threads_move_enough(moved_bytes, launch) and moved_bytes <= MOST_EARLY_BYTES
+
+
+def _threads_move_enough(moved_bytes: int, launch: Launch) -> bool:
+    """Whether each thread moves so much that what a block says about starts is little beside it."""
+    return EARLY_THREAD_BYTES * launch.num_blocks * launch.num_threads <= moved_bytes
 
 
 def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
     """Inputs of the program that nothing in it writes, and views of them. `in_place`: value -> value whose storage it takes over."""
-    written = set(in_place.values()) | {target for target, _ in plan.graph.updates}
-    found = {i.name for i in plan.graph.inputs} - written
-    return frozenset(found | {v.value for v in plan.views if v.base in found})
+    return _inputs_but(plan, set(in_place.values()) | {target for target, _ in plan.graph.updates})
 
 
 def inputs_unwritten_by(kernels: Iterable[PlannedKernel], plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
@@ -247,6 +247,11 @@ def inputs_unwritten_by(kernels: Iterable[PlannedKernel], plan: Plan, in_place: 
         while value in in_place and in_place[value] not in written:
             value = in_place[value]
             written.add(value)
+    return _inputs_but(plan, written)
+
+
+def _inputs_but(plan: Plan, written: set[str]) -> frozenset[str]:
+    """Inputs of the program that are not among these values, and views of them."""
     found = {i.name for i in plan.graph.inputs} - written
     return frozenset(found | {v.value for v in plan.views if v.base in found})
 

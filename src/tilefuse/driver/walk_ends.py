@@ -7,8 +7,6 @@ Blocks start in the order of their numbers, so numbering them backwards turns a 
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.schedule.template import Columns, Pointwise, Rows
 from tilefuse.target.device import DeviceSpec
@@ -33,10 +31,10 @@ def backward_steps(plan: Plan, device: DeviceSpec) -> frozenset[int]:
     walked: dict[str, tuple[int, int]] = {}
     base_of = {v.value: v.base for v in plan.views}
     for number, step in enumerate(plan.steps):
-        touched = {base_of.get(v, v): size for v, size in _touched(plan, step) if size > kept_bytes}
         if isinstance(step, LibraryCall):
             walked.clear()  # nobody knows in which order it reads, nor how much
             continue
+        touched = dict.fromkeys(base_of.get(v, v) for _, v in step.binding if plan.graph.type_of(v).num_bytes > kept_bytes)
         waiting = {FORWARD: 0, BACKWARD: 0}
         for v in touched:
             direction, since = walked.get(v, (FORWARD, kept_bytes))
@@ -44,21 +42,13 @@ def backward_steps(plan: Plan, device: DeviceSpec) -> frozenset[int]:
         turns = _can_turn(step) and waiting[FORWARD] > waiting[BACKWARD]
         if turns:
             found.add(number)
-        moved = step.program.bytes_read + step.program.bytes_written
+        moved = step.program.bytes_moved
         walked = {v: (direction, since + moved) for v, (direction, since) in walked.items() if since + moved < kept_bytes}
         if isinstance(step.program.choice, (Rows, Pointwise, Columns)):
             walked |= dict.fromkeys(touched, (BACKWARD if turns else FORWARD, 0))
         else:
             walked = {v: known for v, known in walked.items() if v not in touched}
     return frozenset(found)
-
-
-def _touched(plan: Plan, step: PlannedKernel | LibraryCall) -> Iterator[tuple[str, int]]:
-    """Values that a step reads or writes, with their sizes. Units: bytes."""
-    names = (there for _, there in step.binding) if isinstance(step, PlannedKernel) else ()
-    for name in names:
-        type_ = plan.graph.type_of(name)
-        yield name, type_.num_bytes
 
 
 def _can_turn(kernel: PlannedKernel) -> bool:

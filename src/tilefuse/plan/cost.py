@@ -130,12 +130,12 @@ class AnalyticCost:
 
         Units: microseconds. Source: DeviceSpec.global_bytes_per_s, a device copy of 1 GiB.
         """
-        return (program.bytes_read + program.bytes_written) / self.device.global_bytes_per_s * 1e6
+        return program.bytes_moved / self.device.global_bytes_per_s * 1e6
 
     def parts(self, program: TileProgram) -> Parts:
         """The time's parts. Source: as the class; traffic by `schedule.levels.level_traffic`."""
         device, launch = self.device, program.launch
-        num_bytes = program.bytes_read + program.bytes_written
+        num_bytes = program.bytes_moved
         blocks = max(launch.num_blocks, 1)
         busy = min(blocks, device.num_multiprocessors)
         resident = resident_blocks(launch, device)

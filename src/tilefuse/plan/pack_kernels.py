@@ -104,7 +104,7 @@ class _Draft:
                 continue
             program = item.priced.program
             alike.setdefault(_likeness(item), []).append(n)
-            if program.bytes_read + program.bytes_written < SMALL_BYTES:
+            if program.bytes_moved < SMALL_BYTES:
                 small[n] = None
         for members in alike.values():
             staged = any(p.program.work_us for n in members if (p := self.chosen[n].priced) is not None)

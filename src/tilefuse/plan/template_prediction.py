@@ -24,7 +24,7 @@ def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:
     """Predicted time of a planned kernel beside fused routines. Units: microseconds."""
     program = kernel.program
     us = kernel.cost.us
-    moved = program.bytes_read + program.bytes_written
+    moved = program.bytes_moved
     if device.kind != "cuda" or not moved:
         return us
     if kernel.cost.source == "bandwidth":

@@ -130,7 +130,7 @@ def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, seco
                       kernels=(kernel.name,))
     other_us = sum(p.cost.us for p in priced if isinstance(p, Priced))
     moved = sum(p.figures.bytes_read + p.figures.bytes_written for p in priced if isinstance(p, Priced))
-    own = kernel.program.bytes_read + kernel.program.bytes_written
+    own = kernel.program.bytes_moved
     return Answer(first, second, True, "cost", f"{detail}; two kernels would move {moved - own} bytes more and launch once more",
                   kernel.cost.us, other_us, (kernel.name,), tuple(sides))
 

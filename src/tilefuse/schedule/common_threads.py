@@ -107,7 +107,7 @@ def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int |
             changed = with_threads(program, threads, device)
             if changed is None:
                 break
-            cost += max(program.bytes_read + program.bytes_written, LEAST_BYTES) * _slowdown(program.choice, changed, threads)
+            cost += max(program.bytes_moved, LEAST_BYTES) * _slowdown(program.choice, changed, threads)
         else:
             best = min(best or (cost, threads), (cost, threads))
     if best is None:

@@ -26,7 +26,7 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
 
     Units: bytes. Requires nothing of `program` beyond its boundary traffic where it has no domain.
     """
-    ideal = program.bytes_read + program.bytes_written
+    ideal = program.bytes_moved
     domain = program.internal
     if not isinstance(domain, Domain) or domain.scatter is not None:
         return LevelTraffic(ideal, 0)

@@ -196,7 +196,7 @@ def _grouped(work: list[_Scheduled], device: DeviceSpec, threads: int) -> tuple[
             key_of[s.structure] = s.structure if flat is None else flat_key(flat, s.program.graph)
         groups.setdefault(key_of[s.structure], []).append(s)
     made = [_group(members, flat_of, device, threads) for members in groups.values()]
-    moved = [sum(s.program.bytes_read + s.program.bytes_written for s in members) for members in groups.values()]
+    moved = [sum(s.program.bytes_moved for s in members) for members in groups.values()]
     return tuple(made[n] for n in sorted(range(len(made)), key=lambda n: (-moved[n], n)))
 
 
@@ -256,7 +256,7 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
     lost_us = 0.0
     for g, (own_registers, own_shared) in zip(groups, needs, strict=True):
-        num_bytes = (g.program.bytes_read + g.program.bytes_written) * len(g.parts)
+        num_bytes = g.program.bytes_moved * len(g.parts)
         alone = min(_resident_blocks(own_registers, own_shared, device, threads) * threads, STREAMING_THREADS)
         if num_bytes >= STREAMING_BYTES and together < alone:
             lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)

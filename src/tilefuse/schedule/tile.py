@@ -65,6 +65,11 @@ class TileProgram:
     choice: object = field(default=None, compare=False, repr=False)
     internal: object = field(default=None, compare=False, repr=False)
 
+    @property
+    def bytes_moved(self) -> int:
+        """Read and written. Units: bytes."""
+        return self.bytes_read + self.bytes_written
+
 
 def kernel_name(graph: Graph) -> str:
     """A readable C name from the values that the kernel writes; planning makes it differ from others."""
