@@ -26,8 +26,8 @@ PIPELINED_ROW_BYTES = 512 * 1024
 WEIGHTED_ROW_BYTES = 64 * 1024
 # Rows of one wide operand that small blocks hold.
 SMALL_BLOCKS_ROW_BYTES = 128 * 1024
-# Rows of norms on their way ahead of one that registers hold.
-HELD_NORM_STAGES = 2
+# Rows on their way ahead of one that registers hold: of norms, of others.
+HELD_NORM_STAGES, HELD_STAGES = 2, 4
 # What 512 threads keep of them, 128 bytes each; where the row itself stays in the queue, twice as many.
 COLUMN_SHARE_BYTES = 64 * 1024
 
@@ -112,7 +112,7 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
             continue
         if any(copies_of(t, domain, reduced, share * width) is None for t in fetched):
             continue
-        found = _with_queue(domain, device, kept, reduced, width, share, cluster, kept_bytes, HELD_NORM_STAGES if weighted else 4)
+        found = _with_queue(domain, device, kept, reduced, width, share, cluster, kept_bytes, weighted)
         if found is None and weighted:
             continue
         return found
@@ -205,8 +205,11 @@ def through_shared_memory(domain: Domain, device: DeviceSpec, held: Rows, kept_b
 
 
 def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, share: int,
-                cluster: int, kept_bytes: int, most_stages: int) -> Rows | None:
-    """A persistent grid whose blocks take `share` vectors of each row; None where a queue of rows does not fit or does not pay."""
+                cluster: int, kept_bytes: int, weighted: bool) -> Rows | None:
+    """A persistent grid whose blocks take `share` vectors of each row; None where a queue of rows does not fit or does not pay.
+
+    weighted: operands vary along the row alone, as a norm's weights do.
+    """
     threads = 32 * -(-share // (32 * 8))
     chunks = 8
     while chunks > 4 and threads < 512:
@@ -214,17 +217,17 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
         threads = 32 * -(-share // (32 * chunks))
     room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
     most = room // (share * width * kept_bytes)
-    stages = min(most_stages, most)
+    stages = min(HELD_NORM_STAGES if weighted else HELD_STAGES, most)
     turns = -(-domain.num_kept // device.clusters_at_once(cluster))
     if threads > 1024 or stages < 2 or turns < 2:
         return None
     chunks = -(-share // threads)
     held = Rows(kept, reduced, width, threads, 1, chunks, cluster, 1, True, min(width, 2), 1, stages, -(-domain.num_kept // turns),
-                resident=int(most_stages == HELD_NORM_STAGES))
+                resident=1 if weighted else 0)
     # Over sixteen blocks the exchange takes longer than the next row's loads hide; over fewer, one row in registers and one on its way
     # are faster than rows that the queue holds (measured on H200, layer norm: 262144 f16 72.6 us ahead, 76.6 held; 65536 f16 76.0 and 71.0,
     # 65536 f32 73.4 and 71.1).
-    exchanges_long = cluster == device.max_cluster_blocks or most_stages > HELD_NORM_STAGES
+    exchanges_long = cluster == device.max_cluster_blocks or not weighted
     return (reduced_ahead(domain, held, most) if cluster > 1 and exchanges_long else None) or held
 
 
