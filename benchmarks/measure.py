@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import blas, patterns, stitched
+from benchmarks import blas, patterns, stitched, turns
 from benchmarks.case import Case, Tensors, allowed_error, ideal_bytes, reference_of, relative_error
 from benchmarks.environment import default_device
 from benchmarks.peers import NotApplicable, prepare
@@ -106,7 +106,8 @@ class Server:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The record of one request; a failure is a record too."""
         try:
-            return self._measured(request)
+            with turns.held():
+                return self._measured(request)
         except NotApplicable as reason:
             return {"status": "skipped", "reason": str(reason)}
         except Exception as error:

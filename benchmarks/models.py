@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from benchmarks import turns
 from benchmarks.architectures import ARCHITECTURES, Architecture
 from benchmarks.case import DTYPES, Tensors, as_tuple, relative_error
 from benchmarks.peers import NotApplicable, warm
@@ -42,7 +42,8 @@ def measure_model(name: str, peer: str, device: torch.device, *, inductor_mode: 
         batch = min(batch, 2)
     warm(peer, device)
     torch.manual_seed(SEED)
-    model = architecture.build(tiny).to(device).eval()
+    with turns.let_go():
+        model = architecture.build(tiny).to(device).eval()
     generator = torch.Generator(device).manual_seed(SEED)
     inputs = [architecture.inputs(batch, tiny, device, dtype, generator) for _ in range(2)]
     if mode == "training":
@@ -54,10 +55,11 @@ def measure_model(name: str, peer: str, device: torch.device, *, inductor_mode: 
         with torch.no_grad():
             return as_tuple(compiled(*arguments))
 
-    started = time.perf_counter()
-    outputs = run(inputs[0])
-    _wait(device)
-    compile_s = time.perf_counter() - started
+    started = turns.clock()
+    with turns.let_go():
+        outputs = run(inputs[0])
+        _wait(device)
+        compile_s = turns.clock() - started
     reference = _reference(model, inputs[0])
     error = relative_error(outputs, reference)
     with torch.no_grad():
@@ -84,10 +86,11 @@ def _measure_training(model: nn.Module, architecture: Architecture, inputs: Sequ
     reference_loss = architecture.loss(*as_tuple(reference_model(*wide)))
     reference = (reference_loss, *torch.autograd.grad(reference_loss, list(reference_model.parameters())))
     eager_error = _joint_error(gradients(model, inputs[0]), reference)
-    started = time.perf_counter()
-    outputs = gradients(compiled, inputs[0])
-    _wait(device)
-    compile_s = time.perf_counter() - started
+    started = turns.clock()
+    with turns.let_go():
+        outputs = gradients(compiled, inputs[0])
+        _wait(device)
+        compile_s = turns.clock() - started
     error = _joint_error(outputs, reference)
     del reference, reference_model, outputs
 

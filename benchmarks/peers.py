@@ -9,6 +9,7 @@ from functools import cache
 
 import torch
 
+from benchmarks import turns
 from benchmarks.case import Case, Tensors, as_tuple
 from benchmarks.timing import Timing, time_calls, time_queue
 
@@ -37,6 +38,11 @@ class Prepared:
 @cache
 def warm(peer: str, device: torch.device) -> None:
     """Have a compiler of this process load what every compile needs, once, so that its first case is not charged for imports."""
+    with turns.let_go():
+        _warm(peer, device)
+
+
+def _warm(peer: str, device: torch.device) -> None:
     x = torch.ones(8, device=device)
     match peer:
         case "inductor":
@@ -87,10 +93,12 @@ def _of_torch(function: Callable[..., object], inputs: Sequence[torch.Tensor], f
             timing, result = time_calls([lambda s=s: function(*s) for s in sets] * max(1, GRAPH_CALLS // len(sets)), device)
         return timing, as_tuple(result)
 
-    started = time.perf_counter()
-    run(inputs)
-    _wait(inputs)
-    return Prepared(run, measure, time.perf_counter() - started, facts or {})
+    started = turns.clock()
+    with turns.let_go():
+        run(inputs)
+        _wait(inputs)
+        compile_s = turns.clock() - started
+    return Prepared(run, measure, compile_s, facts or {})
 
 
 def _of_tilefuse(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
@@ -98,11 +106,12 @@ def _of_tilefuse(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
 
     import tilefuse
 
-    started = time.perf_counter()
+    started = turns.clock()
     if case.script:
         return _of_script(case, inputs)
-    program = tilefuse.compile(case.function, tuple(inputs))
-    compile_s = time.perf_counter() - started
+    with turns.let_go():
+        program = tilefuse.compile(case.function, tuple(inputs))
+        compile_s = turns.clock() - started
     explanation = program.explain(json=True)
     if isinstance(explanation, str):
         explanation = json.loads(explanation)
@@ -118,10 +127,11 @@ def _of_tilefuse(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
 def _of_script(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
     from tilefuse import blas
 
-    started = time.perf_counter()
-    function = blas.compile(case.script)
-    made = function.program_for(*inputs)
-    compile_s = time.perf_counter() - started
+    started = turns.clock()
+    with turns.let_go():
+        function = blas.compile(case.script)
+        made = function.program_for(*inputs)
+        compile_s = turns.clock() - started
     facts: dict[str, object] = {"num_kernels": len(made.program.spec.steps), "how": made.choice.how}
     prepared = _of_torch(function, inputs, facts)
     return Prepared(prepared.run, prepared.time, compile_s, facts)
@@ -171,7 +181,7 @@ def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
         timing = time_queue(lambda: in_turn(arguments), jax.block_until_ready, len(repeated))
         return timing, run(sets[0])
 
-    started = time.perf_counter()
+    started = turns.clock()
     run(inputs)
     return Prepared(run, measure, time.perf_counter() - started)
 

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from benchmarks import turns
 from benchmarks.devices import COMPILE_THREADS, Place, child_environment, threads_each
 from benchmarks.record import Record, median_rates
 from benchmarks.report import OURS, geometric_mean
@@ -102,6 +103,7 @@ class Run:
         self.num_cases = 0
         self.is_spent = False
         record.header["num_side_by_side"] = len(places)
+        record.header["takes_turns"] = turns.is_shared()
         record.header["compile_threads_each"] = os.environ.get(COMPILE_THREADS, threads_each(len(places)))
 
     def measure(self, cases: Sequence[Case]) -> None:

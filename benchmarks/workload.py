@@ -1,7 +1,6 @@
 """One measurement of a workload for a peer: correct first, then timed, then what the device ran and what the compiler made of it."""
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import turns
 from benchmarks.case import Tensors, as_tuple
 from benchmarks.launches import Launches, facts_of, launches_of
 from benchmarks.optimisers import State
@@ -78,12 +78,13 @@ def _first_step(task: Task, peer: str, inductor_mode: str, fresh: Callable[[], S
     told: dict[str, str] = {}
     while True:
         step, state = compiled_step(task, peer, inductor_mode), fresh()
-        started = time.perf_counter()
+        started = turns.clock()
         try:
-            with config.patch(loop_ordering_after_fusion=False) if told else nullcontext():
+            with turns.let_go(), config.patch(loop_ordering_after_fusion=False) if told else nullcontext():
                 outputs, state = _stepped(step, state, batch)
-            _wait(batch[0].device)
-            return _First(step, outputs, state, time.perf_counter() - started, told)
+                _wait(batch[0].device)
+                compile_s = turns.clock() - started
+            return _First(step, outputs, state, compile_s, told)
         except InductorError as error:
             if peer != "inductor" or told or "AssertionError" not in str(error):
                 raise

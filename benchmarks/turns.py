@@ -1,0 +1,107 @@
+"""Turns on a device that several measuring processes share: one holds the device while the others compile.
+
+The processes name one lock file in `BENCHMARK_TURNS`. A measuring process holds it while it answers a request, and lets go of it while a
+compiler works: what is timed, torch.compile's search among its kernels included, then has the device to itself, and most of a compile's
+seconds pass beside another case's measurement. Without the variable a process has the device to itself throughout.
+"""
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from filelock import BaseFileLock, FileLock
+
+VARIABLE = "BENCHMARK_TURNS"
+# How often a process that waits asks again. Units: seconds.
+POLL_S = 0.005
+# What torch.compile times kernels with: the whole search of one kernel, that of a template, and single timings.
+TIMERS = (("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "benchmark_all_configs"),
+          ("torch._inductor.select_algorithm", "AlgorithmSelectorCache", "benchmark_choices"),
+          ("torch._inductor.runtime.benchmarking", "TritonBenchmarker", "benchmark_gpu"),
+          ("torch._inductor.runtime.benchmarking", "InductorBenchmarker", "benchmark_gpu"))
+
+
+_waited_s = 0.0
+
+
+def is_shared() -> bool:
+    """Whether others measure on this process's device."""
+    return VARIABLE in os.environ
+
+
+def clock() -> float:
+    """A clock that stands still while this process waits for its turn. Units: seconds."""
+    return time.perf_counter() - _waited_s
+
+
+def _acquire(lock: BaseFileLock) -> None:
+    global _waited_s
+    began = time.perf_counter()
+    lock.acquire(poll_interval=POLL_S)
+    _waited_s += time.perf_counter() - began
+
+
+@functools.cache
+def _lock() -> BaseFileLock | None:
+    path = os.environ.get(VARIABLE)
+    return FileLock(path, thread_local=False) if path else None
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Has the device to itself within; may be nested."""
+    lock = _lock()
+    if lock is None:
+        yield
+        return
+    _acquire(lock)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def let_go() -> Iterator[None]:
+    """Others may measure within, unless something within holds the device again; then it is as before."""
+    lock = _lock()
+    depth = lock.lock_counter if lock is not None else 0
+    if lock is None or not depth:
+        yield
+        return
+    _teach_inductor()
+    lock.release(force=True)
+    try:
+        yield
+    finally:
+        for _ in range(depth):
+            _acquire(lock)
+
+
+@functools.cache
+def _teach_inductor() -> None:
+    """Have torch.compile hold the device while it times kernels. Raises: AttributeError where torch's classes have other names."""
+    import importlib
+
+    for module, name, timer in TIMERS:
+        owner: Any = getattr(importlib.import_module(module), name)
+        found = vars(owner).get(timer)
+        if found is None:  # inherited, or another release of torch: single timings hold the device anyway
+            continue
+        if isinstance(found, classmethod | staticmethod):
+            setattr(owner, timer, type(found)(_holding(found.__func__)))
+        else:
+            setattr(owner, timer, _holding(found))
+
+
+def _holding(timer: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(timer)
+    def timed(*arguments: Any, **named: Any) -> Any:
+        with held():
+            return timer(*arguments, **named)
+
+    return timed
