@@ -104,7 +104,12 @@ class Server:
         self.given: Given | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The record of one request; a failure is a record too."""
+        """The record of one request; a failure is a record too. Where processes take turns it says how long this one waited."""
+        before = turns.waited_s()
+        record = self._tried(request)
+        return record | ({"waited_s": round(turns.waited_s() - before, 3)} if turns.is_shared() else {})
+
+    def _tried(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             with turns.held():
                 return self._measured(request)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from filelock import BaseFileLock, FileLock
+from filelock import FileLock
 
 VARIABLE = "BENCHMARK_TURNS"
 # How often a process that waits asks again. Units: seconds.
-POLL_S = 0.005
+POLL_S = 0.002
 # What torch.compile times kernels with: the whole search of one kernel, that of a template, and single timings.
 TIMERS = (("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "benchmark_all_configs"),
           ("torch._inductor.select_algorithm", "AlgorithmSelectorCache", "benchmark_choices"),
@@ -33,53 +33,69 @@ def is_shared() -> bool:
     return VARIABLE in os.environ
 
 
+def waited_s() -> float:
+    """How long this process has waited for its turns. Units: seconds."""
+    return _waited_s
+
+
 def clock() -> float:
     """A clock that stands still while this process waits for its turn. Units: seconds."""
     return time.perf_counter() - _waited_s
 
 
-def _acquire(lock: BaseFileLock) -> None:
-    global _waited_s
-    began = time.perf_counter()
-    lock.acquire(poll_interval=POLL_S)
-    _waited_s += time.perf_counter() - began
+class _Turns:
+    """The lock of a device, and the place of the next to have it: who waits there goes before those who have just had the device."""
+
+    def __init__(self, path: str) -> None:
+        self.device = FileLock(path, thread_local=False)
+        self.next = FileLock(f"{path}.next", thread_local=False)
+
+    def acquire(self) -> None:
+        global _waited_s
+        began = time.perf_counter()
+        if self.device.is_locked:
+            self.device.acquire()
+        else:
+            with self.next.acquire(poll_interval=POLL_S):
+                self.device.acquire(poll_interval=POLL_S)
+        _waited_s += time.perf_counter() - began
 
 
 @functools.cache
-def _lock() -> BaseFileLock | None:
+def _turns() -> _Turns | None:
     path = os.environ.get(VARIABLE)
-    return FileLock(path, thread_local=False) if path else None
+    return _Turns(path) if path else None
 
 
 @contextmanager
 def held() -> Iterator[None]:
     """Has the device to itself within; may be nested."""
-    lock = _lock()
-    if lock is None:
+    turns = _turns()
+    if turns is None:
         yield
         return
-    _acquire(lock)
+    turns.acquire()
     try:
         yield
     finally:
-        lock.release()
+        turns.device.release()
 
 
 @contextmanager
 def let_go() -> Iterator[None]:
     """Others may measure within, unless something within holds the device again; then it is as before."""
-    lock = _lock()
-    depth = lock.lock_counter if lock is not None else 0
-    if lock is None or not depth:
+    turns = _turns()
+    depth = turns.device.lock_counter if turns is not None else 0
+    if turns is None or not depth:
         yield
         return
     _teach_inductor()
-    lock.release(force=True)
+    turns.device.release(force=True)
     try:
         yield
     finally:
         for _ in range(depth):
-            _acquire(lock)
+            turns.acquire()
 
 
 @functools.cache

@@ -17,9 +17,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The lock file of one device."""
     found = tmp_path / "device.lock"
     monkeypatch.setenv(turns.VARIABLE, str(found))
-    turns._lock.cache_clear()
+    turns._turns.cache_clear()
     yield found
-    turns._lock.cache_clear()
+    turns._turns.cache_clear()
 
 
 def is_free(path: Path) -> bool:
@@ -74,9 +74,21 @@ def test_waiting_for_a_turn_is_no_compile_time(path: Path) -> None:
     assert counted < 0.5 * passed
 
 
+def test_who_waits_goes_before_who_has_just_had_the_device(path: Path) -> None:
+    command = ("import sys, filelock\nwith filelock.FileLock(sys.argv[1] + '.next'):\n    print('next', flush=True)\n"
+               "    with filelock.FileLock(sys.argv[1], timeout=20): print('had it', flush=True)")
+    with turns.held():
+        other = subprocess.Popen([sys.executable, "-c", command, str(path)], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None and other.stdout.readline() == "next\n"
+    with turns.held():
+        # It has had the device although this process asked again at once.
+        assert other.stdout.readline() == "had it\n"
+    assert other.wait() == 0
+
+
 def test_a_process_alone_takes_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(turns.VARIABLE, raising=False)
-    turns._lock.cache_clear()
+    turns._turns.cache_clear()
     with turns.held(), turns.let_go():
         assert not turns.is_shared()
 
