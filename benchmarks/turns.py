@@ -18,9 +18,9 @@ from filelock import FileLock
 VARIABLE = "BENCHMARK_TURNS"
 # How often a process that waits asks again. Units: seconds.
 POLL_S = 0.002
-# What torch.compile times kernels with: the whole search of one kernel, that of a template, and single timings.
+# What torch.compile times kernels with: the search among one kernel's configurations, and single timings. (Its search among templates
+# compiles some of them on the way, for minutes: it asks for a turn a template.)
 TIMERS = (("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "benchmark_all_configs"),
-          ("torch._inductor.select_algorithm", "AlgorithmSelectorCache", "benchmark_choices"),
           ("torch._inductor.runtime.benchmarking", "TritonBenchmarker", "benchmark_gpu"),
           ("torch._inductor.runtime.benchmarking", "InductorBenchmarker", "benchmark_gpu"))
 
