@@ -17,7 +17,7 @@ from tests.unit.codegen.test_compose import assert_within, buffer_of
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.kernel import Barrier, Kernel
 from tilefuse.ir.dtype import F16, F32
-from tilefuse.schedule.stitch import StitchPlan
+from tilefuse.schedule.stitch_plan import StitchPlan
 from tilefuse.target.device import H200
 
 # Sizes of tiles that take each other's place differ, so that other threads write them than read them.

@@ -40,7 +40,7 @@ from tilefuse.ir.scalar import Bound, Index, const
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.regions import inside, num_elements
-from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
+from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec

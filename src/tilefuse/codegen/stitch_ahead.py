@@ -12,7 +12,7 @@ from tilefuse.codegen.kernel import AsyncCopy, AwaitEarlier, Buffer, Load, Prefe
 from tilefuse.codegen.walk import parts, statements
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound
-from tilefuse.schedule.stitch import Stage
+from tilefuse.schedule.stitch_plan import Stage
 
 if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter

@@ -14,7 +14,7 @@ from tilefuse.codegen.kernel import AsyncCopy, AsyncGroup, AsyncWait, Barrier
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.schedule.access import is_vector
-from tilefuse.schedule.stitch import Piece
+from tilefuse.schedule.stitch_plan import Piece
 
 if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter

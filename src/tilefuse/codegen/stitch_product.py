@@ -16,7 +16,7 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.schedule.contraction import COLUMN, INNER, ROW, WARP, Contraction, Tiling
-from tilefuse.schedule.stitch import Piece, Stage
+from tilefuse.schedule.stitch_plan import Piece, Stage
 
 if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter

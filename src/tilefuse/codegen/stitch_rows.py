@@ -15,7 +15,7 @@ from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.regions import inside, num_elements
 from tilefuse.schedule.row_lanes import first_lane_pieces
-from tilefuse.schedule.stitch import Piece, Stage
+from tilefuse.schedule.stitch_plan import Piece, Stage
 
 if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter

@@ -16,7 +16,7 @@ from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.contraction import Contraction, Tiling
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.regions import inside
-from tilefuse.schedule.stitch import Piece, Stage
+from tilefuse.schedule.stitch_plan import Piece, Stage
 
 if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter

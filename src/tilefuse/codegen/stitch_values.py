@@ -17,7 +17,7 @@ from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, const
 from tilefuse.schedule.regions import within
-from tilefuse.schedule.stitch import Piece, StitchPlan
+from tilefuse.schedule.stitch_plan import Piece, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec

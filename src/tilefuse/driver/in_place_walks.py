@@ -17,7 +17,8 @@ from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.regions import Span, holds, region_of, whole
 from tilefuse.schedule.resolved import Domain, Touch, resolved_walk
 from tilefuse.schedule.row_lanes import first_lane_pieces
-from tilefuse.schedule.stitch import Piece, Stage, Stitcher, StitchPlan
+from tilefuse.schedule.stitch import Stitcher
+from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Columns, Rows
 from tilefuse.schedule.tile import TileProgram
 

@@ -14,7 +14,7 @@ from tilefuse.ir.affine import axis, number
 from tilefuse.schedule.contraction import INNER, MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS, ROW, WARP, Tiling, whole_rows
 from tilefuse.schedule.regions import Span
 from tilefuse.schedule.row_chain import keep_rows
-from tilefuse.schedule.stitch import Stage, StitchPlan
+from tilefuse.schedule.stitch_plan import Stage, StitchPlan
 
 
 def keep_chains(plan: StitchPlan, threads: int) -> None:

@@ -14,7 +14,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.schedule.chained import keep_chains
 from tilefuse.schedule.contraction import FMA_PER_CYCLE, MMA_PER_CYCLE, f32_pad, product_cycles
 from tilefuse.schedule.regions import inside, num_elements
-from tilefuse.schedule.stitch import DIRECT_BYTES, Piece, Stage, Stitcher, StitchPlan, Tiled
+from tilefuse.schedule.stitch import DIRECT_BYTES, Stitcher
+from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan, Tiled
 from tilefuse.schedule.storage import Request, plan_shared
 from tilefuse.schedule.template import Stitched
 from tilefuse.target.device import DeviceSpec

@@ -11,7 +11,7 @@ from math import log2
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.choose_stitch import registers_of
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.stitch import StitchPlan
+from tilefuse.schedule.stitch_plan import StitchPlan
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilefuse.ir.affine import number
 from tilefuse.schedule.contraction import MAX_ROW_INSTRUCTIONS, whole_rows
 from tilefuse.schedule.regions import Span
-from tilefuse.schedule.stitch import Stage, StitchPlan
+from tilefuse.schedule.stitch_plan import Stage, StitchPlan
 
 # Lanes of a warp that share a row of sums.
 ROW_LANES = 4

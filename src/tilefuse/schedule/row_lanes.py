@@ -4,7 +4,7 @@
 """
 from __future__ import annotations
 
-from tilefuse.schedule.stitch import Stage, StitchPlan
+from tilefuse.schedule.stitch_plan import Stage, StitchPlan
 
 
 def first_lane_pieces(plan: StitchPlan, stage: Stage) -> frozenset[int]:

@@ -10,8 +10,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.schedule.choose_stitch import choose_stitch
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker, parse_template, print_template
 from tilefuse.schedule.parts import structure_but_starts
-from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
 from tilefuse.schedule.stitch_pattern import anchor_of
+from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.target.device import DeviceSpec

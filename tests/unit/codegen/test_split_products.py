@@ -14,7 +14,7 @@ from tests.unit.codegen.stitched_graphs import turned_product
 from tilefuse.codegen.kernel import Kernel, MatrixProduct
 from tilefuse.codegen.walk import statements
 from tilefuse.ir.dtype import F32
-from tilefuse.schedule.stitch import StitchPlan
+from tilefuse.schedule.stitch_plan import StitchPlan
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 

@@ -9,7 +9,7 @@ from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.schedule.contraction import MAX_ROW_INSTRUCTIONS, Tiling, whole_rows
-from tilefuse.schedule.stitch import StitchPlan
+from tilefuse.schedule.stitch_plan import StitchPlan
 from tilefuse.schedule.stitched import schedule_stitched
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram

@@ -28,7 +28,7 @@ from tilefuse.schedule.by_hand import program_by_hand
 from tilefuse.schedule.neighbours import neighbours, program_with
 from tilefuse.schedule.notation import parse_template, print_template
 from tilefuse.schedule.regions import within
-from tilefuse.schedule.stitch import Piece, Stage, StitchPlan
+from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.schedule.stitched import schedule_stitched
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import Level, TileProgram
