@@ -7,11 +7,12 @@ from dataclasses import replace
 from tilefuse.base import trace
 from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
+from tilefuse.codegen.asynchronous import LetNextStart
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.early import before_waiting, fetched_early, untimely
 from tilefuse.codegen.host import print_host
-from tilefuse.codegen.kernel import Kernel, LetNextStart
+from tilefuse.codegen.kernel import Kernel
 from tilefuse.codegen.walk import statements, value_identifiers
 from tilefuse.driver.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
 from tilefuse.driver.in_place_scatter import scatter_updates
@@ -29,8 +30,9 @@ from tilefuse.target.launch import Launch, Parameter
 # hides about a microsecond of launch, but every block then waits on its own: 256 MiB through blocks with one load a thread took 80 us
 # instead of 68 on an H200, and 32 MiB 10.9 instead of 8.9. With two loads a thread or more products and sums of 32 to 256 MiB took 0.4 to
 # 0.7 us less; of more than that there was nothing to gain. Large kernels beside library calls run with the split of shared memory and
-# cache of these, 1 to 2 % longer. Units: bytes; bytes loaded and stored by a thread.
-MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES = 16 << 20, 384 << 20, 48
+# cache of these, 1 to 2 % longer. Blocks that say so much about starts come at most 815 a us: 65536 rows of 4 KiB, a block of 64 threads
+# each, took 79.8 us instead of 62.3. Units: bytes; bytes loaded and stored by a thread, by a block.
+MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES, EARLY_BLOCK_BYTES = 16 << 20, 384 << 20, 48, 6 << 10
 
 
 def lower(plan: Plan, device: DeviceSpec, options: Options) -> ProgramSpec:
@@ -217,22 +219,22 @@ class _Lowering:
 def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: Options) -> Kernel:
     """The kernel as one that starts when the one ahead has ended. It has nothing to wait for: the next one may stand ready in the places
     that its last blocks leave, unless the kernel itself says from where on (small kernels behind one of 16 MiB and more took 0.7 to 1.1
-    us less on an H200) or its threads move little each: an H200 takes 815 blocks a us that let the next one start, no more, and 256 MiB
+    us less on an H200) or its blocks move little each: an H200 takes 815 blocks a us that let the next one start, no more, and 256 MiB
     through 65536 such blocks took 80.4 us instead of 65.8."""
     says = any(isinstance(s, LetNextStart) for s in statements(kernel.body))
-    lets = device.starts_early and options.early_start != "off" and _threads_move_enough(moved_bytes, kernel.launch) and not says
+    lets = device.starts_early and options.early_start != "off" and _blocks_move_enough(moved_bytes, kernel.launch) and not says
     ready = (LetNextStart(),) if lets else ()
     return replace(kernel, launch=replace(kernel.launch, early=False), body=(*ready, *kernel.body))
 
 
 def waits_itself(moved_bytes: int, launch: Launch) -> bool:
     """Whether a kernel that moves so much may stand ready while the one ahead still runs: its blocks wait, or it is too large for that."""
-    return moved_bytes <= MAX_EARLY_BYTES or _threads_move_enough(moved_bytes, launch) and moved_bytes <= MOST_EARLY_BYTES
+    return moved_bytes <= MAX_EARLY_BYTES or _blocks_move_enough(moved_bytes, launch) and moved_bytes <= MOST_EARLY_BYTES
 
 
-def _threads_move_enough(moved_bytes: int, launch: Launch) -> bool:
-    """Whether each thread moves so much that what a block says about starts is little beside it."""
-    return EARLY_THREAD_BYTES * launch.num_blocks * launch.num_threads <= moved_bytes
+def _blocks_move_enough(moved_bytes: int, launch: Launch) -> bool:
+    """Whether each block, and each of its threads, moves so much that what it says about starts is little beside it."""
+    return max(EARLY_THREAD_BYTES * launch.num_threads, EARLY_BLOCK_BYTES) * launch.num_blocks <= moved_bytes
 
 
 def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:

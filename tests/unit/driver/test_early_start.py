@@ -38,9 +38,13 @@ def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x + y
 
 
+def peaked(x: torch.Tensor) -> torch.Tensor:
+    return torch.argmax(x, -1)
+
+
 @pytest.mark.parametrize(("function", "rows", "early", "lets"), [
     (scaled, 64, True, False), (scaled, 16384, False, False), (added, 64, True, False), (added, 16384, True, False),
-    (added, 1 << 17, False, True)])
+    (added, 1 << 17, False, True), (peaked, 64, True, False), (peaked, 65536, False, False)])
 def test_only_kernels_that_move_little_or_much_a_thread_start_early(
         function: Callable[..., torch.Tensor], rows: int, early: bool, lets: bool) -> None:
     """What a launch costs is the same for all; what waiting, and letting the next one start, cost grows with the blocks and is hidden by
