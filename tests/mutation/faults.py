@@ -14,13 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from tests.unit.codegen.host_build import FLAGS, build_together
+from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
 from tilefuse.codegen.kernel import (
-    AsyncCopy,
-    AsyncGroup,
-    AsyncWait,
     Barrier,
-    BulkCopy,
-    BulkWait,
     Comment,
     Declare,
     For,

@@ -9,16 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
 from tilefuse.codegen.fission import HostPrinter
 from tilefuse.codegen.kernel import (
     Assign,
-    AsyncCopy,
-    AsyncGroup,
-    AsyncWait,
     Atomic,
     Buffer,
-    BulkCopy,
-    BulkWait,
     ClusterLoad,
     ClusterStore,
     Comment,

@@ -5,7 +5,8 @@
 """
 from __future__ import annotations
 
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, KExpr, LetNextStart, Load, Reg, Shuffle, Store, VectorStore
+from tilefuse.codegen.asynchronous import LetNextStart
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, KExpr, Load, Reg, Shuffle, Store, VectorStore
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound, Guard

@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tilefuse.codegen.asynchronous import BulkCopy, BulkWait
 from tilefuse.codegen.compose_carried import declare_carried, write_carried
 from tilefuse.codegen.fetch_operands import RowScalars, column_operands
-from tilefuse.codegen.kernel import Barrier, BulkCopy, BulkWait, Comment, Reg
+from tilefuse.codegen.kernel import Barrier, Comment, Reg
 from tilefuse.codegen.kernel_writer import Held
 from tilefuse.codegen.rows_exchange import exchange_copies, meet_in_block
 from tilefuse.codegen.rows_packed import MOST_WARPS_THAT_SEND

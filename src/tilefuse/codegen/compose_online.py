@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from math import prod
 
 from tilefuse.base.errors import InternalError
+from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait
 from tilefuse.codegen.kernel import (
     Assign,
-    AsyncCopy,
-    AsyncGroup,
-    AsyncWait,
     Barrier,
     Buffer,
     Comment,

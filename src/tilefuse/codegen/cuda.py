@@ -6,18 +6,13 @@ from __future__ import annotations
 
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen import support
+from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
 from tilefuse.codegen.kernel import (
     Assign,
-    AsyncCopy,
-    AsyncGroup,
-    AsyncWait,
     Atomic,
-    AwaitEarlier,
     Barrier,
     Buffer,
-    BulkCopy,
-    BulkWait,
     ClusterLoad,
     ClusterStore,
     Comment,
@@ -30,11 +25,9 @@ from tilefuse.codegen.kernel import (
     KExpr,
     LastBlock,
     Let,
-    LetNextStart,
     Load,
     MatrixProduct,
     Pointer,
-    Prefetch,
     Reg,
     Renew,
     RoutineCall,

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
+from tilefuse.codegen.asynchronous import AsyncCopy, AwaitEarlier, BulkCopy, Prefetch
 from tilefuse.codegen.kernel import (
-    AsyncCopy,
     Atomic,
-    AwaitEarlier,
-    BulkCopy,
     ClusterLoad,
     ClusterStore,
     For,
@@ -24,7 +22,6 @@ from tilefuse.codegen.kernel import (
     LastBlock,
     Load,
     MatrixProduct,
-    Prefetch,
     RoutineCall,
     Stmt,
     Store,

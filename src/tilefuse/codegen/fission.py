@@ -14,12 +14,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from tilefuse.base.errors import InternalError
+from tilefuse.codegen.asynchronous import BulkCopy, BulkWait, Prefetch
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
     Buffer,
-    BulkCopy,
-    BulkWait,
     Comment,
     Declare,
     For,
@@ -30,7 +29,6 @@ from tilefuse.codegen.kernel import (
     LastBlock,
     Let,
     MatrixProduct,
-    Prefetch,
     Reg,
     Shuffle,
     Stmt,

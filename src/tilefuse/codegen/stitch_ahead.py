@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilefuse.codegen.asynchronous import AsyncCopy, AwaitEarlier, Prefetch
 from tilefuse.codegen.early import PAST_CACHE_BYTES
-from tilefuse.codegen.kernel import AsyncCopy, AwaitEarlier, Buffer, Load, Prefetch, VectorLoad
+from tilefuse.codegen.kernel import Buffer, Load, VectorLoad
 from tilefuse.codegen.walk import parts, statements
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilefuse.codegen.kernel import AsyncCopy, AsyncGroup, AsyncWait, Barrier
+from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait
+from tilefuse.codegen.kernel import Barrier
 from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.schedule.access import is_vector

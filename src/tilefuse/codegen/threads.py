@@ -9,18 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilefuse.base.errors import InternalError
+from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
 from tilefuse.codegen.kernel import (
     Assign,
-    AsyncCopy,
-    AsyncGroup,
-    AsyncWait,
     Atomic,
-    AwaitEarlier,
     Barrier,
     Buffer,
-    BulkCopy,
-    BulkWait,
     ClusterLoad,
     ClusterStore,
     Comment,
@@ -32,11 +27,9 @@ from tilefuse.codegen.kernel import (
     KExpr,
     LastBlock,
     Let,
-    LetNextStart,
     Load,
     MatrixProduct,
     Pointer,
-    Prefetch,
     Reg,
     Renew,
     RoutineCall,

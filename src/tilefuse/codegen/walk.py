@@ -8,12 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from tilefuse.codegen.asynchronous import AsyncCopy, BulkCopy, BulkWait
 from tilefuse.codegen.kernel import (
-    AsyncCopy,
     Atomic,
     Barrier,
-    BulkCopy,
-    BulkWait,
     ClusterLoad,
     ClusterStore,
     Declare,

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilefuse.codegen.asynchronous import BulkCopy, BulkWait
 from tilefuse.codegen.kernel import (
     Assign,
     Atomic,
     Barrier,
     Buffer,
-    BulkCopy,
-    BulkWait,
     ClusterLoad,
     ClusterStore,
     Comment,

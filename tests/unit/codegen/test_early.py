@@ -12,10 +12,11 @@ from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
 from tests.unit.codegen.stitched_cases import StitchedCase, smooth, tiles
 from tests.unit.codegen.stitched_graphs import attention, clamped_layers, gated_state, lstm_step, normed_chain
 from tests.unit.codegen.test_compose import assert_within, buffer_of
+from tilefuse.codegen.asynchronous import AsyncCopy, AwaitEarlier, Prefetch
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.early import before_waiting, untimely
-from tilefuse.codegen.kernel import AsyncCopy, AwaitEarlier, Barrier, Kernel, Prefetch, Store
+from tilefuse.codegen.kernel import Barrier, Kernel, Store
 from tilefuse.codegen.walk import statements
 from tilefuse.ir.affine import number
 from tilefuse.ir.dtype import F16, F32
