@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -183,7 +182,7 @@ def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
 
     started = turns.clock()
     run(inputs)
-    return Prepared(run, measure, time.perf_counter() - started)
+    return Prepared(run, measure, turns.clock() - started)
 
 
 def _repeat(sets: Sequence[Sequence[torch.Tensor]], most: int) -> list[Sequence[torch.Tensor]]:
