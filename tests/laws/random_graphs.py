@@ -17,7 +17,8 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.build import GraphBuilder, axis_names
 from tilefuse.ir.dtype import BOOL, DTYPES, F32, I64, DType, compute_dtype
 from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, Graph
-from tilefuse.ir.ops import MONOIDS, OPERAND_CLASSES
+from tilefuse.ir.monoids import MONOIDS
+from tilefuse.ir.ops import OPERAND_CLASSES
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Expr, Guard, Index, Lookup, Read, call, cast, const
 
 STORED = ("f32", "f32", "f16", "bf16", "f64", "i32", "i64", "u8", "i8", "bool")

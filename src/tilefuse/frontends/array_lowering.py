@@ -13,7 +13,7 @@ from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, Number, met_by_number, promote_all
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, F32, I32, DType, compute_dtype
-from tilefuse.ir.ops import log_added
+from tilefuse.ir.monoids import log_added
 from tilefuse.ir.scalar import Const, Expr, call, const
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.tensor_elementwise import broadcast_shapes, converted

@@ -13,7 +13,7 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, I32, I64, DType, compute_dtype
 from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, Attribute, Type
-from tilefuse.ir.ops import MONOIDS
+from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Read
 from tilefuse.ir.tensor_elementwise import converted, normal_axes, normal_axis
 from tilefuse.ir.tensor_layout import LayoutBuilder

@@ -12,7 +12,8 @@ from tilefuse.base.errors import CompilerError, VerifyError
 from tilefuse.ir.affine import Affine, bounds
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, SCATTER_MONOIDS, Graph, Node, Type
-from tilefuse.ir.ops import dtype_of, monoid_result
+from tilefuse.ir.monoids import monoid_result
+from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.ranges import Facts, always, assume, bounds_given, deny, never
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read
 

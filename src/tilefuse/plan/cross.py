@@ -13,8 +13,9 @@ from math import prod
 
 from tilefuse.ir.affine import axis, delinearise
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.names import free_name
-from tilefuse.ir.ops import MONOIDS, dtype_of
+from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
 from tilefuse.schedule.carried import num_groups
 from tilefuse.schedule.coordinates import over_is_contiguous

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.ir.dtype import DType
-from tilefuse.ir.ops import MONOIDS, Monoid
+from tilefuse.ir.monoids import MONOIDS, Monoid
 from tilefuse.ir.scalar import Call, Const, const
 from tilefuse.schedule.resolved import Domain, Instance, Resolved, Use, rebuilt
 from tilefuse.schedule.stages import is_multi_stage, writes_rows

@@ -29,7 +29,8 @@ def operators_page() -> str:
     """Scalar functions, monoids, and what the frontends take."""
     from tilefuse.frontends.onnx_call import ONNX_OPS
     from tilefuse.frontends.onnx_ops import load_all_lowerings
-    from tilefuse.ir.ops import MONOIDS, SCALAR_OPS
+    from tilefuse.ir.monoids import MONOIDS
+    from tilefuse.ir.ops import SCALAR_OPS
 
     load_all_lowerings()
     functions = table(

@@ -13,18 +13,8 @@ import torch
 from tilefuse.base.errors import NameLookupError, TypeMismatchError
 from tilefuse.ir import meaning
 from tilefuse.ir.dtype import BOOL, DTYPES, F16, F32, F64, I32, I64, U8, DType
-from tilefuse.ir.ops import (
-    MONOIDS,
-    OPERAND_CLASSES,
-    SCALAR_OPS,
-    SUPPORT_FUNCTIONS,
-    Monoid,
-    conversion_text,
-    convert,
-    dtype_of,
-    flops_of,
-    monoid_result,
-)
+from tilefuse.ir.monoids import MONOIDS, Monoid, monoid_result
+from tilefuse.ir.ops import OPERAND_CLASSES, SCALAR_OPS, SUPPORT_FUNCTIONS, conversion_text, convert, dtype_of, flops_of
 from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, Guard, Index, Lookup, Read, call, cast, const
 from tilefuse.ir.text import parse_expr
 
