@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tilefuse.base.errors import InternalError, UnsupportedError, UnsupportedOpError
 from tilefuse.frontends import (
+    torch_ops_creation,
     torch_ops_foreach,
     torch_ops_index,
     torch_ops_layout,
@@ -57,6 +58,7 @@ from tilefuse.ir.graph import Attribute, Type
 
 THEMES = (
     torch_ops_pointwise,
+    torch_ops_creation,
     torch_ops_foreach,
     torch_ops_reduce,
     torch_ops_search,

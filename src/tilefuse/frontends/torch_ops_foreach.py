@@ -6,20 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilefuse.frontends.torch_ops import TORCH_OPS, TorchBuilder, decline
+from tilefuse.frontends.torch_ops_creation import copy, identity, zeros
 from tilefuse.frontends.torch_ops_pointwise import (
     add,
     addcdiv,
     addcmul,
     clamp_max,
     clamp_min,
-    copy,
     div,
-    identity,
     lerp,
     pow_scalar,
     sign,
     sub,
-    zeros,
 )
 
 _FOREACH: dict[str, Callable[..., Any]] = {
