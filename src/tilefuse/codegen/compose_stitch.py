@@ -398,7 +398,6 @@ class StitchWriter(StitchValues):
 
     # -- the kernel -----------------------------------------------------------------------------------------------------------
 
-    active: tuple[Bound, ...] = ()
     walks = False  # whether what is written is repeated for each of a block's tiles
     copying = False  # whether asynchronous copies were started since the last barrier
     lane: Affine = number(0)

@@ -11,12 +11,12 @@ from math import prod
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Buffer, KExpr, Load, Reg
 from tilefuse.codegen.statements import Statements
-from tilefuse.ir.affine import Affine, bounds, linearise, number, row_major_strides, substitute
+from tilefuse.ir.affine import Affine, Extents, axis, bounds, linearise, number, row_major_strides, simplify, substitute
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, const
-from tilefuse.schedule.regions import within
+from tilefuse.schedule.regions import Span, within
 from tilefuse.schedule.stitch_plan import Piece, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram
@@ -31,6 +31,7 @@ class StitchValues(Statements):
     """The values of one stitched kernel, as its statements read them."""
 
     buffer_number: Affine = number(0)  # which of two tiles is copied, or read
+    active: tuple[Bound, ...] = ()  # bounds under which this thread has an item, where its statements do not stand under them
 
     def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = (),
                  settled: Set[str] = frozenset()) -> None:
@@ -89,11 +90,25 @@ class StitchValues(Statements):
         extents = self.extents
         for piece in found:
             local = [(e - self.index(s.offset), s.extent) for e, s in zip(index, piece.region, strict=True)]
-            if all(within(e, type(s)(number(0), n), extents) for (e, n), s in zip(local, piece.region, strict=True)):
+            if all(within(e, Span(number(0), n), extents) for e, n in local):
                 return piece
         if found and surely:
+            known = [(b.index, b.high) for b in self.active] + [(self.index(axis(name)), count) for name, count in self.plan.grid]
+            extents = dict(extents) | {name: most for e, most in known for name in e.axes() if e == axis(name)}
+            shape = self.graph.type_of(value).shape
+            for piece in found:
+                if all(self._covers(e, s, full, extents) for e, s, full in zip(index, piece.region, shape, strict=True)):
+                    return piece
             raise InternalError(f"no tile of %{value} provably holds {', '.join(map(str, index))}; please report")
         return None
+
+    def _covers(self, e: Affine, span: Span, full: int, extents: Extents) -> bool:
+        """Whether a tile holds every element of a dimension that a subscript can mean: from reading beyond it a guard keeps it."""
+        reach = bounds(simplify(e, extents), extents)
+        if not span.offset.is_const or reach is None:
+            return within(e - self.index(span.offset), Span(number(0), span.extent), extents)
+        low, high = max(reach[0], 0), min(reach[1], full - 1)
+        return low > high or span.offset.const <= low and high < span.offset.const + span.extent
 
     # -- values -----------------------------------------------------------------------------------------------------------
 

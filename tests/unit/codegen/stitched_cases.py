@@ -27,6 +27,7 @@ from tests.unit.codegen.stitched_graphs import (
     slice_of_a_tile,
     turned_product,
     two_results,
+    two_tiles,
 )
 from tilefuse.base.candidate import Rejected
 from tilefuse.codegen.compose import compose
@@ -197,6 +198,15 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("causal attention in registers", attention(1, 34, 8, causal=True), tiles(1, 32, 8, threads=64), 64, smooth),
     StitchedCase("attention of f16 in registers", attention(1, 32, 16, F16), tiles(1, 16, 16, threads=32), 16, smooth),
     StitchedCase("infinities in registers", attention(1, 20, 24, keys=9), tiles(1, 16, 24, threads=32), 64, with_specials),
+    # Two tiles of one value, and reads of which not every thread's lies in the value, or in the tile that holds all that are made.
+    StitchedCase("guarded reads beyond a tile", two_tiles(
+        "%y: f32[4] = map [i] { add(add(%s[i], %s[i + 60]), guard(0 <= i + -2 < 4 ? %s[i + -2] : 1.0:f32)) }", (4,)), tiles(4)),
+    StitchedCase("reads of threads without a row", two_tiles(
+        """%r: f32[6] = reduce.sum [i] over [k < 8] { add(%s[-1*i + 45], %s[k + 5]) }
+           %y: f32[6] = map [i] { mul(%r[i], 2.0:f32) }""", (6,)), tiles(6)),
+    StitchedCase("reads by the number of the block", two_tiles(
+        """%m: f32[8] = map [i] { mul(%s[(i // 4) + 3], 2.0:f32) }
+           %y: f32[4, 16] = map [i, j] { add(%m[i], %s[i + 20]) }""", (4, 16)), tiles(1, 16)),
     # As schedules choose them.
     StitchedCase("joined operand", joined_operand(12, (8, 16, 8), 16), tiles(4, 8, threads=32)),
     StitchedCase("operand joined within vectors", joined_operand(12, (6, 16, 10), 16), tiles(4, 8, threads=32)),

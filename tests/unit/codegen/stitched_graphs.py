@@ -7,6 +7,7 @@ from __future__ import annotations
 from tilefuse.ir.dtype import F16, F32, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.text import parse_graph
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.manager import PassContext, Pipeline
 
@@ -203,3 +204,12 @@ def gated_state(rows: int, width: int) -> Graph:
     new, keep = (b.slice(gates, [0, n * width], [rows, (n + 1) * width], [1, 1]) for n in range(2))
     state = b.elementwise("add", b.elementwise("mul", b.elementwise("sigmoid", keep), h), b.elementwise("tanh", new))
     return normal(b, [state, b.matmul(state, w)])
+
+
+def two_tiles(reader: str, shape: tuple[int, ...]) -> Graph:
+    """Row sums that are read at two places: a block holds two tiles of them. `reader`: the nodes from the sums to the result %y."""
+    return parse_graph(f"""graph @tiles(%x: f32[64, 8]) -> (f32[{', '.join(map(str, shape))}]) {{
+      %s: f32[64] = reduce.sum [i] over [k < 8] {{ %x[i, k] }}
+      {reader}
+      return %y
+    }}""")
