@@ -102,8 +102,9 @@ class Trace:
             self.begin_dump("compile")
         assert self.folder is not None
         path = self.folder / file_name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        with _writing("dump_dir", self.options.dump_dir):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         return path
 
     def begin_dump(self, name: str) -> Path | None:
@@ -111,12 +112,13 @@ class Trace:
         if not self.options.dump_dir:
             return None
         root = Path(self.options.dump_dir)
-        root.mkdir(parents=True, exist_ok=True)
+        with _writing("dump_dir", root):
+            root.mkdir(parents=True, exist_ok=True)
         while True:
             folder = root / f"{name}_{self._counter}"
             self._counter += 1
             # Another process may dump into the same root: the folder that this call creates is ours alone.
-            with contextlib.suppress(FileExistsError):
+            with _writing("dump_dir", root), contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 self.folder = folder
                 return folder
@@ -126,16 +128,30 @@ class Trace:
         return json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}, default=str)
 
     def write(self, path: str | Path) -> None:
-        """Writes the chrome trace to `path`, whole or not at all."""
+        """Writes the chrome trace to `path`, whole or not at all. Raises: OptionError where it cannot be written."""
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-        partial.write_text(self.to_json())
-        partial.replace(target)
+        with _writing("trace", target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                partial.write_text(self.to_json())
+                partial.replace(target)
+            finally:
+                partial.unlink(missing_ok=True)
 
     def _add(self, event: dict[str, object]) -> None:
         with self._lock:
             self.events.append(event | {"pid": os.getpid(), "tid": threading.get_ident() & 0xFFFF})
+
+
+@contextlib.contextmanager
+def _writing(option: str, place: str | Path) -> Iterator[None]:
+    """Turns what the system says of a place that the option names into an error that speaks of the option."""
+    try:
+        yield
+    except OSError as cause:
+        raise OptionError(f"{option}={str(place)!r} cannot be written: {cause.strerror or cause}",
+                          hint=f"name a writable place, or leave {option} empty") from cause
 
 
 _CURRENT: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("tilefuse_trace", default=None)

@@ -134,7 +134,11 @@ def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
                                  hint="if it ran out of memory, set TILEFUSE_JOBS to a smaller number")
         if done.returncode:
             return f"{done.stdout}{done.stderr}" or f"{arguments[0]} ended with status {done.returncode}"
-        return output.read_bytes()
+        try:
+            return output.read_bytes()
+        except FileNotFoundError as error:
+            raise ToolchainError(f"the C++ compiler {shlex.join(arguments[:1])} reports success and writes no file",
+                                 hint=INSTALL_HINT) from error
 
 
 _loaded: dict[str, ctypes.CDLL] = {}

@@ -47,13 +47,13 @@ def list_entries(as_json: AsJson = False) -> None:
 def why(model: Annotated[str, typer.Argument(help="the model to look up, as for `tilefuse compile`")],
         shapes: Annotated[list[str] | None, typer.Option("--shapes", help="NAME:1x2x3[@dtype]; may be repeated")] = None,
         device: Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")] = "",
+        option: Annotated[list[str] | None, typer.Option("-O", "--option", help="NAME=VALUE; `tilefuse options` lists them")] = None,
         as_json: AsJson = False) -> None:
     """Say for each kernel of a model whether it is cached, and if not, in what it differs from the nearest entry."""
-    from tilefuse.runtime.cache import KernelCache
-    from tilefuse.tools.programs import cache_keys
+    from tilefuse.tools.programs import cached_kernels
 
-    cache = KernelCache.from_environment()
-    answers = [(key.label, cache.get(key) is not None, cache.why(key)) for key in cache_keys(model, shapes or [], device)]
+    cache, keys = cached_kernels(model, shapes or [], device, option or [])
+    answers = [(key.label, cache.get(key) is not None, cache.why(key)) for key in keys]
     if as_json:
         emit_json([{"kernel": label, "cached": hit, "why": text} for label, hit, text in answers])
         return
@@ -87,7 +87,8 @@ def clear() -> None:
     from tilefuse.runtime.cache import KernelCache
 
     cache = KernelCache.from_environment()
-    errors().print(f"{cache.clear()} kernels removed from {cache.folder}", markup=False, highlight=False)
+    where = f"removed from {cache.folder}" if cache.folder else "removed: the cache is off, or its folder cannot be written"
+    errors().print(f"{cache.clear()} kernels {where}", markup=False, highlight=False)
 
 
 def options(as_json: AsJson = False) -> None:

@@ -12,7 +12,7 @@ from tilefuse.tools.model_source import ModelSource, SourceKind, load_model, sha
 from tilefuse.tools.shapes import ShapeFlag, parse_shapes
 
 if TYPE_CHECKING:
-    from tilefuse.runtime.cache import CacheKey
+    from tilefuse.runtime.cache import CacheKey, KernelCache
 
 DEVICES = ("host", "cuda")
 
@@ -106,12 +106,15 @@ def check_shapes(shapes: Mapping[str, ShapeFlag], source: ModelSource, program: 
             raise TypeMismatchError(f"--shapes {name}: the model takes {dtype}, not {flag.dtype}")
 
 
-def cache_keys(model: str, shape_flags: Sequence[str], device: str) -> list[CacheKey]:
-    """The cache keys of a model's kernels, without compiling them."""
+def cached_kernels(model: str, shape_flags: Sequence[str], device: str, option_flags: Sequence[str]) -> tuple[KernelCache, list[CacheKey]]:
+    """The cache that these options name and the keys in it of a model's kernels, without compiling them."""
+    from tilefuse.base.options import Options
     from tilefuse.runtime.binaries import kernel_key
+    from tilefuse.runtime.cache import cache_of
 
-    spec = generate(model, shape_flags, chosen_device(device), ()).spec
-    return [kernel_key(kernel) for kernel in spec.kernels]
+    options = Options.from_environment().with_overrides(**parse_options(option_flags))
+    spec = generate(model, shape_flags, chosen_device(device), option_flags).spec
+    return cache_of(options.cache, options.cache_dir), [kernel_key(kernel, options.cxx) for kernel in spec.kernels]
 
 
 def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, option_flags: Sequence[str]) -> Any:

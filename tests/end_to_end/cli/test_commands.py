@@ -142,6 +142,25 @@ def test_the_cache_travels_in_one_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert [answer["cached"] for answer in json.loads(out)] == [True]
 
 
+def test_why_a_kernel_is_not_cached_is_asked_under_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Options decide sources, compilers and the cache itself, so `cache why` takes them as compile does."""
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path / "first"))
+    output_of(["compile", SOFTMAX, "--device", "host"], capsys)
+
+    def cached(*options: str) -> tuple[bool, str]:
+        flags = [word for option in options for word in ("-O", option)]
+        (answer,) = json.loads(output_of(["cache", "why", SOFTMAX, "--device", "host", "--json", *flags], capsys)[0])
+        return answer["cached"], answer["why"]
+
+    assert cached()[0] and not cached(f"cache_dir={tmp_path / 'second'}")[0]
+    hit, why = cached("fast_math")
+    assert not hit and "flags" in why
+    hit, why = cached("cxx=c++")
+    assert not hit and "compiler" in why
+    monkeypatch.setenv("TILEFUSE_CACHE", "0")
+    assert "the cache is off" in output_of(["cache", "clear"], capsys)[1]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_asking_for_a_gpu_that_is_not_there(capsys: Capture) -> None:
     _, err = output_of(["run", SOFTMAX, "--device", "cuda"], capsys, 3)

@@ -57,3 +57,16 @@ def test_every_compile_dumps_into_a_folder_of_its_own(tmp_path: Path) -> None:
     written = first.dump("kernels/k0.cu", "text")
     assert written is not None and written.read_text() == "text"
     assert Trace().dump("plan.txt", "text") is None
+
+
+def test_places_that_cannot_be_written_are_named_with_their_option(tmp_path: Path) -> None:
+    """And what the trace had begun to write is gone."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="dump_dir=.*file"):
+        Trace(Options(dump_dir=str(tmp_path / "file"))).begin_dump("g")
+    with pytest.raises(OptionError, match="trace=.*trace.json"):
+        Trace().write(tmp_path / "file" / "trace.json")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OptionError, match="trace=.*folder"):
+        Trace().write(tmp_path / "folder")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]

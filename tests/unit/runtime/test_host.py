@@ -55,6 +55,11 @@ def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> No
     find_compiler.cache_clear()
 
 
+def test_a_compiler_that_writes_nothing_is_named() -> None:
+    with pytest.raises(ToolchainError, match="the C\\+\\+ compiler true reports success and writes no file"):
+        compile_host([host_kernel("k", "a[i]")], ("true",))
+
+
 def test_variable_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "g++ -pipe")
     assert compiler_command() == ("g++", "-pipe")
