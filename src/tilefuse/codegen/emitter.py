@@ -84,7 +84,8 @@ class Emitter(Statements):
     def identities(self, instance: Instance) -> tuple[Const, ...]:
         """What each component of a reduction starts from, in the type this kernel holds it in.
 
-        The position of an arg-reduction is held in 32 bits where the reduced domain allows: half the registers and shuffles.
+        The position of an arg-reduction is held in 32 bits where the reduced domain allows: half the registers and shuffles. Over no
+        elements it is the greatest i64, which 32 bits do not hold.
         """
         monoid = KERNEL_MONOIDS[instance.node.detail]
         starts = monoid.identity(self.dtype(instance.body))
@@ -93,7 +94,7 @@ class Emitter(Statements):
         return starts
 
     def _narrow_position(self, instance: Instance) -> bool:
-        return prod(e for _, e in instance.node.over) < 2**31 - 1
+        return 0 < prod(e for _, e in instance.node.over) < 2**31 - 1
 
     def finished(self, instance: Instance, parts: list[Reg]) -> KExpr:
         """The result of a reduction from its components."""

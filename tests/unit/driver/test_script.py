@@ -104,6 +104,13 @@ def test_a_sum_of_no_products_reads_nothing() -> None:
     assert empty.shape == (0,) and total == 0
 
 
+@pytest.mark.parametrize("kind", ["template", "routines"])
+def test_the_largest_of_no_words_is_the_first(kind: Literal["template", "routines"]) -> None:
+    """Templates held the position in 32 bits, whose greatest number is not that of a reduction over nothing."""
+    largest = blas.compile("vector x; input x; k = isamax(x); return k;", kind=kind, device="host")
+    assert largest(np.zeros(0, np.float32)) == 0 and largest(np.array([1, -3, 3], np.float32)) == 1
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("name", ["dsymv", "dsymv_upper"])
 def test_symmetric_products_read_one_triangle(name: str, order: Literal["C", "F"]) -> None:
