@@ -215,7 +215,8 @@ def _raise_recompile_limit(limit: int) -> None:
 def _summarise(name: str, imported: Imported) -> None:
     if imported.fallbacks:
         listed = ", ".join(f"{operator} ({reason})" for operator, reason in imported.fallbacks)
-        log.warning("tilefuse runs %d operators of %s in torch: %s", len(imported.fallbacks), name, listed)
+        count = len(imported.fallbacks)
+        log.warning("tilefuse runs %d operator%s of %s in torch: %s", count, "" if count == 1 else "s", name, listed)
 
 
 def _restride(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilefuse.frontends.torch_ops import TORCH_OPS, TorchBuilder, decline
+import torch
+
+from tilefuse.frontends.torch_ops import TORCH_OPS, Scalar, TorchBuilder, Value, decline
 from tilefuse.frontends.torch_ops_creation import copy, identity, zeros
 from tilefuse.frontends.torch_ops_pointwise import (
     add,
@@ -16,11 +18,30 @@ from tilefuse.frontends.torch_ops_pointwise import (
     div,
     lerp,
     pow_scalar,
+    pow_tensor,
     sign,
     sub,
 )
+from tilefuse.frontends.torch_ops_reduce import vector_norm
+
+# Functions of one element without further arguments, whose lowering is that of the operator of the same name.
+_OF_ONE = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "lgamma", "log", "log10", "log1p",
+    "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)
+
+
+def _norm(b: TorchBuilder, x: Value, ord: float = 2.0, dtype: torch.dtype | None = None) -> str:
+    """A norm over all of a tensor, in the type of the result: clipping of gradients asks for one of every parameter."""
+    return vector_norm(b, x, ord)
+
+
+def _pow(b: TorchBuilder, x: Value, exponent: Value | Scalar) -> str:
+    return pow_scalar(b, x, exponent) if isinstance(exponent, (int, float)) else pow_tensor(b, x, exponent)
+
 
 _FOREACH: dict[str, Callable[..., Any]] = {
+    **{name: TORCH_OPS[f"aten.{name}.default"] for name in _OF_ONE},
     "add": add,
     "sub": sub,
     "mul": TORCH_OPS["aten.mul.Tensor"],
@@ -32,18 +53,12 @@ _FOREACH: dict[str, Callable[..., Any]] = {
     "minimum": TORCH_OPS["aten.minimum.default"],
     "clamp_min": clamp_min,
     "clamp_max": clamp_max,
-    "sqrt": TORCH_OPS["aten.sqrt.default"],
-    "rsqrt": TORCH_OPS["aten.rsqrt.default"],
-    "neg": TORCH_OPS["aten.neg.default"],
-    "abs": TORCH_OPS["aten.abs.default"],
-    "exp": TORCH_OPS["aten.exp.default"],
-    "log": TORCH_OPS["aten.log.default"],
-    "reciprocal": TORCH_OPS["aten.reciprocal.default"],
     "sign": sign,
-    "pow": pow_scalar,
+    "pow": _pow,
     "copy": copy,
     "zero": zeros,
     "clone": identity,
+    "norm": _norm,
 }
 
 
