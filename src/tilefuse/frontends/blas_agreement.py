@@ -52,6 +52,9 @@ def _reduction(function: ElementaryFunction, table: Mapping[str, Any]) -> Iterat
     if kind.reduces and function.operator not in ("+", "max", "min", "combine"):
         yield ("operator", f"{function.operator!r} is no operator of a reduction" if function.operator else "is missing",
                'one of "+", "max", "min", or "combine" with a routine of your own')
+    if function.operator in ("max", "min") and "neutral" not in table:
+        sign = "-" if function.operator == "max" else ""
+        yield "neutral", f"is missing: partial values of {function.operator} cannot begin with 0", f'neutral = "{sign}tf_inf_f32()"'
     whole = "combine" in table and bool(function.state)
     if (function.operator == "combine") != whole:
         yield ("combine", "an operator of one's own needs operator = \"combine\", `state` and `combine`",

@@ -18,7 +18,7 @@ from tilefuse.base.source import Span
 from tilefuse.frontends.blas_agreement import disagreements
 from tilefuse.frontends.blas_meaning import check_meaning
 from tilefuse.frontends.blas_numbers import coordinate, whole_number
-from tilefuse.frontends.blas_syntax import parse_calls
+from tilefuse.frontends.blas_syntax import WORDS, parse_calls
 from tilefuse.ir.affine import Affine, bounds
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
 from tilefuse.ir.elementary import (
@@ -43,6 +43,7 @@ IMPLEMENTATION_KEYS = ("name", "threads", "macros", "tile", "places", "routines"
 MOST_THREADS = 1024
 _PARAMETER = re.compile(r"([A-Za-z_]\w*)\s*(?:\[\s*([a-z]\w*)\s*(?:,\s*([a-z]\w*)\s*)?\])?\Z")
 _ROUTINE = re.compile(r"\bTF_ROUTINE\s+[\w\s*&:]*?\b([A-Za-z_]\w*)\s*\(([^()]*)\)")
+_NAME = r"[A-Za-z_]\w*"
 _RESERVED = ("tx", "ty", "REAL", "INDEX", "VEC", "BX", "BY")
 
 
@@ -137,9 +138,12 @@ class MetadataReader:
             return ()
         self.known_keys(table, FUNCTION_KEYS)
         names = self.take(table, "names", dict, {})
-        for type_name in names:
+        for type_name, name in names.items():
             if type_name not in ("f32", "f64"):
                 self.slip(f"names.{type_name}", "is no element type of a function", "names = { f32 = \"saxpy\", f64 = \"daxpy\" }")
+            elif not isinstance(name, str) or not re.fullmatch(_NAME, name) or name in WORDS:
+                self.slip(f"names.{type_name}", f"{name!r} is no name that a script can call",
+                          "letters, digits and _, no word of the language")
         if not names:
             self.slip("names", "no name is given", "names = { f32 = \"saxpy\", f64 = \"daxpy\" }")
         found: list[ElementaryFunction | ComposedFunction] = []
@@ -280,7 +284,7 @@ class MetadataReader:
             return
         self.known_keys(given, IMPLEMENTATION_KEYS, where)
         name = self.take(given, "name", str, "", where)
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        if not re.fullmatch(_NAME, name):
             self.slip(where + "name", f"{name!r} is no name", 'letters, digits and _, for example name = "registers"')
             return
         before = len(self.slips)

@@ -37,6 +37,8 @@ from tilefuse.tools.routine_calls import Array, Routines, RoutineText, build, wo
 
 # What memory holds where no routine has written.
 UNTOUCHED = -77777.0
+# Words behind each thread's part of an element that routines must leave alone: 16 bytes or 32, so that parts stay aligned.
+GUARD = 4
 # Roundings that a word of a result may collect beyond one for each term that it sums.
 ROUNDINGS = 16
 
@@ -119,10 +121,14 @@ class _Check:
         return Slip(self.implementation.file, f"{name} ({self.implementation.name})", message, remedy)
 
     def findings(self) -> Iterator[Slip]:
-        """Findings of loads, stores and computations, the first of each kind."""
+        """Findings of places, loads, stores and computations, the first of each kind."""
         for p in (*self.function.inputs, *self.function.outputs):
             if p.extents:
                 tile = self.tile(p)
+                gap = self.gap(p)
+                if gap is not None:
+                    yield gap
+                    return
                 for shape, at in _situations(tile):
                     finding = self.load(p, shape, at) if p in self.function.inputs else self.store(p, shape, at)
                     if finding is not None:
@@ -148,6 +154,19 @@ class _Check:
             return (np.arange(tile[0]),)
         rows, columns = np.meshgrid(np.arange(tile[0]), np.arange(tile[1] + place.pad), indexing="ij")
         return rows.reshape(-1), np.where(columns < tile[1], columns, -1).reshape(-1)
+
+    def gap(self, p: Parameter) -> Slip | None:
+        """A word of the tile that no thread's slots have."""
+        held = np.zeros(self.tile(p), np.bool_)
+        where = self.words(p)
+        inside = np.all([(w >= 0) & (w < n) for w, n in zip(where, held.shape, strict=True)], axis=0)
+        held[tuple(w[inside] for w in where)] = True
+        if held.all():
+            return None
+        word = [int(i) for i in np.argwhere(~held)[0]]
+        return Slip(str(Path(self.function.origin) / METADATA), f"places.{p.name} ({self.implementation.name})",
+                    f"no thread holds word {word} of the tile of {p.name} {list(held.shape)}",
+                    "make `tile` and the slots with their coordinates agree")
 
     def gathered(self, p: Parameter, data: Array, at: Sequence[int]) -> Array:
         """What the element's memory should hold of data: its words, or the padding."""
@@ -178,6 +197,24 @@ class _Check:
         view = np.lib.stride_tricks.as_strided(whole[start:], data.shape, tuple(s * self.dtype.itemsize for s in strides))
         return whole, view, strides
 
+    def guarded(self, p: Parameter, value: float) -> tuple[Array, Array, Array, int]:
+        """(an element's memory filled with a value; its words, one row a thread; those behind each row, which no routine may write; words
+        from one thread's part to the next)."""
+        total, pitch = words_of(self.text, p)
+        rows = total // pitch if pitch else 1
+        words = total // rows
+        whole = np.full(rows * (words + GUARD), UNTOUCHED, self.dtype)
+        each = whole.reshape(rows, words + GUARD)
+        each[:, :words] = value
+        return whole, each[:, :words], each[:, words:], words + GUARD if pitch else 0
+
+    def overrun(self, routine: str, p: Parameter) -> Slip:
+        """That a routine writes behind the memory of an element."""
+        total, pitch = words_of(self.text, p)
+        room = f"{pitch} a thread" if pitch else f"{total} in shared memory"
+        return self.slip(routine, f"words behind the element of {p.name} are written: it has {room}",
+                         f"write WORDS_{p.name} words a thread, or the tile's rows of PITCH_{p.name} words in shared memory")
+
     # -- routines
 
     def load(self, p: Parameter, shape: tuple[int, ...], at: tuple[int, ...]) -> Slip | None:
@@ -185,9 +222,11 @@ class _Check:
         data = (np.arange(np.prod(shape)) % 9973 + 1).reshape(shape).astype(self.dtype)
         _, view, strides = self.memory(data)
         view[...] = data
-        total, pitch = words_of(self.text, p)
-        element = np.full(total, UNTOUCHED, self.dtype)
-        self.routines.access(f"load {p.name}", view, strides, element, pitch, at, shape)
+        memory, own, beyond, pitch = self.guarded(p, UNTOUCHED)
+        self.routines.access(f"load {p.name}", view, strides, memory, pitch, at, shape)
+        element = own.reshape(-1)
+        if (beyond != UNTOUCHED).any():
+            return self.overrun(f"load {p.name}", p)
         wanted = self.gathered(p, data, at)
         wrong = np.flatnonzero(~((element == wanted) | np.isnan(element) & np.isnan(wanted)))
         wrong = wrong[wanted[wrong] != UNTOUCHED]
@@ -231,41 +270,62 @@ class _Check:
         return None
 
     def compute(self) -> Iterator[Slip]:
-        """Whether one tile gives what the meaning says."""
-        function, geometry = self.function, self.implementation.geometry
-        if set(function.meaning) != {p.name for p in function.outputs}:
+        """Whether tiles give what the meaning says: a whole one, and parts of one whose other words are padding."""
+        if set(self.function.meaning) != {p.name for p in self.function.outputs}:
             return
-        given = {p.name: self.random.integers(-4, 5, self.tile(p)).astype(self.dtype) if p.extents else
+        whole = dict(self.implementation.geometry.extents)
+        part = {size: extent // 2 + 1 for size, extent in whole.items()}
+        for sizes, alike in ((whole, None), (part, None), (part, -3.0), (part, 3.0)):
+            found = list(self.computed(sizes, alike))
+            yield from found
+            if found:
+                return
+
+    def computed(self, sizes: dict[str, int], alike: float | None) -> Iterator[Slip]:
+        """Whether one tile with data of these sizes gives what the meaning says; `alike`: the value of all words, drawn where None."""
+        function, geometry = self.function, self.implementation.geometry
+        given = {p.name: self.drawn(tuple(sizes[e] for e in p.extents), alike) if p.extents else
                  np.asarray(self.random.choice([0.5, 2.0, 3.0]), self.dtype) for p in function.inputs}
-        wanted = meaning_of(function, dict(geometry.extents), given)
+        wanted = meaning_of(function, sizes, given)
         elements = [self.gathered(p, given[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
         pitches = [words_of(self.text, p)[1] for p in function.inputs if p.extents]
         threads = geometry.threads[0] * geometry.threads[1]
+        start = self.routines.start() if function.kind.reduces and not function.state else UNTOUCHED
+        made: list[Array] = []
+        behind: list[Array] = []
         for p in function.outputs:
-            total, pitch = words_of(self.text, p)
             if function.state:
-                made = np.zeros(total * self.routines.state_bytes(), np.uint8)
-                self.routines.neutral(made, total)
+                total, pitch = words_of(self.text, p)
+                made.append(np.zeros(total * self.routines.state_bytes(), np.uint8))
+                self.routines.neutral(made[-1], total)
+                elements.append(made[-1])
             else:
-                made = np.full(total, _neutral(function) if function.kind.reduces else UNTOUCHED, self.dtype)
-            elements.append(made)
+                memory, own, beyond, pitch = self.guarded(p, start)
+                made.append(own)
+                behind.append(beyond)
+                elements.append(memory)
             pitches.append(pitch)
         scalars = np.asarray([given[p.name] for p in function.inputs if not p.extents], self.dtype)
         self.routines.compute(elements, pitches, scalars, (0,) * len(function.sizes))
-        for p, element in zip(function.outputs, elements[len(elements) - len(function.outputs):], strict=True):
+        yield from (self.overrun("compute", p) for p, beyond in zip(function.outputs, behind) if (beyond != UNTOUCHED).any())
+        for p, element in zip(function.outputs, made, strict=True):
             if function.state and p.extents:
                 continue
             if function.state:
                 got = np.zeros((), NUMPY_DTYPES[(p.dtype or function.dtype).name])
                 self.routines.fold(element, threads, got)
             else:
-                got = self.combined(p, element)
-            finding = self.compared(p, got, wanted[p.name])
+                got = self.combined(p, element.reshape(-1), start)
+            got = got[tuple(slice(sizes[e]) for e in p.extents)]
+            finding = self.compared(p, got, wanted[p.name], sizes)
             if finding is not None:
                 yield finding
 
-    def combined(self, p: Parameter, element: Array) -> Array:
-        """The output's tile: its words, or the partial values that several threads hold of each brought together."""
+    def drawn(self, shape: tuple[int, ...], alike: float | None) -> Array:
+        return (self.random.integers(-4, 5, shape) if alike is None else np.full(shape, alike)).astype(self.dtype)
+
+    def combined(self, p: Parameter, element: Array, start: float) -> Array:
+        """The output's tile: its words, or the partial values that several threads hold of each brought together, from `start` on."""
         where = self.words(p) if p.extents else (np.zeros(element.size, np.int64),)
         kept = ~np.any([w < 0 for w in where], axis=0)
         index = tuple(w[kept] for w in where)
@@ -274,11 +334,11 @@ class _Check:
             found = np.full(shape, np.nan)
             found[index] = element[kept]
         else:
-            found = np.full(shape, _neutral(self.function))
+            found = np.full(shape, start)
             _COMBINES[self.function.operator].at(found, index, element[kept].astype(np.float64))
         return found.reshape(self.tile(p))
 
-    def compared(self, p: Parameter, got: Array, wanted: Array) -> Slip | None:
+    def compared(self, p: Parameter, got: Array, wanted: Array, sizes: dict[str, int]) -> Slip | None:
         """The first word that is off by more than the roundings of its terms."""
         reduced = int(np.prod([self.implementation.geometry.extents[e] for e in self.function.over])) if self.function.over else 1
         scale = max(float(np.max(np.abs(wanted), initial=0.0)), 1.0)
@@ -289,16 +349,15 @@ class _Check:
             return None
         place = tuple(int(i) for i in np.argwhere(off)[0]) if off.ndim else ()
         word = f"{p.name}{list(place) if place else ''}"
-        return self.slip("compute", f"{word} of one tile is {got[place]:g}, the meaning gives {wanted[place]:g}",
-                         f"compare the routine with meaning.{p.name} and with the places of {METADATA}")
+        whole = dict(self.implementation.geometry.extents)
+        filled = "" if sizes == whole else f" with data {list(sizes.values())} of {list(whole.values())} words, the others padding,"
+        remedy = f"compare the routine with meaning.{p.name} and with the places of {METADATA}"
+        if filled:
+            remedy += "; padding and `neutral` must change nothing" if self.function.kind.reduces else ""
+        return self.slip("compute", f"{word} of one tile{filled} is {got[place]:g}, the meaning gives {wanted[place]:g}", remedy)
 
 
 _COMBINES = {"+": np.add, "max": np.maximum, "min": np.minimum}
-
-
-def _neutral(function: ElementaryFunction) -> float:
-    """The neutral element as a number."""
-    return {"+": 0.0, "max": -np.inf, "min": np.inf}[function.operator]
 
 
 def _situations(tile: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

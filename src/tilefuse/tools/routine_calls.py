@@ -68,6 +68,12 @@ class Routines:
         places = (ctypes.c_longlong * max(len(positions), 1))(*positions)
         self.entry("compute")(pointers, longs, _pointer(scalars), places)
 
+    def start(self) -> float:
+        """What partial values of a reduction by an operator begin with: its `neutral`."""
+        out = np.zeros(1, NUMPY_DTYPES[self.text.function.dtype.name])
+        self.entry("start")(_pointer(out))
+        return float(out[0])
+
     def state_bytes(self) -> int:
         """Size of a partial value of the function's own type. Units: bytes."""
         out = ctypes.c_longlong()
@@ -119,6 +125,8 @@ def _one(text: RoutineText, prefix: str) -> str:
             lines += [_access(function, implementation, p, prefix),
                       f'extern "C" void {prefix}_pad_{p.name}(REAL* out) {{ *out = PAD_{p.name}; }}']
     lines.append(_compute(function, implementation, prefix))
+    if function.kind.reduces and not function.state:
+        lines += [f'#line 1 "neutral of {function.name}"', f'extern "C" void {prefix}_start(REAL* out) {{ *out = {function.neutral}; }}']
     if function.state:
         state = function.state
         lines += [f'extern "C" void {prefix}_state_bytes(long long* out) {{ *out = sizeof({state}); }}',

@@ -49,6 +49,14 @@ def changed(tmp_path: Path, function: str, file: str, old: str, new: str) -> lis
     ("madd", "registers.h", "row, column, rows, columns, CONTIGUOUS_C", "row, column, rows, columns + 1, CONTIGUOUS_C", "is written"),
     ("iamax", "vectors.h", "at < k[0].at", "at > k[0].at", "k of one tile is"),
     ("nrm2", "vectors.h", "into->middle += other->middle", "into->middle = other->middle", "r of one tile is"),
+    ("axpy", "vectors.h", "z[s] = ", "z[s + 1] = ", "compute (vectors 128x1 LOADS=1): words behind the element of z are written: it has 4"),
+    ("axpy", "vectors.h", "CONTIGUOUS_y, PAD_y);", "CONTIGUOUS_y, PAD_y); e[WORDS_y] = 0;", "words behind the element of y are written"),
+    ("axpy", "function.toml", 'n = "LOADS', 'n = "2 * LOADS', "no thread holds word [512] of the tile of x [1024]"),
+    ("axpy", "function.toml", '"saxpy"', '"s axpy"', "names.f32: 's axpy' is no name that a script can call"),
+    ("axpy", "function.toml", '"saxpy"', '"input"', "names.f32: 'input' is no name that a script can call"),
+    ("asum", "function.toml", 'operator = "+"', 'operator = "max"', "neutral: is missing"),
+    ("asum", "function.toml", 'operator = "+"', 'operator = "+"\nneutral = "nothing"', "neutral of sasum:1"),
+    ("asum", "function.toml", 'operator = "+"', 'operator = "+"\npadding = { x = "1" }', "the others padding, is"),
 ])
 def test_slips_are_found_and_named(tmp_path: Path, function: str, file: str, old: str, new: str, said: str) -> None:
     """One fault in a shipped function: the finding says which routine, which word of which thread, and both values."""
