@@ -284,7 +284,7 @@ class ThreadPrinter:
         else:
             memory = self.element(s.buffer, s.index)
         target, source = (array, memory) if isinstance(s, VectorLoad) else (memory, array)
-        return f"std::memcpy({target}, {source}, {s.width * self.buffers[s.buffer].dtype.itemsize});"
+        return f"tf_copy<{s.width * self.buffers[s.buffer].dtype.itemsize}>({target}, {source});"
 
     def _remote(self, buffer: str, index: Affine, rank: Affine) -> str:
         if self.cluster == 1:

@@ -80,11 +80,12 @@ def _define(name: str, arity: int, operands: str, meaning: m.Meaning, cuda: str 
     SCALAR_OPS[name] = ScalarOp(name, arity, operands, result, meaning, cuda_texts, host_texts, adjoint, flops, doc)
 
 
-def _libm(name: str, arity: int, meaning: m.Meaning, adjoint: tuple[str, ...], flops: int, doc: str, function: str | None = None) -> None:
-    """A function of the C mathematics library, under its own name or `function`."""
+def _libm(name: str, arity: int, meaning: m.Meaning, adjoint: tuple[str, ...], flops: int, doc: str, function: str | None = None,
+          host: str = "std::") -> None:
+    """A function of the C mathematics library, under its own name or `function`; on the host with `host` before the name."""
     stem = function or name
     args = "(" + ", ".join(f"{{{n}}}" for n in range(arity)) + ")"
-    _define(name, arity, "float", meaning, {"f32": f"{stem}f{args}", "f64": f"{stem}{args}"}, f"std::{stem}{args}", adjoint, flops, doc)
+    _define(name, arity, "float", meaning, {"f32": f"{stem}f{args}", "f64": f"{stem}{args}"}, f"{host}{stem}{args}", adjoint, flops, doc)
 
 
 def _wrapping(operator: str) -> dict[str, str]:
@@ -154,13 +155,13 @@ _libm("sqrt", 1, np.sqrt, ("div(g, mul(2.0, y))",), 8, "square root, correctly r
 _define("rsqrt", 1, "float", _wide(lambda x: 1 / np.sqrt(x)), {"f32": "rsqrtf({0})", "f64": "rsqrt({0})"},
         {"f32": "(1.0f / std::sqrt({0}))", "f64": "(1.0 / std::sqrt({0}))"}, ("mul(-0.5, mul(g, mul(y, mul(y, y))))",), 4, "1 / sqrt(a)")
 _libm("cbrt", 1, _wide(np.cbrt), ("div(g, mul(3.0, mul(y, y)))",), 20, "cube root")
-_libm("exp", 1, _wide(np.exp), ("mul(g, y)",), 8, "e to the a")
-_libm("exp2", 1, _wide(np.exp2), ("mul(0.6931471805599453, mul(g, y))",), 4, "2 to the a")
-_libm("expm1", 1, _wide(np.expm1), ("mul(g, add(y, 1.0))",), 16, "exp(a) - 1 without cancellation")
-_libm("log", 1, _wide(np.log), ("div(g, x0)",), 10, "natural logarithm")
-_libm("log2", 1, _wide(np.log2), ("div(g, mul(0.6931471805599453, x0))",), 10, "logarithm to base 2")
-_libm("log10", 1, _wide(np.log10), ("div(g, mul(2.302585092994046, x0))",), 12, "logarithm to base 10")
-_libm("log1p", 1, _wide(np.log1p), ("div(g, add(1.0, x0))",), 16, "log(1 + a) without cancellation")
+_libm("exp", 1, _wide(np.exp), ("mul(g, y)",), 8, "e to the a", host="tf_")
+_libm("exp2", 1, _wide(np.exp2), ("mul(0.6931471805599453, mul(g, y))",), 4, "2 to the a", host="tf_")
+_libm("expm1", 1, _wide(np.expm1), ("mul(g, add(y, 1.0))",), 16, "exp(a) - 1 without cancellation", host="tf_")
+_libm("log", 1, _wide(np.log), ("div(g, x0)",), 10, "natural logarithm", host="tf_")
+_libm("log2", 1, _wide(np.log2), ("div(g, mul(0.6931471805599453, x0))",), 10, "logarithm to base 2", host="tf_")
+_libm("log10", 1, _wide(np.log10), ("div(g, mul(2.302585092994046, x0))",), 12, "logarithm to base 10", host="tf_")
+_libm("log1p", 1, _wide(np.log1p), ("div(g, add(1.0, x0))",), 16, "log(1 + a) without cancellation", host="tf_")
 _libm("sin", 1, _wide(np.sin), ("mul(g, cos(x0))",), 20, "sine")
 _libm("cos", 1, _wide(np.cos), ("neg(mul(g, sin(x0)))",), 20, "cosine")
 _libm("tan", 1, _wide(np.tan), ("mul(g, add(1.0, mul(y, y)))",), 30, "tangent")
@@ -169,11 +170,11 @@ _libm("acos", 1, _wide(np.arccos), ("neg(mul(g, rsqrt(sub(1.0, mul(x0, x0)))))",
 _libm("atan", 1, _wide(np.arctan), ("div(g, add(1.0, mul(x0, x0)))",), 20, "inverse tangent")
 _libm("sinh", 1, _wide(np.sinh), ("mul(g, cosh(x0))",), 20, "hyperbolic sine")
 _libm("cosh", 1, _wide(np.cosh), ("mul(g, sinh(x0))",), 20, "hyperbolic cosine")
-_libm("tanh", 1, _wide(np.tanh), ("mul(g, sub(1.0, mul(y, y)))",), 16, "hyperbolic tangent")
+_libm("tanh", 1, _wide(np.tanh), ("mul(g, sub(1.0, mul(y, y)))",), 16, "hyperbolic tangent", host="tf_")
 _libm("asinh", 1, _wide(np.arcsinh), ("mul(g, rsqrt(add(mul(x0, x0), 1.0)))",), 30, "inverse hyperbolic sine")
 _libm("acosh", 1, _wide(np.arccosh), ("mul(g, rsqrt(sub(mul(x0, x0), 1.0)))",), 30, "inverse hyperbolic cosine")
 _libm("atanh", 1, _wide(np.arctanh), ("div(g, sub(1.0, mul(x0, x0)))",), 30, "inverse hyperbolic tangent")
-_libm("erf", 1, m.erf, ("mul(1.1283791670955126, mul(g, exp(neg(mul(x0, x0)))))",), 20, "error function")
+_libm("erf", 1, m.erf, ("mul(1.1283791670955126, mul(g, exp(neg(mul(x0, x0)))))",), 20, "error function", host="tf_")
 _libm("erfc", 1, m.erfc, ("mul(-1.1283791670955126, mul(g, exp(neg(mul(x0, x0)))))",), 30, "1 - erf(a) without cancellation")
 _define("erfinv", 1, "float", m.erfinv, {"f32": "erfinvf({0})", "f64": "erfinv({0})"}, "tf_erfinv({0})",
         ("mul(0.886226925452758, mul(g, exp(mul(y, y))))",), 40, "inverse of erf; infinite at -1 and 1, NaN beyond")
@@ -182,7 +183,8 @@ _define("digamma", 1, "float", m.digamma, "tf_digamma({0})", None, ("mul(g, poly
         "derivative of lgamma; NaN at -1, -2, ...; infinite with the opposite sign at a zero")
 _define("polygamma", 2, "float", m.polygamma, "tf_polygamma({0}, {1})", None, ("0", "mul(g, polygamma(add(x0, 1.0), x1))"), 120,
         "derivative number a of digamma at b, a = 1, ..., 60, else NaN; infinite (a odd) or NaN at 0, -1, ...; NaN for a > 1, b < -4096")
-_define("sigmoid", 1, "float", m.sigmoid, "tf_sigmoid({0})", None, ("mul(g, mul(y, sub(1.0, y)))",), 16, "1 / (1 + exp(-a))")
+_define("sigmoid", 1, "float", m.sigmoid, "tf_sigmoid({0})",
+        {"f32": "(1.0f / (1.0f + tf_exp(-{0})))", "f64": "tf_sigmoid({0})"}, ("mul(g, mul(y, sub(1.0, y)))",), 16, "1 / (1 + exp(-a))")
 _libm("floor", 1, np.floor, ("0",), 1, "largest integer not above a")
 _libm("ceil", 1, np.ceil, ("0",), 1, "smallest integer not below a")
 _libm("round", 1, np.rint, ("0",), 1, "nearest integer, halves to even", function="rint")
@@ -282,6 +284,10 @@ SUPPORT_FUNCTIONS: dict[str, str] = {
               " Floats: r = fmod(a, b); if r is 0 the zero with the sign of b; if the signs of r and b differ r + b",
     "tf_fmod": "I tf_fmod(I a, I b): a - b * tf_truncdiv(a, b), 0 if b is 0",
     "tf_pow": "I tf_pow(I a, I b): repeated squaring, wrapping; b < 0 gives 1 for a = 1, 1 or -1 for a = -1, else 0",
+    **{f"tf_{name}": f"F tf_{name}(F a), host only: {what}; f32 without branches, within 2 units in the last place"
+       for name, what in (("exp", "e to the a"), ("exp2", "2 to the a"), ("expm1", "exp(a) - 1"), ("log", "natural logarithm"),
+                          ("log2", "logarithm to base 2"), ("log10", "logarithm to base 10"), ("log1p", "log(1 + a)"),
+                          ("tanh", "hyperbolic tangent"), ("erf", "error function"))},
     "tf_erfinv": "F tf_erfinv(F a), host only: inverse of erf within 4 units in the last place; +-infinity at +-1, NaN beyond",
     "tf_digamma": "F tf_digamma(F a): see ir/meaning.py for the series",
     "tf_polygamma": "F tf_polygamma(F order, F a): see ir/meaning.py for the series",

@@ -30,9 +30,6 @@ TF_INLINE unsigned long long tf_bits(double a) { unsigned long long bits; __buil
 //@ tf_float_of
 TF_INLINE float tf_float_of(unsigned int bits) { float a; __builtin_memcpy(&a, &bits, sizeof a); return a; }
 
-//@ tf_exp_of_difference
-TF_INLINE float tf_exp_of_difference(float a) { return std::exp(a); }
-
 //@ tf_f16
 struct tf_f16 {
   _Float16 value;
