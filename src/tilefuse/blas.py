@@ -1,6 +1,7 @@
 """Scripts over a library of elementary BLAS functions, compiled to fused kernels: `tilefuse.blas.compile`."""
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,15 @@ if TYPE_CHECKING:
 
 __all__ = ["compile"]
 
+Folder = str | os.PathLike[str]
 
-def compile(script: str, *, library: Sequence[str] = (), device: Any = None, name: str = "script",
+
+def compile(script: str, *, library: Folder | Sequence[Folder] = (), device: Any = None, name: str = "script",
             kind: Kind = "auto", deterministic: bool = False, **options: Any) -> CompiledScript:
     """A function over torch tensors, NumPy or CuPy arrays (or anything with DLPack) of a script's inputs.
 
-    script: the text; docs/blas.md describes the language. library: folders with functions of your own, searched before the shipped ones.
+    script: the text; docs/blas.md describes the language. library: a folder with functions of your own, or several, searched before
+        the shipped ones.
     kind: what kernels are made of: "routines" of the library, "template" (the meanings of the functions), or "auto", the faster one.
     deterministic: no atomic additions, so that results are equal from run to run.
     device: where to run; by default where the arrays lie. options: fields of `tilefuse.base.options.Options`.

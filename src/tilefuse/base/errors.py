@@ -93,6 +93,9 @@ class PipelineError(InternalError):
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str | None:
-    """A hint naming the known names nearest to `name`, or None if none is near."""
-    close = difflib.get_close_matches(name, sorted(known), n=count, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else None
+    """A hint naming the known names nearest to `name`, small and capital letters taken as equal, or None if none is near."""
+    by_small: dict[str, list[str]] = {}
+    for one in sorted(known):
+        by_small.setdefault(one.lower(), []).append(one)
+    close = [one for small in difflib.get_close_matches(name.lower(), by_small, n=count, cutoff=0.5) for one in by_small[small]]
+    return f"did you mean {' or '.join(close[:count])}?" if close else None

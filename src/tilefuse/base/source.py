@@ -22,4 +22,6 @@ class Span:
         head = f"{self.source}:{self.line}:{self.column}"
         if not self.line_text:
             return head
-        return f"{head}\n  {self.line_text}\n  {' ' * max(self.column - 1, 0)}^"
+        # Tabs stay tabs, so that the caret stands under its character however wide they are shown.
+        before = "".join("\t" if c == "\t" else " " for c in self.line_text[:max(self.column - 1, 0)])
+        return f"{head}\n  {self.line_text}\n  {before.ljust(self.column - 1)}^"

@@ -29,13 +29,16 @@ from tilefuse.runtime.library import TORCH_DTYPES
 from tilefuse.runtime.program import Program
 from tilefuse.target.device import DeviceSpec
 
+Folder = str | os.PathLike[str]
 Key = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 
 
-def compile_script(text: str, *, library: Sequence[str | os.PathLike[str]] = (), device: Any = None, name: str = "script",
+def compile_script(text: str, *, library: Folder | Sequence[Folder] = (), device: Any = None, name: str = "script",
                    kind: Kind = "auto", deterministic: bool = False, options: Mapping[str, Any] | None = None) -> CompiledScript:
     """The function that a script describes; see `tilefuse.blas.compile`. `options` are fields of `Options`."""
-    functions = read_library(*library)
+    if not isinstance(text, str):
+        raise TypeMismatchError(f"a script is a text, what is given is of type {type(text).__name__}", hint="for a file, its read_text()")
+    functions = read_library(*((library,) if isinstance(library, (str, os.PathLike)) else library))
     chosen = Options.from_environment().with_overrides(**(options or {}))
     return CompiledScript(resolve(parse_script(text, name), functions), functions, device, chosen, name, kind, deterministic)
 
@@ -128,7 +131,8 @@ class CompiledScript:
 
     def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         if len(arguments) > len(self.inputs):
-            raise UserError(f"{self.name} takes {len(self.inputs)} arguments ({', '.join(self.inputs)}), got {len(arguments)}")
+            takes = f"{len(self.inputs)} argument{'s' if len(self.inputs) != 1 else ''}"
+            raise UserError(f"{self.name} takes {takes} ({', '.join(self.inputs)}), got {len(arguments)}")
         given = dict(zip(self.inputs, arguments))
         for key, value in named.items():
             if key not in self.inputs or key in given:
@@ -148,6 +152,9 @@ class CompiledScript:
                 raise TypeMismatchError(f"{name} is a {kind}, the argument is the number {value}")
             return torch.tensor(float(value), dtype=dtype)
         tensor = as_tensor(value, name).detach()
+        if tensor.is_meta or tensor.layout != torch.strided:
+            what = "on the meta device, without data" if tensor.is_meta else f"of layout {tensor.layout}"
+            raise TypeMismatchError(f"{name} is a tensor {what}", hint="give a dense array")
         if tensor.dtype != dtype:
             raise TypeMismatchError(f"{name} has {tensor.dtype} elements, the script's functions take {dtype}",
                                     hint="functions that begin with s take f32, with d f64")

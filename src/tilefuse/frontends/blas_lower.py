@@ -20,10 +20,11 @@ from tilefuse.ir.elementary import CallGraph, ComposedFunction, ElementaryFuncti
 
 @dataclass(frozen=True)
 class ResolvedCall:
-    """A statement and the function it calls."""
+    """A statement and the function it calls; `of`: the composed function of the script that the call is part of, if it is."""
 
     statement: Statement
     function: ElementaryFunction
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class _Resolver:
             return
         for result, parameter in zip(statement.results, function.outputs, strict=True):
             self.result(result, parameter, function)
-        yield ResolvedCall(statement, function)
+        yield ResolvedCall(statement, function, within[0] if within else "")
 
     def composed(self, statement: Statement, function: ComposedFunction) -> Iterator[Statement]:
         """The calls that stand for a composed function's, with the script's names; all speak of the place of that call."""
@@ -218,7 +219,7 @@ def call_graph(resolved: ResolvedScript, shapes: Mapping[str, ArgumentShape], na
         variables[given.text] = _input(resolved, given, shapes.get(given.text))
     calls: list[FunctionCall] = []
     for call in resolved.calls:
-        made = _sized(call.function, call.statement, variables)
+        made = _sized(call, variables)
         calls.append(made)
         for parameter, result in zip(call.function.outputs, call.statement.results, strict=True):
             shape = tuple(made.sizes[e] for e in parameter.extents)
@@ -266,8 +267,9 @@ def _result_order(resolved: ResolvedScript, call: ResolvedCall, parameter: Param
     return bool(matrices) and matrices[0].column_major
 
 
-def _sized(function: ElementaryFunction, statement: Statement, variables: Mapping[str, Variable]) -> FunctionCall:
+def _sized(call: ResolvedCall, variables: Mapping[str, Variable]) -> FunctionCall:
     """The call with its sizes unified over the arguments."""
+    function, statement = call.function, call.statement
     sizes: dict[str, int] = {}
     source: dict[str, tuple[Name, int]] = {}
     for argument, parameter in zip(statement.arguments, function.inputs, strict=True):
@@ -275,24 +277,24 @@ def _sized(function: ElementaryFunction, statement: Statement, variables: Mappin
             continue
         for dimension, (size, extent) in enumerate(zip(parameter.extents, variables[argument.text].shape, strict=True)):
             if sizes.setdefault(size, extent) != extent:
-                _disagree(function, size, source[size], (argument, dimension), variables)
+                _disagree(call, size, source[size], (argument, dimension), variables)
             source.setdefault(size, (argument, dimension))
     if function.triangle and len(set(sizes.values())) > 1:
         matrix, p = next((a, p) for a, p in zip(statement.arguments, function.inputs, strict=True) if len(p.extents) == 2)
         assert isinstance(matrix, Name)
-        raise ShapeError(f"{_form(function)}: {p.name} is square, {matrix.text} is {_shape(variables[matrix.text].shape)}",
+        raise ShapeError(f"{_called(call)}: {p.name} is square, {matrix.text} is {_shape(variables[matrix.text].shape)}",
                          where=matrix.span, hint=f"the {function.triangle} triangle is that of a square matrix")
     arguments = tuple(a.value if isinstance(a, Number) else a.text for a in statement.arguments)
     return FunctionCall(function, arguments, tuple(r.text for r in statement.results), sizes, statement.function.span)
 
 
-def _disagree(function: ElementaryFunction, size: str, first: tuple[Name, int], second: tuple[Name, int],
+def _disagree(call: ResolvedCall, size: str, first: tuple[Name, int], second: tuple[Name, int],
               variables: Mapping[str, Variable]) -> NoReturn:
     one, other = variables[first[0].text], variables[second[0].text]
     hint = None
     if len(one.shape) == 2 and len(other.shape) == 1 and other.shape[0] == one.shape[1 - first[1]]:
-        hint = f"{other.name} has {one.name}'s other extent: is the transposed product meant ({function.transposed or 'A^T'})?"
-    raise ShapeError(f"{_form(function)}: {size} is {one.shape[first[1]]} for {one.name} {_shape(one.shape)} and {other.shape[second[1]]} "
+        hint = f"{other.name} has {one.name}'s other extent: is the transposed product meant ({call.function.transposed or 'A^T'})?"
+    raise ShapeError(f"{_called(call)}: {size} is {one.shape[first[1]]} for {one.name} {_shape(one.shape)} and {other.shape[second[1]]} "
                      f"for {other.name} {_shape(other.shape)}", where=second[0].span, hint=hint)
 
 
@@ -326,6 +328,11 @@ def _sibling(call: FunctionCall, library: FunctionLibrary) -> FunctionCall:
         named = old[::-1] if len(old) == 2 else old
         sizes |= {new: call.sizes[o] for new, o in zip(parameter.extents, named, strict=True)}
     return replace(call, function=sibling, arguments=arguments, sizes=sizes)
+
+
+def _called(call: ResolvedCall) -> str:
+    """The call's function as text, and the composed one that calls it."""
+    return _form(call.function) + (f", which {call.of} calls" if call.of else "")
 
 
 def _form(function: AnyFunction) -> str:

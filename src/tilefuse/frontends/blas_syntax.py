@@ -29,6 +29,7 @@ _TOKEN = re.compile(r"""
   | (?P<word>[A-Za-z_]\w*)
   | (?P<symbol>[=(),;])
 """, re.VERBOSE | re.DOTALL)
+_NO_NUMBER = re.compile(r"[-+]?\s*[\d.][\w.]*")
 T = TypeVar("T")
 
 
@@ -121,6 +122,8 @@ class _Parser:
             if match is None:
                 if self.text.startswith("/*", at):
                     self.fail("the comment is not closed", at, "end it with */")
+                if (wrong := _NO_NUMBER.match(self.text, at)) is not None:
+                    self.fail(f"{wrong[0]} is no number", at, "for example 2, -0.5 or 1e-3")
                 self.fail(f"unexpected character {self.text[at]!r}", at, "a script has names, numbers and = ( ) , ;")
             kind = str(match.lastgroup)
             if kind not in ("space", "comment"):
@@ -151,15 +154,19 @@ class _Parser:
         self.position += 1
         return True
 
+    def found(self) -> str:
+        """The current token, as messages name it."""
+        return self.token.text if self.token.kind == "end" else repr(self.token.text)
+
     def expect(self, symbol: str, why: str, hint: str | None = None) -> None:
         if not self.accept(symbol):
             at = self.after_last() if symbol == ";" else self.token.at
-            self.fail(f"expected {symbol!r} {why}, found {self.token.text!r}", at, hint)
+            self.fail(f"expected {symbol!r} {why}, found {self.found()}", at, hint)
 
     def name(self, what: str) -> Name:
         token = self.token
         if token.kind != "word":
-            self.fail(f"expected {what}, found {token.text!r}", token.at)
+            self.fail(f"expected {what}, found {self.found()}", token.at)
         if token.text in WORDS:
             self.fail(f"{token.text!r} is a word of the language and cannot be {what}", token.at, "choose another name")
         self.position += 1
@@ -232,7 +239,8 @@ class _Parser:
                 self.fail(f"a {kind} has no order of rows and columns", order.at, "only matrices are column major or row major")
             self.expect("major", f"after {order.text!r}")
             column_major = order.text == "column"
-        self.expect(";", "after the declaration")
+        order_meant = nearest(self.token.text, ("column", "row")) if self.token.kind == "word" else None
+        self.expect(";", "after the declaration", order_meant)
         self.declarations.append(Declaration(kind, tuple(names), column_major))
 
     def call(self) -> None:

@@ -1,6 +1,7 @@
 """BLAS scripts as functions: values against float64, kinds of arrays, programs by size, errors."""
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -170,3 +171,22 @@ def test_a_scalar_is_one_word_and_a_device_exists() -> None:
         blas.compile(AXPY, device="host")(x[:2], x, x)
     with pytest.raises(UserError, match="there is no device 'gpu'"):
         blas.compile(AXPY, device="gpu")(2.0, x, x)
+
+
+def test_what_is_no_script_and_no_array_is_told() -> None:
+    """A path for a script, tensors without data or without strides: in our own errors, not Python's or torch's."""
+    x = torch.ones(4)
+    with pytest.raises(TypeMismatchError, match="of type PosixPath") as caught:
+        blas.compile(Path("bicgk.blas"))  # type: ignore[arg-type]
+    assert "read_text()" in (caught.value.hint or "")
+    with pytest.raises(TypeMismatchError, match="x is a tensor on the meta device"):
+        blas.compile(AXPY)(2.0, x.to("meta"), x)
+    with pytest.raises(TypeMismatchError, match="y is a tensor of layout torch.sparse_coo"):
+        blas.compile(AXPY)(2.0, x, x.to_sparse())
+
+
+def test_a_library_may_be_one_folder() -> None:
+    """As text or as a path; a text is not taken for a list of letters."""
+    own = Path(__file__).parents[3] / "examples" / "blas_own_function"
+    for folder in (own, str(own), [own]):
+        assert blas.compile("vector x; input x; c = snonzeros(x); return c;", library=folder)(np.array([0, 1, 2], np.float32)) == 2

@@ -59,6 +59,11 @@ def test_numbers_comments_orders_and_several_results() -> None:
     (("sgemtv(A, r)", "sgemtv(A, scopy(r))"), 7, 20, "a call cannot be an argument", "t = scopy(...)"),
     (("s = sgemtv", "input = sgemtv"), 7, 7, "expected an input, found '='", None),
     (("subvector32 p, q, r, s", "subvector32 p, q, r, s column major"), 2, 24, "a vector has no order", "matrices"),
+    (("TILE32x32 A", "TILE32x32 A colum major"), 1, 12, "expected ';' after the declaration, found 'colum'", "did you mean column?"),
+    (("TILE32x32 A", "MATRIX A"), 1, 1, "'MATRIX' is no kind of variable", "did you mean matrix"),
+    (("(A, p)", "(2.5.3, p)"), 6, 11, "2.5.3 is no number", "1e-3"),
+    (("(A, p)", "(- 2, p)"), 6, 11, "- 2 is no number", "-0.5"),
+    (("return q, s;", "return q, s"), 9, 12, "expected ';' after the results, found the end of the script", None),
 ])
 def test_errors_point_at_the_place(change: tuple[str, str], line: int, column: int, message: str, hint: str | None) -> None:
     """One slip each in the listing: the message, its line and column, and what to do."""
@@ -70,3 +75,11 @@ def test_errors_point_at_the_place(change: tuple[str, str], line: int, column: i
     assert (where.line, where.column) == (line, column), str(caught.value)  # type: ignore[union-attr]
     assert str(caught.value).count("^") == 1 or not where.line_text  # type: ignore[union-attr]
     assert hint is None or hint in (caught.value.hint or "")
+
+
+def test_the_caret_stands_below_its_character_behind_tabs() -> None:
+    """However wide tabs are shown: the line below has the same ones."""
+    with pytest.raises(ParseError) as caught:
+        parse_script("vector x;\n\tinput x;\n\ty = sscal(2,\t@);\n\treturn y;")
+    shown = str(caught.value).splitlines()
+    assert shown[2:4] == ["  \ty = sscal(2,\t@);", "  \t" + " " * 12 + "\t^"]
