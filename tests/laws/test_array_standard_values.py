@@ -162,3 +162,35 @@ def test_dlpack_both_ways() -> None:
     assert ta.from_dlpack(source, device="host").device == "host" and x.to_device("host") is x
     assert x.__dlpack__(max_version=(1, 0)) is not None
     np.testing.assert_array_equal(value(ta.from_dlpack(torch.arange(3))), [0, 1, 2])
+    for wrong in ({"dl_device": (2, 0)}, {"stream": 1}):
+        with pytest.raises(BufferError, match="cannot be exported"):
+            x.__dlpack__(**wrong)
+    with pytest.raises(TypeError):
+        x.__dlpack__(None)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bool", "int8"))
+def test_copies_share_no_memory(dtype: str) -> None:
+    """copy=True of an array over another's memory stays as it was; a gradient finds its way through."""
+    data = np.array([1, 0, 1], dtype)
+    shared = ta.asarray(data)
+    copies = [ta.asarray(shared, copy=True), ta.from_dlpack(shared, copy=True), ta.reshape(shared, (3, 1), copy=True)]
+    data[:] = 0
+    for made in copies:
+        np.testing.assert_array_equal(made.numpy().reshape(-1), np.array([1, 0, 1], dtype))
+    x = ta.asarray([1.0, 2.0])
+    assert ta.grad(ta.sum(ta.asarray(x, copy=True) ** 2), x).numpy().tolist() == [2.0, 4.0]
+
+
+def test_what_must_not_be_copied() -> None:
+    """copy=False shares, or is a ValueError as the standard says."""
+    x = ta.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert np.shares_memory(ta.reshape(x, (3, 2), copy=False).numpy(), x.numpy()) and ta.asarray(x, copy=False) is x
+    assert ta.grad(ta.sum(ta.reshape(x, (6,), copy=False) ** 2), x).numpy().tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
+    locked = np.arange(3.0)
+    locked.flags.writeable = False
+    for wrong in (lambda: ta.asarray(x, dtype=ta.float64, copy=False), lambda: ta.asarray(np.arange(4)[::-1], copy=False),
+                  lambda: ta.asarray(locked, copy=False), lambda: ta.asarray([1, 2], copy=False),
+                  lambda: ta.reshape(ta.asarray(np.arange(6.0).reshape(2, 3).T), (6,), copy=False)):
+        with pytest.raises(ValueError, match="copy"):
+            wrong()

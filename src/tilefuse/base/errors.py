@@ -36,12 +36,20 @@ class ParseError(UserError):
     """A text does not parse; `where` is the line and column."""
 
 
-class TypeMismatchError(UserError):
+class TypeMismatchError(UserError, TypeError):
     """A dtype is not the one required."""
 
 
-class ShapeError(UserError):
+class ShapeError(UserError, ValueError):
     """A shape or extent is not the one required."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis or a subscript is outside its array."""
+
+
+class SharingError(UserError, ValueError, BufferError):
+    """Memory cannot be shared as it was asked for."""
 
 
 class NameLookupError(UserError):

@@ -80,7 +80,9 @@ class Compiled:
         self.function = fn
         self.__name__ = function_name(fn)
         self.__doc__ = fn.__doc__
-        self.donate = (donate,) if isinstance(donate, int) else tuple(donate)
+        self.donate = tuple(donate) if isinstance(donate, (tuple, list)) else (donate,)
+        if any(type(n) is not int or n < 0 for n in self.donate):
+            raise UserError(f"donate= takes positions of arguments, 0 for the first, not {donate!r}", where=user_span())
         self._device = None if device is None else Evaluation.device_named(device)
         self._options = Options.from_environment().with_overrides(**options)
         self._entries: Bounded[tuple[Any, ...], _Entry] = Bounded(MOST_PROGRAMS)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tilefuse.base.bounded import Bounded
-from tilefuse.base.errors import TypeMismatchError, UserError
+from tilefuse.base.errors import SharingError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
@@ -159,9 +159,9 @@ class Evaluation:
         wanted = dtype or DTYPES[_known_dtype(shared)]
         home = device or (_device_of(shared) if _lies_somewhere(data) else Evaluation.default_device())
         made = shared.to(device=_torch_device(home), dtype=TORCH_DTYPES[wanted.name])
-        moved = made is not shared or not _lies_somewhere(data)
+        moved = made is not shared or not _lies_somewhere(data) or _lies_elsewhere(data, shared)
         if copy is False and moved:
-            raise UserError("this data cannot become an array without a copy", where=user_span(), hint="drop copy=False")
+            raise SharingError("this data cannot become an array without a copy", where=user_span(), hint="drop copy=False")
         if copy and made is shared:
             made = made.clone()
         return Source(Type(wanted, tuple(made.shape)), home, made)
@@ -187,7 +187,11 @@ def tensor_of(data: Any, dtype: DType | None = None) -> Any:
     Raises: TypeMismatchError for data that is no array of numbers; ShapeError is torch's to raise and becomes one.
     """
     if isinstance(data, torch.Tensor):
-        return data.detach()
+        if data.layout != torch.strided or data.is_meta:
+            layout = "meta" if data.is_meta else str(data.layout).removeprefix("torch.")
+            raise TypeMismatchError(f"a {layout} tensor has no elements side by side in memory", where=user_span(),
+                                    hint=None if data.is_meta else "x.to_dense() has")
+        return data.detach().resolve_neg()
     number = as_number(data)
     if number is not None and not isinstance(data, np.generic):
         kind = BOOL if isinstance(number, bool) else I64 if isinstance(number, int) else F32
@@ -227,6 +231,9 @@ def _fitting(kind: DType, number: Any, dtype: DType) -> DType:
 
 def _of_list(data: Any, dtype: DType | None) -> Any:
     leaves = list(_leaves(data))
+    if is_tracing() and any(isinstance(leaf, Array) and leaf.node.buffer is None for leaf in leaves):
+        raise UserError("a list of arrays becomes an array by their values, and while a function is traced there are none",
+                        where=user_span(), hint="stack(list) puts arrays side by side, concat(list) one after the other")
     if any(isinstance(leaf, (Array, torch.Tensor, np.ndarray)) for leaf in leaves):
         data = _plain(data)
         leaves = list(_leaves(data))
@@ -282,11 +289,20 @@ def _lies_somewhere(data: Any) -> bool:
     return True
 
 
+def _lies_elsewhere(data: Any, tensor: Any) -> bool:
+    """Whether a numpy array had to be copied: torch has no negative steps, and nothing that must not be written."""
+    return isinstance(data, np.ndarray) and data.size > 0 and data.ctypes.data != tensor.data_ptr()
+
+
 def _device_of(tensor: Any) -> str:
     return "host" if tensor.device.type == "cpu" else str(tensor.device)
 
 
 def _torch_device(device: str) -> torch.device:
+    """Raises: UserError for a device that is not here."""
+    known = Evaluation.devices()
+    if device not in known:
+        raise UserError(f"there is no device {device} here", where=user_span(), hint=f"devices: {', '.join(known)}")
     return torch.device("cpu" if device == "host" else device)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_creation import asarray
 from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, structure_of, walking
 from tilefuse.frontends.array_nodes import Applied, user_span
 from tilefuse.frontends.array_trees import flatten, settings, unflatten
@@ -82,17 +83,25 @@ def _differentiated(wanted: list[Array], graph: Graph, seeded: bool) -> Graph:
     return made if key is None else _gradients.put(key, made)
 
 
-def value_and_grad(fn: Callable[..., Any], argument: int = 0, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
-    """A function that gives `fn`'s value and its gradient with respect to one of its arguments (by position).
+def value_and_grad(fn: Callable[..., Any], argument: int | tuple[int, ...] = 0,
+                   has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
+    """A function that gives `fn`'s value and its gradient with respect to one of its arguments (by position), or to several.
 
-    has_aux: `fn` gives a pair, of which only the first is differentiated.
+    Numpy arrays and torch tensors among these become arrays. has_aux: `fn` gives a pair, of which only the first is differentiated.
+    Raises: as `grad`; UserError for a position without an argument.
     """
 
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        if not -len(args) <= argument < len(args):
-            raise UserError(f"the gradient is wanted of argument {argument}, {len(args)} are given", where=user_span())
-        value = fn(*args, **kwargs)
-        loss = value[0] if has_aux else value
-        return value, grad(loss, args[argument])
+        positions = argument if isinstance(argument, tuple) else (argument,)
+        given = list(args)
+        for n in positions:
+            if not -len(args) <= n < len(args):
+                raise UserError(f"the gradient is wanted of argument {n}, {len(args)} are given", where=user_span())
+            leaves: list[Any] = []
+            form = flatten(args[n], leaves)
+            given[n] = unflatten(form, iter([x if isinstance(x, Array) else asarray(x) for x in leaves]))
+        value = fn(*given, **kwargs)
+        slopes = grad(value[0] if has_aux else value, tuple([given[n] for n in positions]))
+        return value, slopes if isinstance(argument, tuple) else slopes[0]
 
     return both

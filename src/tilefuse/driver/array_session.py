@@ -107,7 +107,7 @@ class Session:
         assigns = {n: item.variable.node for n, item in enumerate(items) if isinstance(item, Assign)}
         if len(set(assigns.values())) < len(assigns):
             raise UserError("a variable is assigned twice in one run", where=user_span(), hint="run one assignment after the other")
-        fed = {a.node: _fed(a, data) for a, data in (feed or {}).items()}
+        fed = dict([_fed(a, data) for a, data in (feed or {}).items()])
         results = self._results([a.node for a in arrays], assigns, fed)
         return unflatten(form, iter(results))
 
@@ -153,11 +153,14 @@ class Session:
         return made
 
 
-def _fed(array: Array, data: Any) -> Any:
-    """The tensor for a placeholder. Raises: UserError, ShapeError, TypeMismatchError."""
+def _fed(array: Any, data: Any) -> tuple[ArrayNode, Any]:
+    """A placeholder and the tensor for it. Raises: UserError, ShapeError, TypeMismatchError."""
     node = array.node if isinstance(array, Array) else None
     if not isinstance(node, Source) or node.role != "placeholder":
-        raise UserError("only placeholders are fed", where=user_span(), hint="assign variables; computed arrays have their own values")
+        told = "" if node is not None else f", not a {type(array).__name__}"
+        raise UserError(f"only placeholders are fed{told}", where=user_span(),
+                        hint="assign variables; computed arrays have their own values" if node is not None else
+                        "feed is {placeholder: value}, with the array that ta.placeholder gave")
     if isinstance(data, Array):
         data.buffer()
         made = data.node if data.device == node.device else Evaluation.moved(data.node, node.device, False)
@@ -168,7 +171,7 @@ def _fed(array: Array, data: Any) -> Any:
     if made.type.dtype != node.type.dtype:
         raise TypeMismatchError(f"placeholder {node.name} takes {NAME_OF[node.type.dtype]}, the data is {NAME_OF[made.type.dtype]}",
                                 where=user_span(), hint="convert it with astype")
-    return made.buffer
+    return node, made.buffer
 
 
 def _fetched(fetches: Any, items: list[Any]) -> Any:

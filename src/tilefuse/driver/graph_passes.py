@@ -184,7 +184,9 @@ def _check_order(steps: Sequence[GraphPass | Pipeline], start: AttributedGraph) 
 
 def _provider(attribute: str, where: str = "") -> str | None:
     makers = [p.name for p in GRAPH_PASSES.values() if attribute in p.provides]
-    return f"add the pass {' or '.join(makers)}{where}" if makers else None
+    if not makers:
+        return "no registered pass provides it" if where else None
+    return f"add the pass {' or '.join(makers)}{where}"
 
 
 def _applied(step: GraphPass | Pipeline, before: AttributedGraph) -> AttributedGraph:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Union
 
 import numpy as np
 
-from tilefuse.base.errors import InternalError, ShapeError, TypeMismatchError, UserError
+from tilefuse.base.errors import InternalError, ShapeError, SharingError, TypeMismatchError, UserError
 from tilefuse.frontends.array_lowering import ELEMENTWISE, lower_elementwise, operand_dtype
 from tilefuse.frontends.array_methods import ArrayMethods
 from tilefuse.frontends.array_nodes import (
@@ -193,8 +193,15 @@ class Array(ArrayMethods):
         found = self.numpy()
         return found.astype(dtype, copy=bool(copy)) if dtype is not None else found.copy() if copy else found
 
-    def __dlpack__(self, **how: Any) -> Any:
-        return self.buffer("DLPack").__dlpack__(**how)
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
+                   copy: bool | None = None) -> Any:
+        buffer = self.buffer("DLPack")
+        on_host, wanted = self.device == "host", None if dl_device is None else int(dl_device[0])
+        if on_host and stream is not None or wanted not in (None, 1, int(buffer.__dlpack_device__()[0])):
+            raise SharingError(f"an array on {self.device} cannot be exported to " + ("a stream" if on_host and stream is not None else
+                               f"the DLPack device {tuple(dl_device or ())}"), where=user_span(), hint="move it with to_device first")
+        how = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return buffer.__dlpack__(**{name: given for name, given in how.items() if given is not None})
 
     def __dlpack_device__(self) -> tuple[Any, int]:
         found: tuple[Any, int] = self.buffer("DLPack").__dlpack_device__()
@@ -308,6 +315,18 @@ def apply_all(lowering: Lowering, operands: Sequence[Array], settings: tuple[Any
 def apply(lowering: Lowering, operands: Sequence[Array], settings: tuple[Any, ...] = (), device: str = "") -> Array:
     """The result of a lowering with one."""
     return Array(record(lowering, [o.node for o in operands], settings, device)[0])
+
+
+def copied(x: Array) -> Array:
+    """The same values in memory of their own, which nothing else changes. What has no data yet has no memory to share: it is itself."""
+    if x.node.buffer is None:
+        return x
+    return Array(record_view(lower_copy, x.node, (), x.node.buffer.clone()))
+
+
+def lower_copy(b: TensorBuilder, x: str) -> str:
+    """A node of its own, so that gradients find their way back."""
+    return b.expression(lambda e: e, x, dtype=b.dtype_of(x), name="copy")
 
 
 def unary(name: str, x: Array) -> Array:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tilefuse.base.errors import ShapeError, TypeMismatchError
-from tilefuse.frontends.array import Array, apply, checked_number, installed
+from tilefuse.base.errors import ShapeError, SharingError, TypeMismatchError
+from tilefuse.frontends.array import Array, apply, checked_number, copied, installed
 from tilefuse.frontends.array_elementwise import astype
 from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_manipulation import broadcast_to, permute_dims, reshape
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import DEFAULT_FLOAT, DEFAULT_INT, Number, as_dtype, as_number, number_constant
+from tilefuse.frontends.array_types import DEFAULT_FLOAT, DEFAULT_INT, NAME_OF, Number, as_dtype, as_number, number_constant
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import F64, I64, DType
@@ -40,12 +40,17 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
     """An array of numbers, nested lists, a numpy or torch array, or anything with DLPack or a buffer; over the same memory where possible.
 
-    copy: True always copies, False never does (a UserError where it would have to), None where it must.
+    copy: True always copies, False never does, None where it must.
+    Raises: TypeMismatchError for what is no array of real numbers; SharingError where copy=False cannot be had.
     """
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Array):
         made = obj if wanted is None else astype(obj, wanted)
-        return made if device is None else made.to_device(device)
+        made = made if device is None else made.to_device(device)
+        if copy is False and made is not obj:
+            raise SharingError(f"an array of {NAME_OF[obj.dtype]} on {obj.device} cannot become one of {NAME_OF[made.dtype]} on "
+                               f"{made.device} without a copy", where=user_span(), hint="drop copy=False")
+        return copied(made) if copy and made is obj else made
     return Array(installed().source(obj, wanted, None if device is None else installed().device_named(device), copy))
 
 

@@ -59,6 +59,11 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     return found
 
 
+def _known(device: Any) -> None:
+    if device is not None:
+        installed().device_named(device)
+
+
 class NamespaceFacts:
     """What `__array_namespace_info__()` gives."""
 
@@ -71,7 +76,8 @@ class NamespaceFacts:
         return installed().default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """Types of numbers, positions and results where nothing is said. (There are no complex numbers.)"""
+        """Types of numbers, positions and results where nothing is said. (There are no complex numbers.) Raises: UserError."""
+        _known(device)
         return {"real floating": DEFAULT_FLOAT, "integral": DEFAULT_INT, "indexing": DEFAULT_INT}
 
     def devices(self) -> list[str]:
@@ -79,7 +85,8 @@ class NamespaceFacts:
         return installed().devices()
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """The types of the standard that arrays may have, by name. (Narrow floats exist besides.)"""
+        """The types of the standard that arrays may have, by name. (Narrow floats exist besides.) Raises: UserError."""
+        _known(device)
         standard = {n: d for n, d in PUBLIC_NAMES.items() if not d.is_float or d.bits >= 32}
         return standard if kind is None else {n: d for n, d in standard.items() if is_kind(d, kind)}
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all
-from tilefuse.frontends.array_creation import eye
+from tilefuse.frontends.array_creation import eye, zeros
 from tilefuse.frontends.array_elementwise import abs, astype
-from tilefuse.frontends.array_manipulation import broadcast_shapes, broadcast_to, diagonal, matrix_transpose, squeeze, stack
+from tilefuse.frontends.array_manipulation import axes_tuple, broadcast_shapes, broadcast_to, diagonal, matrix_transpose, squeeze, stack
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_products import matmul, outer, tensordot, vecdot
-from tilefuse.frontends.array_statistics import max, min, sum
+from tilefuse.frontends.array_statistics import count_nonzero, max, min, sum
 from tilefuse.frontends.array_types import NAME_OF, promote
-from tilefuse.ir.dtype import F32, F64, compute_dtype
+from tilefuse.ir.dtype import F32, F64, I64, compute_dtype
 from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import Expr, call, const
 from tilefuse.ir.tensor import TensorBuilder
@@ -23,7 +23,7 @@ from tilefuse.ir.tensor_reduce import kept_shape
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_transpose",
-    "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "matrix_rank", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -78,7 +78,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
     """The p-norm over dimensions (all where None), for any p, also 0 and the infinities."""
-    over = None if axis is None else (int(axis),) if isinstance(axis, int) else tuple(int(a) for a in axis)
+    over = None if axis is None else axes_tuple(axis)
     return apply(lower_norm, (_floats("vector_norm", x),), (over, bool(keepdims), float(ord)))
 
 
@@ -114,6 +114,8 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None 
     x = _floats("matrix_norm", x)
     if x.ndim < 2:
         raise ShapeError(f"matrix_norm of an array of shape {x.shape}", where=user_span(), hint="vector_norm is for vectors")
+    if 0 in x.shape[-2:] and ord in ("nuc", 1, 2, float("inf")):
+        return zeros((*x.shape[:-2], 1, 1) if keepdims else x.shape[:-2], dtype=x.dtype, device=x.device)
     if ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
@@ -197,11 +199,25 @@ def svdvals(x: Array, /) -> Array:
     return svd(x, full_matrices=False).S
 
 
+def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+    """Number of singular values above rtol times the largest (where None: the larger extent times eps)."""
+    *batch, m, n = _matrix("matrix_rank", x).shape
+    if not m or not n:
+        return zeros(batch, dtype=I64, device=x.device)
+    values = svdvals(x)
+    share = rtol[..., None] if isinstance(rtol, Array) and rtol.ndim else _tolerance(x, rtol)
+    return count_nonzero(values > max(values, axis=-1, keepdims=True) * share, axis=-1)
+
+
+def _tolerance(x: Array, rtol: Any) -> Any:
+    m, n = x.shape[-2:]
+    return float((m if m > n else n) * (2.0**-52 if x.dtype == F64 else 2.0**-23)) if rtol is None else rtol
+
+
 def pinv(x: Array, /, *, rtol: float | None = None) -> Array:
     """Pseudo-inverses: singular values below rtol times the largest count as 0 (where None: the larger extent times eps)."""
     *batch, m, n = _matrix("pinv", x).shape
-    tolerance = float((m if m > n else n) * (2.0**-52 if x.dtype == F64 else 2.0**-23)) if rtol is None else float(rtol)
-    return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=tolerance)[0]
+    return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=float(_tolerance(x, rtol)))[0]
 
 
 def solve(x1: Array, x2: Array, /) -> Array:

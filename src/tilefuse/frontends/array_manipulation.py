@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tilefuse.base.errors import ShapeError, TypeMismatchError
-from tilefuse.frontends.array import Array, apply, apply_all, checked_number
+from tilefuse.base.errors import AxisError, ShapeError, SharingError, TypeMismatchError
+from tilefuse.frontends.array import Array, apply, apply_all, checked_number, copied
 from tilefuse.frontends.array_lowering import lower_full
-from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_nodes import record_view, user_span
 from tilefuse.frontends.array_subscript import Plan, lower_subscript, subscript_plan
 from tilefuse.frontends.array_types import Number, number_constant, promote_all
 from tilefuse.ir.dtype import I64
@@ -21,13 +22,53 @@ Axes = int | Sequence[int]
 
 
 def axes_tuple(axis: Any) -> tuple[int, ...]:
-    """One axis or several as a tuple."""
-    return (int(axis),) if isinstance(axis, int) else tuple(int(a) for a in axis)
+    """One integer or several (axes, extents, repetitions) as a tuple. Raises: TypeMismatchError for what is none."""
+    try:
+        return (operator.index(axis),)
+    except TypeError:
+        pass
+    try:
+        return tuple([operator.index(a) for a in axis])
+    except TypeError:
+        told = axis if isinstance(axis, (float, str, list, tuple)) else type(axis).__name__
+        raise TypeMismatchError(f"integers are wanted for axes and extents, not {told!r}", where=user_span()) from None
+
+
+def own_axis(axis: Any, x: Array) -> int:
+    """One axis of `x` as an integer. Raises: TypeMismatchError for what is none, AxisError for one that `x` does not have."""
+    try:
+        at = operator.index(axis)
+    except TypeError:
+        raise TypeMismatchError(f"an axis is an integer, not a {type(axis).__name__}", where=user_span()) from None
+    if not -x.ndim <= at < x.ndim:
+        raise AxisError(f"axis {at} is outside an array of shape {x.shape}", where=user_span())
+    return at
+
+
+def own_axes(axis: Any, x: Array) -> tuple[int, ...]:
+    """Distinct axes of `x`. Raises: as `own_axis`; ShapeError where one occurs twice."""
+    found = tuple([own_axis(a, x) for a in axes_tuple(axis)])
+    if len({a % x.ndim for a in found}) < len(found):
+        raise ShapeError(f"a dimension occurs twice in axis={axis}", where=user_span())
+    return found
 
 
 def reshape(x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Array:
-    """The elements in row-major order under another shape; one extent may be -1."""
-    return apply(lower_layout, (x,), ("reshape", (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)))
+    """The elements in row-major order under another shape; one extent may be -1.
+
+    copy: True leaves memory that `x` shares with others, False shares the memory of `x` (where it has some already).
+    Raises: ShapeError when the numbers of elements differ; SharingError where they do not lie in this order and must not be copied.
+    """
+    wanted = axes_tuple(shape)
+    if copy is not False or x.node.buffer is None:
+        return apply(lower_layout, (copied(x) if copy else x,), ("reshape", wanted))
+    made = apply(lower_layout, (x,), ("reshape", wanted))
+    try:
+        seen = x.node.buffer.view(made.shape)
+    except RuntimeError:
+        raise SharingError(f"reshape of an array of shape {x.shape} to {made.shape} needs a copy: its elements lie in another order",
+                           where=user_span(), hint="drop copy=False") from None
+    return Array(record_view(lower_layout, x.node, ("reshape", wanted), seen))
 
 
 def lower_layout(b: TensorBuilder, x: str, method: str, *settings: Any) -> str:
@@ -48,7 +89,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
     """Dimensions moved to other places; the others keep their order."""
-    return apply(lower_moveaxis, (x,), (axes_tuple(source), axes_tuple(destination)))
+    return apply(lower_moveaxis, (x,), (own_axes(source, x), own_axes(destination, x)))
 
 
 def lower_moveaxis(b: TensorBuilder, x: str, source: tuple[int, ...], destination: tuple[int, ...]) -> str:
@@ -74,7 +115,7 @@ def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
 
 def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
     """Without these dimensions of extent 1 (all such where None). Raises: ShapeError where one has another extent."""
-    return apply(lower_squeeze, (x,), (None if axis is None else axes_tuple(axis),))
+    return apply(lower_squeeze, (x,), (None if axis is None else own_axes(axis, x),))
 
 
 def lower_squeeze(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> str:
@@ -88,15 +129,17 @@ def lower_squeeze(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> str
 
 def flip(x: Array, /, *, axis: Axes | None = None) -> Array:
     """In reverse order along these dimensions (all where None)."""
-    return apply(lower_layout, (x,), ("flip", tuple(range(x.ndim)) if axis is None else axes_tuple(axis)))
+    return apply(lower_layout, (x,), ("flip", tuple(range(x.ndim)) if axis is None else own_axes(axis, x)))
 
 
 def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axes | None = None) -> Array:
     """Moved by `shift` along dimensions; what leaves at one end comes back at the other. Without axis: over all elements in order."""
     if axis is None:
         return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
-    axes = axes_tuple(axis)
-    shifts = axes_tuple(shift) * len(axes) if isinstance(shift, int) else axes_tuple(shift)
+    axes = tuple([own_axis(a, x) for a in axes_tuple(axis)])
+    shifts = axes_tuple(shift)
+    if not isinstance(shift, Sequence):
+        shifts *= len(axes)
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} dimensions", where=user_span())
     return apply(lower_layout, (x,), ("roll", shifts, axes))
@@ -104,7 +147,7 @@ def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axes | None = None) -
 
 def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
     """Repeated along dimensions of extent 1 and new leading ones."""
-    return apply(lower_layout, (x,), ("broadcast_to", tuple(int(s) for s in shape)))
+    return apply(lower_layout, (x,), ("broadcast_to", axes_tuple(shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> list[Array]:
@@ -167,15 +210,13 @@ def _several(arrays: Sequence[Array], name: str) -> tuple[Array, ...]:
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along a dimension, which disappears."""
-    if not -x.ndim <= axis < x.ndim:
-        raise ShapeError(f"axis {axis} is outside an array of shape {x.shape}", where=user_span())
-    lead = (slice(None),) * (axis % x.ndim)
+    lead = (slice(None),) * (own_axis(axis, x) % x.ndim)
     return tuple(x[(*lead, n)] for n in range(x.shape[axis]))
 
 
 def split(x: Array, /, sections: int | Sequence[int], *, axis: int = 0) -> list[Array]:
     """Pieces along a dimension: so many of equal size, or pieces of these sizes."""
-    return list(apply_all(lower_split, (x,), (sections if isinstance(sections, int) else tuple(sections), int(axis))))
+    return list(apply_all(lower_split, (x,), (sections if isinstance(sections, int) else tuple(sections), own_axis(axis, x))))
 
 
 def lower_split(b: TensorBuilder, x: str, sections: int | tuple[int, ...], axis: int) -> tuple[str, ...]:
@@ -188,16 +229,20 @@ def lower_split(b: TensorBuilder, x: str, sections: int | tuple[int, ...], axis:
 
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     """Laid side by side so many times a dimension."""
-    return apply(lower_layout, (x,), ("tile", tuple(int(r) for r in repetitions)))
+    return apply(lower_layout, (x,), ("tile", axes_tuple(repetitions)))
 
 
 def repeat(x: Array, repeats: int, /, *, axis: int | None = None) -> Array:
     """Every element `repeats` times in a row. (Numbers of repetitions from data would make the shape depend on data.)"""
-    if not isinstance(repeats, int):
+    try:
+        count = operator.index(repeats)
+    except TypeError:
         raise TypeMismatchError("repeat takes one Python integer", where=user_span(),
-                                hint="take(x, indices) repeats as an index array says")
+                                hint="take(x, indices) repeats as an index array says") from None
+    if count < 0:
+        raise ShapeError(f"repeat: {count} times is less than none", where=user_span())
     flat = reshape(x, (-1,)) if axis is None else x
-    return apply(lower_layout, (flat,), ("repeat_interleave", repeats, int(axis or 0)))
+    return apply(lower_layout, (flat,), ("repeat_interleave", count, 0 if axis is None else own_axis(axis, x)))
 
 
 def pad(x: Array, /, widths: Any, *, mode: str = "constant", value: Number = 0) -> Array:
@@ -248,7 +293,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     _check_indices(indices, "take")
     if axis is None and x.ndim != 1:
         raise ShapeError(f"take needs an axis for an array of shape {x.shape}", where=user_span())
-    return apply(lower_take, (x, indices), (int(axis or 0),))
+    return apply(lower_take, (x, indices), (0 if axis is None else own_axis(axis, x),))
 
 
 def _check_indices(indices: Any, name: str) -> None:
@@ -267,7 +312,7 @@ def lower_take(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     """result[.., i, ..] = x[.., indices[.., i, ..], ..]; the other dimensions broadcast."""
     _check_indices(indices, "take_along_axis")
-    return apply(lower_take_along, (x, indices), (int(axis),))
+    return apply(lower_take_along, (x, indices), (own_axis(axis, x),))
 
 
 def lower_take_along(b: TensorBuilder, x: str, indices: str, axis: int) -> str:

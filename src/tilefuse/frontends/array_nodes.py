@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Union
@@ -25,6 +26,8 @@ from tilefuse.ir.scalar import rename_reads
 from tilefuse.ir.tensor import TensorBuilder
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
+# Frames in these are nobody's line: torch and numpy call back what they are given (`from_dlpack`, `asarray`).
+NOT_THE_USERS = (PACKAGE_FOLDER, *(str(Path(str(found.origin)).parent) + os.sep for found in map(find_spec, ("torch", "numpy")) if found))
 # Beyond this many the recordings are forgotten (numbers are never used twice, so what was compiled stays valid).
 MOST_RECORDINGS = 50_000
 # Views of data: loops over batches make many that differ, and no program depends on them.
@@ -235,17 +238,17 @@ def common_device(operands: Sequence[ArrayNode]) -> str:
 
 
 def user_frame() -> FrameType:
-    """The innermost frame outside the package."""
+    """The innermost frame outside the package, torch and numpy."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
         frame = frame.f_back
     return frame
 
 
 def user_place() -> Place:
-    """File and line of the innermost frame outside the package."""
+    """File and line of the innermost frame outside the package, torch and numpy."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(PACKAGE_FOLDER) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(NOT_THE_USERS) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all, checked_number
 from tilefuse.frontends.array_creation import full
+from tilefuse.frontends.array_manipulation import own_axis
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import Number, met_by_number, promote
 from tilefuse.ir.dtype import BOOL, I32, I64, U64, DType
@@ -18,18 +19,22 @@ _SORTED_AS_IS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8")
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The elements in order along a dimension; NaN counts as the greatest."""
-    return apply_all(lower_sort, (x,), (int(axis), bool(descending)))[0]
+    """The elements in order along a dimension; NaN counts as the greatest. A scalar is in order."""
+    return apply_all(lower_sort, (x,), (_sorted_along(x, axis), bool(descending)))[0]
 
 
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """The positions that sort `x` along a dimension; equal elements keep their order."""
-    return apply_all(lower_sort, (x,), (int(axis), bool(descending)))[1]
+    return apply_all(lower_sort, (x,), (_sorted_along(x, axis), bool(descending)))[1]
+
+
+def _sorted_along(x: Array, axis: int) -> int:
+    return axis if not x.ndim and axis in (0, -1) else own_axis(axis, x)
 
 
 def topk(x: Array, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
     """The k greatest (or least) elements along a dimension in order, and their positions. Raises: ShapeError where there are fewer."""
-    if not -x.ndim <= axis < x.ndim or not 0 <= k <= x.shape[axis]:
+    if not 0 <= k <= x.shape[own_axis(axis, x)]:
         raise ShapeError(f"topk: {k} elements along axis {axis} of an array of shape {x.shape}", where=user_span())
     values, positions = apply_all(lower_sort, (x,), (int(axis), bool(largest)))
     lead = (slice(None),) * (axis % x.ndim)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilefuse.base.errors import ShapeError, TypeMismatchError
+from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply
 from tilefuse.frontends.array_creation import zeros
 from tilefuse.frontends.array_elementwise import astype
-from tilefuse.frontends.array_manipulation import concat
+from tilefuse.frontends.array_manipulation import axes_tuple, concat, own_axis
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, DEFAULT_INT, NAME_OF, as_dtype
 from tilefuse.ir.dtype import BOOL, I64, U64, DType
@@ -20,7 +20,7 @@ Axis = int | Sequence[int] | None
 
 
 def _axes(axis: Axis) -> tuple[int, ...] | None:
-    return None if axis is None else (int(axis),) if isinstance(axis, int) else tuple([int(a) for a in axis])
+    return None if axis is None else axes_tuple(axis)
 
 
 def _summed_dtype(dtype: DType, wanted: Any) -> DType:
@@ -49,7 +49,7 @@ def _check_axes(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> None:
     if axes and len({normal_axis(a, b.rank_of(x)) for a in axes}) < len(axes):
         raise ShapeError(f"a dimension occurs twice in axis={axes}")
     if axes and not b.rank_of(x):
-        raise ShapeError(f"axis {axes} of an array without dimensions")
+        raise AxisError(f"axis {axes} of an array without dimensions")
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
@@ -98,9 +98,10 @@ def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
 
 
 def _position(monoid: str, x: Array, axis: int | None, keepdims: bool) -> Array:
+    at = None if axis is None else own_axis(axis, x)
     if not x.ndim:
         return zeros((), dtype=I64, device=x.device)
-    return _extreme(monoid, x, axis, keepdims)
+    return _extreme(monoid, x, at, keepdims)
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Array:
@@ -169,7 +170,7 @@ def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, 
 def _running(monoid: str, x: Array, axis: int | None, dtype: Any, initial: bool) -> Array:
     if axis is None and x.ndim != 1:
         raise ShapeError(f"a running {monoid} of an array of shape {x.shape} needs an axis", where=user_span())
-    return apply(lower_running, (x,), (monoid, int(axis or 0), _summed_dtype(x.dtype, dtype), bool(initial)))
+    return apply(lower_running, (x,), (monoid, 0 if axis is None else own_axis(axis, x), _summed_dtype(x.dtype, dtype), bool(initial)))
 
 
 def lower_running(b: TensorBuilder, x: str, monoid: str, axis: int, dtype: DType, initial: bool) -> str:
@@ -185,11 +186,9 @@ def lower_running(b: TensorBuilder, x: str, monoid: str, axis: int, dtype: DType
 
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Differences of neighbours along a dimension, n times."""
+    lead = (slice(None),) * (own_axis(axis, x) % x.ndim)
     parts = [p for p in (prepend, x, append) if p is not None]
     out = concat(parts, axis=axis) if len(parts) > 1 else x
-    if not -x.ndim <= axis < x.ndim:
-        raise ShapeError(f"axis {axis} is outside an array of shape {x.shape}", where=user_span())
-    lead = (slice(None),) * (axis % x.ndim)
     for _ in range(n):
         later, earlier = out[(*lead, slice(1, None))], out[(*lead, slice(None, -1))]
         out = later != earlier if x.dtype == BOOL else later - earlier

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilefuse.base.errors import ShapeError, TypeMismatchError
+from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import I64
@@ -42,14 +42,14 @@ class Plan:
 def subscript_plan(shape: Sequence[int], key: Any, array_class: type) -> tuple[Plan, tuple[Any, ...]]:
     """The plan of x[key] for an array of this shape, and the index arrays in order.
 
-    Raises: ShapeError for a subscript out of range, too many of them, or a mask; TypeMismatchError for what is no subscript.
+    Raises: AxisError for a subscript out of range or too many of them; ShapeError for a mask; TypeMismatchError for what is no subscript.
     """
     listed = list(key) if isinstance(key, tuple) else [key]
     if sum(k is Ellipsis for k in listed) > 1:
-        raise ShapeError("a subscript has at most one ...", where=user_span())
+        raise AxisError("a subscript has at most one ...", where=user_span())
     used = sum(1 for k in listed if k is not None and k is not Ellipsis)
     if used > len(shape):
-        raise ShapeError(f"{used} subscripts for an array of shape {tuple(shape)}", where=user_span())
+        raise AxisError(f"{used} subscripts for an array of shape {tuple(shape)}", where=user_span())
     if Ellipsis not in [k for k in listed if k is None or k is Ellipsis]:
         listed.append(Ellipsis)
     items: list[Item] = []
@@ -93,7 +93,7 @@ def _item(one: Any, shape: Sequence[int], at: int, indices: list[Any], array_cla
         raise TypeMismatchError(f"subscript {at} is a {type(one).__name__}", where=user_span(),
                                 hint="subscripts are integers, slices, ..., None and integer arrays (asarray makes one)") from None
     if not -extent <= position < extent:
-        raise ShapeError(f"subscript {position} is outside dimension {at} of an array of shape {tuple(shape)}", where=user_span())
+        raise AxisError(f"subscript {position} is outside dimension {at} of an array of shape {tuple(shape)}", where=user_span())
     return ("at", position % extent)
 
 

@@ -12,7 +12,7 @@ from typing import Union
 
 import numpy as np
 
-from tilefuse.base.errors import ShapeError, TypeMismatchError
+from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, simplify
 from tilefuse.ir.build import GraphBuilder, axis_names
 from tilefuse.ir.dtype import BOOL, DTYPES, I32, I64, DType, compute_dtype
@@ -60,9 +60,9 @@ def converted(e: Expr, have: DType, want: DType) -> Expr:
 
 
 def normal_axis(at: int, rank: int) -> int:
-    """`at` counted from the front. Raises: ShapeError when it is outside [-rank, rank)."""
+    """`at` counted from the front. Raises: AxisError when it is outside [-rank, rank)."""
     if not -rank <= at < max(rank, 1):
-        raise ShapeError(f"axis {at} is outside a tensor of {rank} dimensions", hint=f"legal: {-rank} to {rank - 1}")
+        raise AxisError(f"axis {at} is outside a tensor of {rank} dimensions", hint=f"legal: {-rank} to {rank - 1}" if rank else None)
     return at % max(rank, 1)
 
 

@@ -12,6 +12,7 @@ import tilefuse.array as ta
 from tilefuse.base.errors import UserError
 from tilefuse.frontends import array_neural as neural
 from tilefuse.frontends.array_neural import Extents, Padding
+from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import Seed, generator, inverse_root, normal
 from tilefuse.nn.module import Module, Parameter
 
@@ -45,7 +46,7 @@ class Conv2d(Module):
                  groups: int = 1, bias: bool = True, *, seed: Seed = None, dtype: Any = None) -> None:
         super().__init__()
         if inputs % groups or outputs % groups:
-            raise UserError(f"{groups} groups do not divide {inputs} and {outputs} channels")
+            raise UserError(f"{groups} groups do not divide {inputs} and {outputs} channels", where=user_span())
         draws = generator(seed)
         window = neural.each(kernel, 2, "the window")
         reach = inputs // groups * prod(window)
@@ -99,7 +100,7 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
-            raise UserError(f"dropout with probability {p}", hint="between 0 and 1")
+            raise UserError(f"dropout with probability {p}", where=user_span(), hint="between 0 and 1")
         self.p = p
 
     def forward(self, x: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import tilefuse.array as ta
 from tilefuse.base.errors import ShapeError, UserError
 from tilefuse.frontends import array_neural as neural
+from tilefuse.frontends.array_nodes import user_span
 
 WIDE = (ta.float32, ta.float64)
 
@@ -18,7 +19,7 @@ def cross_entropy(logits: Any, classes: Any, *, reduction: str = "mean", label_s
     Raises: ShapeError where shapes do not fit; TypeMismatchError for classes that are no integers; UserError for an unknown reduction.
     """
     if logits.ndim < 2:
-        raise ShapeError(f"logits have shape {tuple(logits.shape)}", hint="[samples, classes]")
+        raise ShapeError(f"logits have shape {tuple(logits.shape)}", where=user_span(), hint="[samples, classes]")
     likely = ta.log_softmax(_wide(logits), axis=1)
     losses = -neural.picked(likely, classes, 1)
     if label_smoothing:
@@ -60,7 +61,8 @@ def _difference(found: Any, wanted: Any) -> Any:
 
 def _same_shape(found: Any, wanted: Any) -> None:
     if tuple(found.shape) != tuple(wanted.shape):
-        raise ShapeError(f"the loss compares shapes {tuple(found.shape)} and {tuple(wanted.shape)}", hint="reshape one of them")
+        raise ShapeError(f"the loss compares shapes {tuple(found.shape)} and {tuple(wanted.shape)}", where=user_span(),
+                         hint="reshape one of them")
 
 
 def _reduced(losses: Any, reduction: str) -> Any:
@@ -71,4 +73,4 @@ def _reduced(losses: Any, reduction: str) -> Any:
             return ta.sum(losses)
         case "none":
             return losses
-    raise UserError(f"unknown reduction {reduction!r}", hint='"mean", "sum" or "none"')
+    raise UserError(f"unknown reduction {reduction!r}", where=user_span(), hint='"mean", "sum" or "none"')

@@ -16,6 +16,7 @@ import numpy as np
 
 import tilefuse.array as ta
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError, nearest
+from tilefuse.frontends.array_nodes import user_span
 
 Arrays = dict[str, Any]
 M = TypeVar("M", bound="Module")
@@ -62,7 +63,7 @@ class Module:
 
     def forward(self, *inputs: Any) -> Any:
         """What the module computes. Raises: UserError where a subclass does not say."""
-        raise UserError(f"{type(self).__name__} has no forward", hint="define forward(self, x)")
+        raise UserError(f"{type(self).__name__} has no forward", where=user_span(), hint="define forward(self, x)")
 
     def __call__(self, *inputs: Any) -> Any:
         """The result of `forward`; NumPy arrays and tensors of other libraries become arrays."""
@@ -80,7 +81,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "_parts" not in self.__dict__:
             raise UserError(f"{type(self).__name__} sets {name} before its parts can be counted",
-                            hint="call super().__init__() first")
+                            where=user_span(), hint="call super().__init__() first")
         if isinstance(value, Parameter | Statistic | Module):
             self.__dict__.pop(name, None)  # None, where the part is optional: it would hide the new value
         match value:
@@ -154,7 +155,8 @@ class Module:
                  for kept in (module._parameters, module._statistics) for name in kept}
         for name, value in arrays.items():
             if name not in homes:
-                raise NameLookupError(f"{type(self).__name__} has no parameter or statistic {name!r}", hint=nearest(name, homes))
+                raise NameLookupError(f"{type(self).__name__} has no parameter or statistic {name!r}", where=user_span(),
+                                      hint=nearest(name, homes))
             kept, own = homes[name]
             kept[own] = _fitting(name, kept[own], value)
 
@@ -170,17 +172,19 @@ class Module:
         own = self.parameters() | self.statistics()
         missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
         if missing or unknown:
-            raise UserError(f"the state is not one of {type(self).__name__}: missing {missing}, unknown {unknown}")
-        self.load({name: ta.astype(ta.asarray(value), own[name].dtype) for name, value in state.items()})
+            raise UserError(f"the state is not one of {type(self).__name__}: missing {missing}, unknown {unknown}", where=user_span())
+        # Copies: what the values were read from (another network that goes on training) may change.
+        self.load({name: ta.astype(ta.asarray(value, copy=True), own[name].dtype) for name, value in state.items()})
 
 
 def _fitting(name: str, old: Any, value: Any) -> Any:
     """`value` as an array, if it has shape and dtype of what it replaces."""
     array = ta.asarray(value)
     if tuple(array.shape) != tuple(old.shape):
-        raise ShapeError(f"{name} has shape {tuple(old.shape)}, the new value {tuple(array.shape)}")
+        raise ShapeError(f"{name} has shape {tuple(old.shape)}, the new value {tuple(array.shape)}", where=user_span())
     if array.dtype != old.dtype:
-        raise TypeMismatchError(f"{name} is {old.dtype}, the new value {array.dtype}", hint="convert it with tilefuse.array.astype")
+        raise TypeMismatchError(f"{name} is {old.dtype}, the new value {array.dtype}", where=user_span(),
+                                hint="convert it with tilefuse.array.astype")
     return array
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tilefuse.array as ta
 from tilefuse.base.errors import ShapeError, UserError
 from tilefuse.frontends import array_neural as neural
+from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import filled
 from tilefuse.nn.module import Module, Parameter, Statistic
 
@@ -34,13 +35,14 @@ class BatchNorm(Module):
 
     def forward(self, x: Any) -> Any:
         if x.ndim < 2 or x.shape[1] != self.running_mean.shape[0]:
-            raise ShapeError(f"batch norm of {self.running_mean.shape[0]} channels is given an array of shape {tuple(x.shape)}")
+            raise ShapeError(f"batch norm of {self.running_mean.shape[0]} channels is given an array of shape {tuple(x.shape)}",
+                             where=user_span())
         if not self.training:
             return neural.normalised(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         count = prod(x.shape) // max(x.shape[1], 1)
         if count < 2:
             raise UserError(f"batch norm in training mode needs more than one value a channel, given shape {tuple(x.shape)}",
-                            hint="use a larger batch, or eval()")
+                            where=user_span(), hint="use a larger batch, or eval()")
         y, mean, variance = neural.batch_norm(x, self.weight, self.bias, eps=self.eps)
         self.running_mean = self._blended(self.running_mean, mean, 1.0)
         self.running_var = self._blended(self.running_var, variance, count / (count - 1))
@@ -69,7 +71,7 @@ class LayerNorm(Module):
 
     def forward(self, x: Any) -> Any:
         if tuple(x.shape[x.ndim - len(self.shape):]) != self.shape:
-            raise ShapeError(f"layer norm over {self.shape} is given an array of shape {tuple(x.shape)}")
+            raise ShapeError(f"layer norm over {self.shape} is given an array of shape {tuple(x.shape)}", where=user_span())
         return neural.layer_norm(x, len(self.shape), self.weight, self.bias, eps=self.eps)
 
 
@@ -82,7 +84,7 @@ class GroupNorm(Module):
     def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = None) -> None:
         super().__init__()
         if channels % groups:
-            raise UserError(f"{groups} groups do not divide {channels} channels")
+            raise UserError(f"{groups} groups do not divide {channels} channels", where=user_span())
         self.groups, self.eps = groups, eps
         self.weight = Parameter(filled((channels,), 1.0, dtype)) if affine else None
         self.bias = Parameter(filled((channels,), 0.0, dtype)) if affine else None

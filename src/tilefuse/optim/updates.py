@@ -95,8 +95,9 @@ class Adam:
         first, second = self.decays
         rate, after = _rate_and_step(self.rate, state)
         # Scalars of the step, computed once: p - rate * (m / c1) / (sqrt(v / c2) + eps) with these two in place of the divisions.
-        speed = rate / _correction(first, after["step"])
-        scale = 1.0 / ta.sqrt(_correction(second, after["step"]))
+        taken = _counted(after["step"], parameters)
+        speed = rate / _correction(first, taken)
+        scale = 1.0 / ta.sqrt(_correction(second, taken))
         kept: dict[str, dict[str, Any]] = {"parameter": {}, "mean": {}, "square": {}}
         for name, p in parameters.items():
             g = gradients[name] + p * into_gradient if into_gradient else gradients[name]
@@ -125,6 +126,11 @@ class AdamW(Adam):
 def _correction(decay: float, step: Any) -> Any:
     """1 - decay^step, as -expm1(step * log(decay)): the difference itself would lose the digits that matter in the first steps."""
     return -ta.expm1(step * log(decay)) if decay else ta.ones_like(step)
+
+
+def _counted(step: Any, parameters: Arrays) -> Any:
+    """The number of steps in the type that corrections need: f32 unless a parameter is f64."""
+    return ta.astype(step, ta.float64) if any(p.dtype == ta.float64 for p in parameters.values()) else step
 
 
 def _as(scalar: Any, like: Any) -> Any:

@@ -131,6 +131,18 @@ def test_memory_is_shared() -> None:
         ta.from_dlpack([1.0])
 
 
+def test_tensors_without_plain_memory() -> None:
+    """A lazily negated tensor is resolved; sparse and meta tensors and devices that are not here are refused at the line."""
+    assert (ta.asarray(torch._neg_view(torch.arange(3.0))) + 0).numpy().tolist() == [0.0, -1.0, -2.0]
+    for wrong in (torch.eye(2).to_sparse(), torch.ones(2, device="meta")):
+        with pytest.raises(TypeMismatchError, match="no elements side by side"):
+            ta.asarray(wrong)
+    if not torch.cuda.is_available():
+        for call in (lambda: ta.asarray([1.0], device="cuda:0"), lambda: ta.ones((2,)).to_device("cuda")):
+            with pytest.raises(UserError, match="no device cuda:0 here"):
+                call()
+
+
 def test_numbers_and_lists() -> None:
     """Default types, nesting, and what is no array."""
     assert ta.asarray(3).dtype == ta.int64 and ta.asarray(3.0).dtype == ta.float32 and ta.asarray([True]).dtype == ta.bool

@@ -137,6 +137,15 @@ def test_value_and_grad_and_seeds() -> None:
     assert ta.grad(x * x, x, seed=ta.asarray([1.0, 0.0, -1.0])).numpy().tolist() == [2.0, 0.0, -6.0]
 
 
+def test_several_arguments_and_other_libraries_arrays() -> None:
+    """A tuple of positions gives a tuple of gradients; numpy and torch arguments become arrays, at any depth."""
+    value, (first, second) = ta.value_and_grad(lambda a, b: ta.sum(a["w"] * b), argument=(0, -1))(
+        {"w": np.array([1.0, 2.0], np.float32)}, torch.tensor([3.0, 4.0]))
+    assert float(value) == 11.0 and first["w"].numpy().tolist() == [3.0, 4.0] and second.numpy().tolist() == [1.0, 2.0]
+    with pytest.raises(UserError, match="of argument 2, 1 are given"):
+        ta.value_and_grad(ta.sum, argument=(0, 2))(ta.ones((2,)))
+
+
 def test_through_printed_and_past_unrelated_arrays() -> None:
     """An array whose value was looked at still passes gradients on; one that the result does not depend on has gradient zero."""
     x, other = ta.asarray([1.0, 2.0]), ta.asarray([[5.0]])

@@ -206,6 +206,26 @@ def test_a_missing_donated_argument_is_said() -> None:
         ta.compile(lambda x: x + 1, donate=3)(data(2))
 
 
+@pytest.mark.parametrize("wrong", (-1, "w", (0, -1), 1.0, True))
+def test_donated_arguments_are_positions(wrong: Any) -> None:
+    """A position counted from the end was overwritten, and its array not marked as given away."""
+    with pytest.raises(UserError, match="positions of arguments"):
+        ta.compile(lambda w, g: w - g, donate=wrong)
+
+
+def test_a_list_of_traced_arrays_is_told_to_be_stacked() -> None:
+    with pytest.raises(UserError, match="stack") as caught:
+        ta.compile(lambda x: ta.asarray([x[0], x[1]]))(data(2))
+    assert str(caught.value.where).startswith(f"{__file__}:")
+
+
+def test_the_line_is_the_users_where_torch_asks() -> None:
+    """torch calls back in its own files, which are not the place to look."""
+    with pytest.raises(UserError, match="DLPack needs the value") as caught:
+        ta.compile(lambda x: torch.from_dlpack(x))(data(2))
+    assert str(caught.value.where).startswith(f"{__file__}:")
+
+
 # Python control flow
 
 

@@ -82,6 +82,8 @@ def test_what_is_wrong_is_said() -> None:
         session.run(x @ w, {x: np.zeros((2, 3))})
     with pytest.raises(UserError, match="only placeholders are fed"):
         session.run(w, {w: [1.0, 2.0, 3.0]})
+    with pytest.raises(UserError, match="only placeholders are fed, not a str"):
+        session.run(x @ w, {"images": np.zeros((2, 3), np.float32)})  # type: ignore[dict-item]
     with pytest.raises(UserError, match="assigned twice"):
         session.run([w.assign(w), w.assign(w + 1)])
     with pytest.raises(ShapeError, match="cannot hold a value of shape"):

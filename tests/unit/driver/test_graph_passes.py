@@ -86,6 +86,15 @@ def test_a_missing_dependency_names_the_pass_to_add(passes: list[str], attribute
     assert f"add the pass {add} before" in str(caught.value)
 
 
+def test_a_dependency_that_nothing_provides_is_told_so() -> None:
+    @tilefuse.graph_pass("wants-colours", depends="colours")
+    def wants(graph: AttributedGraph) -> AttributedGraph:
+        return graph
+
+    with pytest.raises(UserError, match="no registered pass provides it"):
+        apply_passes(softmax(), ["fusion", "wants-colours"], device="host")
+
+
 def test_an_attribute_that_is_not_there_names_its_pass() -> None:
     made = apply_passes(softmax(), ["fusion"], device="host")
     with pytest.raises(NameLookupError, match="add the pass codegen"):

@@ -13,8 +13,8 @@ import tilefuse.array as ta
 from tests.unit.frontends.array_values import agree, pair, value
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 
-# What is left out: the rank is a matter of tolerances, and eigenvalues of general matrices are complex.
-MISSING = {"matrix_rank", "eig", "eigvals"}
+# What is left out: eigenvalues of general matrices are complex.
+MISSING = {"eig", "eigvals"}
 NAMES = sorted({*strict.linalg.__all__} | MISSING)
 
 
@@ -61,6 +61,17 @@ def test_kernels() -> None:
     square = drawn(2, 3, 3)
     for n in (0, 1, 2, 5, -2):
         np.testing.assert_allclose(value(ta.linalg.matrix_power(ta.asarray(square), n)), np.linalg.matrix_power(square, n), rtol=1e-9)
+
+
+def test_rank() -> None:
+    """Singular values above a share of the largest; as many shares as matrices may be given."""
+    a = drawn(3, 4, 2) @ drawn(3, 2, 5, seed=2)
+    assert value(ta.linalg.matrix_rank(ta.asarray(a))).tolist() == np.linalg.matrix_rank(a).tolist() == [2, 2, 2]
+    x = ta.asarray(np.stack([np.diag([1.0, 0.1, 0.01])] * 2))
+    assert value(ta.linalg.matrix_rank(x, rtol=ta.asarray(np.array([0.5, 0.05])))).tolist() == [1, 2]
+    assert int(value(ta.linalg.matrix_rank(ta.zeros((3, 3))))) == 0 and ta.linalg.matrix_rank(ta.zeros((2, 0, 3))).dtype == ta.int64
+    for order in (1, 2, "nuc", float("inf")):
+        assert float(value(ta.linalg.matrix_norm(ta.zeros((0, 3)), ord=order))) == 0.0
 
 
 def test_framework_functions() -> None:

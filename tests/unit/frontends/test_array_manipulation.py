@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import tilefuse.array as ta
 from tests.unit.frontends.array_values import STANDARD_DTYPES, agree, pair, value
-from tilefuse.base.errors import ShapeError, TypeMismatchError
+from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 
 some = settings(max_examples=40, deadline=None)
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
@@ -182,6 +182,34 @@ def test_meshgrid_and_eye() -> None:
     for k in (-2, 0, 1, 5):
         agree(ta.eye(3, 4, k=k, dtype="int32"), np.eye(3, 4, k=k, dtype=np.int32))
     assert ta.broadcast_shapes((3, 1), (1, 4), (4,)) == (3, 4)
+
+
+def test_axes_that_are_not_there() -> None:
+    """A scalar has no dimension 0; an axis is an integer, of Python or numpy, and occurs once."""
+    scalar, x = ta.asarray(1.0), ta.ones((2, 3))
+    missing = [
+        lambda: ta.squeeze(scalar, axis=0), lambda: ta.repeat(scalar, 2, axis=0), lambda: ta.roll(scalar, 1, axis=0),
+        lambda: ta.moveaxis(scalar, 0, 0), lambda: ta.take(scalar, ta.asarray([0]), axis=0), lambda: ta.split(scalar, 1),
+        lambda: ta.argmax(scalar, axis=0), lambda: ta.sort(scalar, axis=1), lambda: ta.argsort(x, axis=2), lambda: ta.topk(x, 1, axis=2),
+        lambda: ta.cumulative_sum(scalar, axis=0), lambda: ta.diff(x, axis=2), lambda: ta.unstack(x, axis=-3), lambda: ta.sum(x, axis=2),
+        lambda: ta.expand_dims(x, axis=4), lambda: x[2], lambda: x[0, 0, 0], lambda: x[..., ...],
+    ]
+    for call in missing:
+        with pytest.raises(AxisError) as caught:
+            call()
+        # Two ways to say it in Python; both are caught.
+        assert isinstance(caught.value, IndexError) and isinstance(caught.value, ValueError)
+        assert str(caught.value.where).startswith(f"{__file__}:"), caught.value
+    for wrong in (lambda: ta.argmax(x, axis=()), lambda: ta.argmin(x, axis=(0,)), lambda: ta.sum(x, axis=1.0),  # type: ignore[arg-type]
+                  lambda: ta.reshape(x, (2.5,)), lambda: ta.tile(x, (1.5,)), lambda: ta.sort(x, axis="a")):  # type: ignore[arg-type, list-item]
+        with pytest.raises(TypeMismatchError) as told:
+            wrong()
+        assert isinstance(told.value, TypeError)
+    for twice in (lambda: ta.flip(x, axis=(0, -2)), lambda: ta.squeeze(ta.ones((1, 1)), axis=(0, 0)), lambda: ta.sum(x, axis=(0, 0))):
+        with pytest.raises(ShapeError, match="occurs twice|twice"):
+            twice()
+    assert ta.sum(x, axis=np.int64(0)).shape == (3,) and ta.reshape(x, np.int64(6)).shape == (6,)  # type: ignore[arg-type]
+    assert ta.repeat(x, np.int8(2), axis=np.int8(1)).shape == (2, 6) and ta.sort(scalar).shape == ()  # type: ignore[arg-type]
 
 
 def test_errors_name_the_users_line() -> None:

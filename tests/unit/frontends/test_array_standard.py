@@ -76,6 +76,10 @@ def test_inspection() -> None:
     assert facts.default_dtypes()["real floating"] == ta.float32 and facts.default_dtypes()["integral"] == ta.int64
     assert set(facts.dtypes(kind="unsigned integer")) == {"uint8", "uint16", "uint32", "uint64"}
     assert set(facts.dtypes(kind=("bool", "real floating"))) == {"bool", "float32", "float64"}
+    for ask in (facts.dtypes, facts.default_dtypes):
+        assert ask(device="host")
+        with pytest.raises(UserError, match="no device 'mars'"):
+            ask(device="mars")
 
 
 def test_names_of_other_libraries_are_told() -> None:

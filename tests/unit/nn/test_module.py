@@ -1,6 +1,7 @@
 """Modules hold arrays by dotted name, hand out their state and are left alone by `apply`."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,28 @@ def test_state_goes_around() -> None:
     net, other = Net(1), Net(2)
     other.load_state_dict(net.state_dict())
     assert all((a == b).all() for a, b in zip(net.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def test_a_loaded_state_is_a_copy() -> None:
+    """What the state was read from may go on changing."""
+    theirs, ours = torch.nn.Linear(2, 2), nn.Linear(2, 2)
+    ours.load_state_dict({n: p.detach() for n, p in theirs.named_parameters()})
+    wanted = theirs.weight.detach().numpy().copy()
+    with torch.no_grad():
+        theirs.weight.fill_(7.0)
+    assert np.array_equal(ours.state_dict()["weight"], wanted)
+
+
+@pytest.mark.parametrize("wrong", (
+    lambda: nn.BatchNorm2d(3)(ta.ones((1, 2, 5, 5))), lambda: nn.LayerNorm(3)(ta.ones((2, 2))), lambda: nn.Dropout(1.5),
+    lambda: nn.mse(ta.ones((2, 2)), ta.ones((2,))), lambda: nn.cross_entropy(ta.ones((2,)), ta.ones((2,), dtype=ta.int64)),
+    lambda: nn.Conv2d(3, 4, 3, groups=2), lambda: nn.Linear(2, 2).load_state_dict({}), lambda: nn.Module()(1),
+))
+def test_errors_name_the_users_line(wrong: Callable[[], Any]) -> None:
+    """The line that uses the layer, and not one of the layers' own."""
+    with pytest.raises(UserError) as caught:
+        wrong()
+    assert str(caught.value.where).startswith(f"{__file__}:{wrong.__code__.co_firstlineno}:"), caught.value
 
 
 def test_a_foreign_state_is_refused() -> None:

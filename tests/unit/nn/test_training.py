@@ -62,6 +62,22 @@ def test_steps_are_those_of_torch(name: str) -> None:
     assert len(step.compiled.programs) == 1
 
 
+def test_parameters_of_f64_move_with_its_precision() -> None:
+    """The corrections of Adam's first steps too: in f32 they left 1e-8 of the parameters."""
+    draws = np.random.default_rng(5)
+    first, slopes = draws.standard_normal(4), draws.standard_normal((12, 4))
+    theirs = torch.tensor(first, requires_grad=True)
+    torch_steps, ours = torch.optim.AdamW([theirs], 1e-2, weight_decay=0.1), optim.AdamW(1e-2, weight_decay=0.1)
+    mine = {"w": ta.asarray(first)}
+    state = ours.init(mine)
+    step = ta.compile(ours.update)
+    for slope in slopes:
+        theirs.grad = torch.tensor(slope)
+        torch_steps.step()
+        mine, state = step(mine, {"w": slope}, state)
+    np.testing.assert_allclose(mine["w"].numpy(), theirs.detach().numpy(), rtol=1e-13, atol=1e-14)
+
+
 def test_everything_is_updated_in_place() -> None:
     """No copy steps, the same memory after a step, and few kernels for many parameters."""
     model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(16, 16), nn.Tanh())))
