@@ -136,7 +136,8 @@ class ScriptSearch:
         return math.inf if best is None else best.predicted_us
 
     def combinations(self, most: int | None = None) -> Iterator[Combination]:
-        """Programs from the best predicted on; the template of the whole script stands before those that promise little more than it.
+        """Programs from the best predicted on; the template of the whole script stands before those that promise little more than it,
+        and first of all on the host executor, as in `first`.
 
         most: implementations of routines that each fusion brings in.
         """
@@ -145,7 +146,8 @@ class ScriptSearch:
         if best is None:
             return
         whole = self.template() if self.kind != "routines" and self.graph.calls else None
-        ahead = Combination((whole,)) if whole is not None and best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us else None
+        at_once = whole is not None and (self.device.kind == "host" or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us)
+        ahead = Combination((whole,)) if whole is not None and at_once else None
         if ahead is not None:
             yield ahead
         yield from (c for c in itertools.chain((best,), found) if c != ahead)

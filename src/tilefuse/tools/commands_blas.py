@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Programs that a search looks at, implementations of each fusion among them, and rejected fusions that are printed.
 MOST_PROGRAMS, IMPLEMENTATIONS_EACH, MOST_REJECTED = 200, 8, 20
+DEFAULT_TARGET = "h200"
 
 
 def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script, as docs/blas.md describes")],
@@ -28,7 +29,8 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
          device: Device = "", option: OptionFlags = None,
          library: Annotated[list[Path] | None, typer.Option("--library", help="folder with functions of your own; may be repeated")] = None,
          emit: Annotated[Path | None, typer.Option("--emit", help="write CUDA C++ to this .cu, a C header and a driver beside it")] = None,
-         target: Annotated[str, typer.Option("--target", help="with --emit: the device to generate for; need not be present")] = "h200",
+         target: Annotated[str, typer.Option("--target", help="with --emit or --table: the device to generate for, h200 where --emit does "
+                                                              "not say; need not be present")] = "",
          table: Annotated[int, typer.Option("--table", min=0, help="print the search: this many programs from the best predicted on")] = 0,
          seconds: Annotated[float, typer.Option("--search", min=0.0, help="time programs for so many seconds and keep the fastest")] = 0.0,
          repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 5,
@@ -42,7 +44,10 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         raise UserError(f"cannot read the script {script}: {cause}") from cause
-    place = chosen_device(device) if emit is None else "host"
+    if target and emit is None and not table:
+        raise OptionError(f"--target {target} says what to generate for, and nothing is generated", hint="--emit out.cu, or --table 10")
+    target = target or (DEFAULT_TARGET if emit is not None else "")
+    place = chosen_device(device) if not target or seconds else "host"
     function = compile_script(text, library=library or (), device=place, name=script.stem, kind=kind, deterministic=deterministic,  # type: ignore[arg-type]
                               options=parse_options(option or []))
     extents = {name: flag.shape for name, flag in parse_shapes(shapes or []).items()}
@@ -54,7 +59,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
             raise NameLookupError(f"the script has no input {name!r}", hint=nearest(name, function.inputs))
     searched: dict[str, Any] = {}
     if table or seconds:
-        searched = _searched(function, extents, target if emit is not None else "", place, table or MOST_PROGRAMS, seconds, as_json)
+        searched = _searched(function, extents, target, place, table or MOST_PROGRAMS, seconds, as_json)
         if not as_json:
             _print_search(searched)
         elif emit is None:
@@ -75,14 +80,20 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
 
 def _searched(function: CompiledScript, extents: dict[str, tuple[int, ...]], target: str, place: str, most: int, seconds: float,
               quiet: bool) -> dict[str, Any]:
-    """The programs of a script from the best predicted on; timed where `seconds` are given. Units: microseconds."""
+    """The programs of a script from the best predicted on; timed where `seconds` are given. Units: microseconds.
+
+    Raises: OptionError where programs are to be timed for a device that is not the one at hand.
+    """
     from tilefuse.base.candidate import Rejected
     from tilefuse.driver.compile import present_device
     from tilefuse.driver.script_programs import how
     from tilefuse.driver.script_tune import ScriptTuner
     from tilefuse.tools.programs import target_device
 
-    device, where = (target_device(target), "") if target else present_device(place)
+    device, where = (target_device(target), "") if target and not seconds else present_device(place)
+    if target and device.name != target_device(target).name:
+        raise OptionError(f"--search times programs on the device at hand, {device.name}, which is no {target}",
+                          hint="leave --search out, or run it where the target is")
     search = function.search(function.graph_for(extents), device)
     calls = search.graph.calls
     facts: dict[str, Any] = {

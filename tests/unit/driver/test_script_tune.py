@@ -32,7 +32,8 @@ def searched(function: CompiledScript) -> ScriptSearch:
 def test_programs_come_in_order_of_predicted_time_and_agree(function: CompiledScript) -> None:
     trials = list(ScriptTuner(searched(function), "host").trials(6, 300.0, each=2))
     assert [t.rank for t in trials] == list(range(len(trials))) and len(trials) > 2
-    assert [t.predicted_us for t in trials] == sorted(t.predicted_us for t in trials)
+    assert trials[0].how.startswith("template") and searched(function).first().how == "template"
+    assert [t.predicted_us for t in trials[1:]] == sorted(t.predicted_us for t in trials[1:])
     assert not any(isinstance(t.measured, Rejected) for t in trials), trials
     assert {"template", "routines"} <= {t.how.partition(":")[0] for t in trials}
 
