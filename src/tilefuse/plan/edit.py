@@ -10,22 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 
 from tilefuse import schedule
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.base.options import Options
-from tilefuse.ir.graph import Graph, library_call_key, node_inputs
+from tilefuse.ir.graph import Graph, Node, library_call_key, node_inputs
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.cost import AnalyticCost
-from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, View, is_library, verify_plan
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, View, is_library, needed_nodes, verify_plan
 from tilefuse.plan.price import Priced, Pricer, Ways
+from tilefuse.plan.structure import boundary
 from tilefuse.plan.text import KernelOutline, Outline
 from tilefuse.plan.views import find_views, without_views
 from tilefuse.schedule.by_hand import program_by_hand
 from tilefuse.schedule.notation import Template
 from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
 from tilefuse.target.device import DeviceSpec
+
+# Generators whose kernels are one walk or stages, and the one whose kernels are packed; of "packing" the faster of both is taken.
+UNPACKED = ("single", "connect", "recompute", "substitution", "exploratory", "walk")
+PACKED = "pack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,12 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     kernels = [s for s in outline.steps if isinstance(s, KernelOutline)]
     _check_names(outline, kernels, setting)
     _check_views(outline, setting)
+    place = {n.name: number for number, n in enumerate(setting.graph.nodes)}
+    kernels = [replace(k, pattern=Pattern(*(tuple(sorted(names, key=place.__getitem__)) for names in (k.pattern.nodes, k.pattern.written))))
+               for k in kernels]
     _check_cover(kernels, _library_units(setting.graph, {n for k in kernels for n in k.pattern.nodes}), setting)
-    plan = plan_of_patterns([(k.name, k.pattern) for k in kernels], setting)
+    _check_spare(kernels, setting)
+    plan = plan_of_patterns([(k.name, k.pattern) for k in kernels], setting, priced={k.name: _as_written(setting, k) for k in kernels})
     _check_levels(plan, {k.pattern.nodes: k for k in kernels})
     found = verify_plan(plan)
     if found:
@@ -77,9 +87,11 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     return plan
 
 
-def plan_of_patterns(kernels: Sequence[tuple[str, Pattern]], setting: Setting, generator: str = "text") -> Plan:
+def plan_of_patterns(kernels: Sequence[tuple[str, Pattern]], setting: Setting, generator: str = "text",
+                     priced: Mapping[str, Priced | Rejected] = MappingProxyType({})) -> Plan:
     """The plan whose kernels are these patterns, named for messages; nodes in none of them are library calls or views.
 
+    generator: what the plan calls whoever wrote it; priced: kernels, by name, where they are decided.
     Raises: UserError for a cycle, and for a kernel that cannot be scheduled.
     """
     calls = _library_units(setting.graph, {n for _, p in kernels for n in p.nodes})
@@ -90,22 +102,47 @@ def plan_of_patterns(kernels: Sequence[tuple[str, Pattern]], setting: Setting, g
         if id(pattern) not in name_of:
             chosen.append(Chosen("library", pattern, None))
             continue
-        priced = price(setting, pattern)
-        if isinstance(priced, Rejected):
-            raise UserError(f"kernel {name_of[id(pattern)]} cannot be one kernel: {priced}", hint="take some of its nodes out")
-        chosen.append(Chosen(generator, pattern, priced))
+        found = priced.get(name_of[id(pattern)]) or price(setting, pattern)
+        if isinstance(found, Rejected):
+            raise UserError(f"kernel {name_of[id(pattern)]} cannot be one kernel: {found}", hint="take some of its nodes out")
+        chosen.append(Chosen(generator, pattern, found))
     alone = [Chosen("single", p, one) for p in _single(setting) if not isinstance(one := setting.pricer.price(p), Rejected)]
     return assemble(setting.graph, setting.device, setting.layouts, dict(setting.views), chosen,
                     sum(c.priced.cost.us for c in chosen if c.priced), sum(c.priced.cost.us for c in alone if c.priced), alone, (), 0)
 
 
-def price(setting: Setting, pattern: Pattern) -> Priced | Rejected:
-    """The pattern's kernel: one walk, or the packed kernel of its independent parts."""
-    found = setting.pricer.price(pattern)
-    if isinstance(found, Rejected):
-        packed = setting.pricer.price(pattern, limited=False)
-        return found if isinstance(packed, Rejected) else packed
+def price(setting: Setting, pattern: Pattern, generator: str = "") -> Priced | Rejected:
+    """The pattern's kernel: one walk (or its stages in one block), or the packed kernel of its independent parts; the faster of both.
+
+    generator: who proposed the pattern. What connecting and its like propose is no packed kernel unless there is no other; what was packed
+    is one again, so that a printed plan gives the kernels that it was printed of.
+    """
+    whole = setting.pricer.price(pattern)
+    if generator in UNPACKED and not isinstance(whole, Rejected):
+        return whole
+    packed = setting.pricer.price(pattern, limited=False)
+    if isinstance(packed, Rejected):
+        return whole
+    if generator == PACKED or isinstance(whole, Rejected) or packed.cost.us <= whole.cost.us:
+        return packed
+    return whole
+
+
+def _as_written(setting: Setting, kernel: KernelOutline) -> Priced | Rejected:
+    """The kernel that an outline means: where a pattern has two, the levels of the edges may tell which."""
+    found = price(setting, kernel.pattern, kernel.generator)
+    if isinstance(found, Rejected) or _levels(setting, kernel.pattern, found) == set(kernel.levels):
+        return found
+    for limited in (True, False):
+        other = setting.pricer.price(kernel.pattern, limited)
+        if not isinstance(other, Rejected) and _levels(setting, kernel.pattern, other) == set(kernel.levels):
+            return other
     return found
+
+
+def _levels(setting: Setting, pattern: Pattern, priced: Priced) -> set[EdgeLevel]:
+    binding = tuple(zip(priced.boundary, boundary(setting.graph, pattern), strict=True))
+    return set(PlannedKernel("", pattern, priced.program, binding, "", priced.cost, priced.limit_us).levels)
 
 
 def _single(setting: Setting) -> list[Pattern]:
@@ -133,13 +170,27 @@ def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Se
                 raise UserError(f"kernel {kernel.name} holds %{name}, which is an input", hint="take it out: kernels hold nodes")
             if name not in nodes:
                 raise _unknown(name, f"kernel {kernel.name}", nodes)
+        twice = next((n for n in kernel.pattern.nodes if kernel.pattern.nodes.count(n) > 1), None)
+        if twice is not None:
+            raise UserError(f"kernel {kernel.name} names %{twice} twice", hint="name each node once")
         for name in kernel.pattern.written:
             if name not in kernel.pattern.nodes:
                 raise UserError(f"kernel {kernel.name} writes %{name}, which it does not compute", hint="add it to the kernel's nodes")
+    _check_calls(outline, kernels, nodes)
+
+
+def _check_calls(outline: Outline, kernels: Sequence[KernelOutline], nodes: Mapping[str, Node]) -> None:
+    """Library lines are read for what they must not contradict: calls follow from the graph and from what kernels hold."""
     for call in (s for s in outline.steps if isinstance(s, LibraryCall)):
         for _, value in call.results:
             if value not in nodes:
                 raise _unknown(value, f"library call {call.operator}", nodes)
+            if not is_library(nodes[value]) or nodes[value].detail != call.operator:
+                what = f"a call of {nodes[value].detail}, not of {call.operator}" if is_library(nodes[value]) else "no call of the library"
+                raise UserError(f"%{value} is {what}", hint="leave library lines as they were printed, or take them out")
+            holder = next((k.name for k in kernels if value in k.pattern.nodes), None)
+            if holder is not None:
+                raise UserError(f"%{value} is computed by kernel {holder} and by a library call", hint="take one of them out")
 
 
 def _check_views(outline: Outline, setting: Setting) -> None:
@@ -186,6 +237,15 @@ def _check_cover(kernels: Sequence[KernelOutline], calls: Sequence[Pattern], set
     need(sorted(setting.graph.escaping), "the caller")
 
 
+def _check_spare(kernels: Sequence[KernelOutline], setting: Setting) -> None:
+    """Every kernel needs all that it computes."""
+    for kernel in kernels:
+        needed = needed_nodes(setting.graph, kernel.pattern)
+        for name in (n for n in kernel.pattern.nodes if n not in needed):
+            raise UserError(f"kernel {kernel.name} computes %{name}, and neither writes nor reads it",
+                            hint=f"take it out, or write it: -> {{..., %{name}}}")
+
+
 def _ordered(patterns: Sequence[Pattern], names: Sequence[str], setting: Setting) -> list[Pattern]:
     """The patterns in an order in which everything is written before it is read. Raises: UserError naming a cycle."""
     writer = {v: n for n, p in enumerate(patterns) for v in p.written}
@@ -207,21 +267,21 @@ def _check_levels(plan: Plan, outlines: Mapping[tuple[str, ...], KernelOutline])
     """Every edge inside a kernel has the level that its schedule gives it."""
     for kernel in plan.kernels:
         outline = outlines[kernel.pattern.nodes]
-        given = {(e.producer, e.user): e for e in outline.levels}
+        edges = {(e.producer, e.user): e for e in kernel.levels}
         for edge in kernel.levels:
-            found = given.pop((edge.producer, edge.user), None)
             line = f"edge %{edge.producer} -> %{edge.user} in {outline.name} {edge.level.value}"
+            if edge in outline.levels:
+                continue
             told = f"edge %{edge.producer} -> %{edge.user} of kernel {outline.name}"
-            if found is None:
+            other = next((e for e in outline.levels if (e.producer, e.user) == (edge.producer, edge.user) and e not in kernel.levels), None)
+            if other is None:
                 raise UserError(f"{told} has no level", hint=f"add the line: {line}")
-            if found.level is not edge.level:
-                raise UserError(f"{told} cannot live at level {found.level.value}", hint=f"the kernel's schedule has it as: {line}")
-        for extra in given.values():
-            raise UserError(_no_edge(extra, outline), hint="take the line out")
-
-
-def _no_edge(edge: EdgeLevel, outline: KernelOutline) -> str:
-    return f"kernel {outline.name} has no edge %{edge.producer} -> %{edge.user} inside"
+            raise UserError(f"{told} cannot live at level {other.level.value}", hint=f"the kernel's schedule has it as: {line}")
+        for extra in (e for e in outline.levels if e not in kernel.levels):
+            found = edges.get((extra.producer, extra.user))
+            hint = "take the line out" + (f"; the kernel's schedule has it at level {found.level.value}" if found else "")
+            raise UserError(f"kernel {outline.name} has no edge %{extra.producer} -> %{extra.user} "
+                            + (f"at level {extra.level.value}" if found else "inside"), hint=hint)
 
 
 def with_template(plan: Plan, template: Template, setting: Setting, options: Options) -> Plan:

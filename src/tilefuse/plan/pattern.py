@@ -59,8 +59,12 @@ class PlannedKernel:
     limit_us: float
 
     def edge_levels(self, renaming: Mapping[str, str]) -> tuple[EdgeLevel, ...]:
-        """Levels of the edges inside the kernel; `renaming` leads from the program's names to the plan's."""
-        return tuple(EdgeLevel(renaming.get(e.producer, e.producer), renaming.get(e.user, e.user), e.level) for e in self.program.levels)
+        """Levels of the edges inside the kernel, each once; `renaming` leads from the program's names to the plan's.
+
+        Parts of a packed kernel that compute the same value have edges in common, as the case may be at two levels.
+        """
+        return tuple(dict.fromkeys(EdgeLevel(renaming.get(e.producer, e.producer), renaming.get(e.user, e.user), e.level)
+                                   for e in self.program.levels))
 
     @property
     def levels(self) -> tuple[EdgeLevel, ...]:
@@ -93,6 +97,18 @@ def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> di
     inside = set(pattern.nodes)
     found = {v: None for n in pattern.nodes for v in graph.node_by_name[n].reads() if v not in inside}
     return {views[v].base if v in views else v: None for v in found}
+
+
+def needed_nodes(graph: Graph, pattern: Pattern) -> frozenset[str]:
+    """Nodes of a pattern that what it writes is computed from, itself included."""
+    inside, stack = set(pattern.nodes), list(pattern.written)
+    found: set[str] = set()
+    while stack:
+        name = stack.pop()
+        if name not in found:
+            found.add(name)
+            stack += [v for v in graph.node_by_name[name].reads() if v in inside]
+    return frozenset(found)
 
 
 PlanStep = PlannedKernel | LibraryCall

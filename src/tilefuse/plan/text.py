@@ -209,14 +209,14 @@ class _Reader:
                     raise ParseError(f"no kernel {parts[2]} above this edge", where=where, hint=nearest(parts[2], self.levels))
                 self.levels[parts[2]].append(EdgeLevel(parts[0], parts[1], _member(Level, parts[3], where)))
             case "library":
-                results = tuple((int(n), v.strip().lstrip("%")) for n, _, v in (p.partition(":") for p in parts[2].split(",")))
-                self.steps.append(LibraryCall(parts[0], _names(parts[1], where), results))
+                self.steps.append(LibraryCall(parts[0], _names(parts[1], where), _numbered_names(parts[2], where)))
             case "view":
                 self.views.append(View(parts[0], parts[1], int(parts[2]), _integers(parts[3], where)))
             case "layout":
                 self.layouts.append((parts[0], _integers(parts[1], where)))
             case _:
-                self.rejected.append(RejectedMerge(parts[0], parts[1], Rejected(_member(Reason, parts[2], where), json.loads(parts[3]))))
+                why = Rejected(_member(Reason, parts[2], where), _quoted(parts[3], where))
+                self.rejected.append(RejectedMerge(parts[0], parts[1], why))
 
 
 def _names(text: str, where: Span) -> tuple[str, ...]:
@@ -225,6 +225,27 @@ def _names(text: str, where: Span) -> tuple[str, ...]:
         if not re.fullmatch(f"%{_NAME}", name):
             raise ParseError(f"{name!r} is not a value name", where=where, hint="names begin with %")
     return tuple(n[1:] for n in names)
+
+
+def _numbered_names(text: str, where: Span) -> tuple[tuple[int, str], ...]:
+    """Results of a library call: the number of each and the value that it is."""
+    found: list[tuple[int, str]] = []
+    for pair in (p.strip() for p in text.split(",")):
+        number, _, name = (part.strip() for part in pair.partition(":"))
+        if not re.fullmatch(r"\d+", number):
+            raise ParseError(f"{pair!r} is no result of a call", where=where, hint="a number and a value, as in 0: %y")
+        found += [(int(number), n) for n in _names(name, where)] or [(int(number), "")]
+        if not found[-1][1]:
+            raise ParseError(f"result {number} of the call has no value", where=where, hint="a number and a value, as in 0: %y")
+    return tuple(found)
+
+
+def _quoted(text: str, where: Span) -> str:
+    """What a text in quotes says."""
+    try:
+        return str(json.loads(text))
+    except json.JSONDecodeError as cause:
+        raise ParseError(f"{text} is no text in quotes: {cause.msg}", where=where) from cause
 
 
 def _integers(text: str, where: Span) -> tuple[int, ...]:

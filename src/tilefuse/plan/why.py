@@ -13,8 +13,7 @@ from tilefuse.base.errors import NameLookupError, nearest
 from tilefuse.ir.graph import Graph, node_inputs
 from tilefuse.plan.cost import gain_us
 from tilefuse.plan.edit import Setting, price
-from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel
-from tilefuse.plan.price import Priced
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library, needed_nodes, read_values
 from tilefuse.plan.products import matrix_products
 
 
@@ -70,14 +69,13 @@ def _outside_kernels(plan: Plan, first: str, second: str) -> Answer | None:
     inputs = {i.name for i in plan.graph.inputs}
     views = {v.value: v for v in plan.views}
     calls = {value: step for step in plan.library_calls for _, value in step.results}
-    for name in (first, second):
-        if name in inputs:
-            return Answer(first, second, False, "input", f"%{name} is an input of the graph; nothing computes it")
-        if name in views:
-            return Answer(first, second, False, "view", f"%{name} is a window onto the memory of %{views[name].base}: it has no kernel")
-        if name in calls:
-            return Answer(first, second, False, "library-call", f"%{name} is computed by the library call {calls[name].operator}, which "
-                          "takes its operands from memory and gives its results there")
+    for name in (n for n in (first, second) if n in inputs):
+        return Answer(first, second, False, "input", f"%{name} is an input of the graph; nothing computes it")
+    for name in (n for n in (first, second) if n in views):
+        return Answer(first, second, False, "view", f"%{name} is a window onto the memory of %{views[name].base}: it has no kernel")
+    for name in (n for n in (first, second) if n in calls):
+        return Answer(first, second, False, "library-call", f"%{name} is computed by the library call {calls[name].operator}, which "
+                      "takes its operands from memory and gives its results there")
     return None
 
 
@@ -105,7 +103,8 @@ def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | Non
     views = {v.value for v in plan.views}
     read = {v for n in held for v in plan.graph.node_by_name[n].reads() if v in views}
     nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside | read)
-    priced = price(setting, replace(pattern_of(plan, nodes), written=pattern_of(plan, tuple(n for n in nodes if n in inside)).written))
+    own = [s for s in steps if isinstance(s, PlannedKernel)]
+    priced = price(setting, replace(pattern_of(plan, nodes, own), written=pattern_of(plan, [n for n in nodes if n in inside], own).written))
     if isinstance(priced, Rejected):
         return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
     told = "one kernel is no faster than the call beside the other" if priced.cost.us >= chosen_us else \
@@ -122,17 +121,78 @@ def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, seco
     sides = [tuple(n for n in kernel.pattern.nodes if n not in behind), tuple(n for n in kernel.pattern.nodes if n in behind)]
     if first == second or not sides[0] or any(not s for s in sides):
         return Answer(first, second, True, "cost", "they cannot be cut apart", kernel.cost.us, kernels=(kernel.name,))
-    priced = [price(setting, pattern_of(plan, side)) for side in sides]
     detail = f"{kernel.generator} put {len(kernel.pattern.nodes)} nodes into {kernel.name}, bound by {kernel.cost.source}"
-    bad = [p for p in priced if isinstance(p, Rejected)]
-    if bad:
-        return Answer(first, second, True, "cost", f"{detail}; cut apart, one side has no kernel: {bad[0]}", kernel.cost.us,
-                      kernels=(kernel.name,))
-    other_us = sum(p.cost.us for p in priced if isinstance(p, Priced))
-    moved = sum(p.figures.bytes_read + p.figures.bytes_written for p in priced if isinstance(p, Priced))
-    own = kernel.program.bytes_moved
-    return Answer(first, second, True, "cost", f"{detail}; two kernels would move {moved - own} bytes more and launch once more",
-                  kernel.cost.us, other_us, (kernel.name,), tuple(sides))
+    parts: list[Part] = []
+    for side in sides:
+        found = _parts(plan, setting, side, kernel)
+        if isinstance(found, Rejected):
+            return Answer(first, second, True, found.reason.value, f"{detail}; cut apart, one side has no kernel: {found}", kernel.cost.us,
+                          kernels=(kernel.name,))
+        parts += found
+    other_us = sum(p.us for p in parts)
+    more = sum(p.num_bytes for p in parts) - kernel.program.bytes_moved
+    num_calls = sum(p.is_call for p in parts)
+    told = _counted(len(parts) - num_calls, "kernel") + (f" and {_counted(num_calls, 'library call')}" if num_calls else "")
+    moved = f"{told} would move {f'{more} bytes more' if more >= 0 else f'{-more} bytes less'}"
+    again = "" if len(parts) == 1 else " and launch once more" if len(parts) == 2 else f" and launch {len(parts) - 1} times more"
+    others = tuple(p.nodes for p in parts)
+    if other_us < kernel.cost.us:
+        return Answer(first, second, True, "search", f"{detail}; apart would be faster, and was not among the candidates that were tried: "
+                      f"{moved}{again}", kernel.cost.us, other_us, (kernel.name,), others)
+    return Answer(first, second, True, "cost", f"{detail}; {moved}{again}", kernel.cost.us, other_us, (kernel.name,), others)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{'no' if number == 0 else 'one' if number == 1 else 'two' if number == 2 else number} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A kernel, or a call of the library, that would compute some nodes of a kernel. Units: bytes moved, microseconds."""
+
+    nodes: tuple[str, ...]
+    us: float
+    num_bytes: int
+    is_call: bool = False
+
+
+def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> list[Part] | Rejected:
+    """What would compute these nodes of a kernel: a kernel; or calls of the library and kernels between them, where that is faster.
+
+    Nothing does where other kernels write all that is read of them.
+    """
+    needed = needed_nodes(plan.graph, pattern_of(plan, nodes, [kernel]))
+    nodes = tuple(n for n in nodes if n in needed)
+    if not nodes:
+        return []
+    whole = _part(plan, setting, nodes, kernel)
+    node_by_name = plan.graph.node_by_name
+    products = [n for n in nodes if is_library(node_by_name[n])]
+    if not products:
+        return whole if isinstance(whole, Rejected) else [whole]
+    calls = matrix_products(plan.graph, setting.device)
+    before: dict[str, int] = {}
+    for name in nodes:
+        before[name] = max((before[v] + (v in products) for v in node_by_name[name].reads() if v in before), default=0)
+    parts: list[Part] = []
+    for place in range(max(before.values()) + 1):
+        between = tuple(n for n in nodes if before[n] == place and n not in products and n not in setting.views)
+        found = _part(plan, setting, between, kernel) if between else None
+        if isinstance(found, Rejected):
+            return whole if isinstance(whole, Rejected) else [whole]
+        parts += [found] if found is not None else []
+        for name in (n for n in products if before[n] == place):
+            node = node_by_name[name]
+            moved = sum(plan.graph.type_of(v).num_bytes for v in dict.fromkeys((*node.operands, name)))
+            parts.append(Part((name,), calls.us(node), moved, True))
+    return [whole] if not isinstance(whole, Rejected) and whole.us <= sum(p.us for p in parts) else parts
+
+
+def _part(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> Part | Rejected:
+    priced = price(setting, pattern_of(plan, nodes, [kernel]))
+    if isinstance(priced, Rejected):
+        return priced
+    return Part(nodes, priced.cost.us, priced.figures.bytes_read + priced.figures.bytes_written)
 
 
 def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, first: str, second: str) -> Answer:
@@ -145,7 +205,7 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
                       + " -> ".join(path), chosen_us, kernels=names)
     inside = set(a.pattern.nodes) | set(b.pattern.nodes)
     nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside)
-    joined = pattern_of(plan, nodes)
+    joined = pattern_of(plan, nodes, (a, b))
     priced = price(setting, joined)
     if isinstance(priced, Rejected):
         return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
@@ -158,13 +218,23 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
                   chosen_us, priced.cost.us, names, (nodes,))
 
 
-def pattern_of(plan: Plan, nodes: Sequence[str]) -> Pattern:
-    """A pattern of these nodes: it writes what other kernels, library calls and the caller read."""
-    inside = set(nodes)
-    elsewhere = {v for k in plan.kernels for n in k.pattern.nodes if n not in inside for v in plan.graph.node_by_name[n].reads()}
+def pattern_of(plan: Plan, nodes: Sequence[str], own: Sequence[PlannedKernel]) -> Pattern:
+    """A pattern of these nodes in place of the kernels `own`, or of a part of them: it writes what is read elsewhere and not written there.
+
+    Other kernels compute some values again for themselves; those are not read.
+    """
+    views = {v.value: v for v in plan.views}
     base = {v.value: v.base for v in plan.views}
     read = {base.get(v, v) for c in plan.library_calls for v in c.operands} | {base.get(v, v) for v in plan.graph.escaping}
-    return Pattern(tuple(nodes), tuple(n for n in nodes if n in elsewhere or n in read))
+    given: set[str] = set()
+    for kernel in plan.kernels:
+        if all(kernel is not k for k in own):
+            read.update(read_values(plan.graph, views, kernel.pattern))
+            given.update(kernel.pattern.written)
+    inside = set(nodes)
+    rest = Pattern(tuple(n for k in own for n in k.pattern.nodes if n not in inside), ())
+    read.update(read_values(plan.graph, views, rest))
+    return Pattern(tuple(nodes), tuple(n for n in nodes if n in read and n not in given))
 
 
 def _behind(graph: Graph, name: str, nodes: Sequence[str]) -> set[str]:

@@ -144,6 +144,8 @@ def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
         part, step = todo.pop()
         if all(0 in n.type.shape for n in part.nodes):
             continue
+        if not part.results:
+            return Rejected(Reason.DOMAIN_MISMATCH, f"nothing outside reads %{part.nodes[0].name}")
         structure = structure_of(part, layouts)
         products = any(n.category == "library" for n in part.nodes)
         if step == 0 and (products or len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS):

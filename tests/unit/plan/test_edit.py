@@ -4,7 +4,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.plan.graphs import layers, softmax
-from tilefuse.base.errors import CompilerError, NameLookupError, UserError
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import CompilerError, UserError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
@@ -13,6 +14,7 @@ from tilefuse.plan.pattern import Plan, verify_plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.text import parse_plan, print_plan
 from tilefuse.schedule.notation import parse_template
+from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -70,6 +72,9 @@ def kernel(name: str, nodes: str, written: str) -> str:
     (kernel("k0", "", ""), "k0 holds no nodes", ""),
     (kernel("k0", "%a, %bb, %c", "%c"), "kernel k0 names %bb, which the graph does not have", "did you mean b"),
     (kernel("k0", "%x, %a, %b, %c", "%c"), "kernel k0 holds %x, which is an input", "take it out"),
+    (kernel("k0", "%a, %a, %b, %c", "%c"), "kernel k0 names %a twice", "once"),
+    (kernel("k0", "%a, %b, %c", "%a, %c") + kernel("k1", "%a", ""), "k1 computes %a, and neither writes nor reads it", "take it out"),
+    ("library matmul {%a} -> {0: %b}\n" + kernel("k0", "%a", "%a"), "%b is no call of the library", "as they were printed"),
     ("view %a of %x offset 0 strides [1, 64]\n", "%a is not that view of %x", "leave their lines"),
     ("layout %a [1, 64]\n", "%a does not have strides [1, 64]", "leave layout lines"),
 ])
@@ -77,6 +82,26 @@ def test_a_plan_that_is_not_legal_says_why(lines: str, message: str, hint: str) 
     with pytest.raises(UserError) as caught:
         followed(DIAMOND, HEAD + lines + "}")
     assert message in str(caught.value) and hint in str(caught.value)
+
+
+def test_a_kernel_that_other_kernels_spare_a_value_is_told_so() -> None:
+    """Two maps and a sum, of which another kernel writes the first: nothing in the second kernel needs it."""
+    graph = parse_graph("""graph @g(%x: f32[64, 32], %z: f32[8]) -> (f32[64, 32], f32[8], f32[32]) {
+      %a: f32[64, 32] = map [i, j] { exp(%x[i, j]) }
+      %b: f32[8] = map [i] { log(%z[i]) }
+      %s: f32[32] = reduce.sum [i] over [k < 64] { %x[k, i] }
+      return %a, %b, %s
+    }""")
+    with pytest.raises(UserError, match="kernel k1 computes %a, and neither writes nor reads it"):
+        followed(graph, HEAD + kernel("k0", "%a", "%a") + kernel("k1", "%a, %b, %s", "%b, %s") + "}")
+    found = schedule_pattern(Graph("g", graph.inputs, graph.nodes, ("a", "s")), ["a", "b", "s"], {}, H200, packing=True)
+    assert isinstance(found, Rejected) and "nothing outside reads %b" in found.detail
+
+
+def test_the_order_of_a_kernels_nodes_is_not_read() -> None:
+    edges = "edge %a -> %b in k0 register\nedge %b -> %c in k0 register\nedge %a -> %c in k0 register\n"
+    (made,) = followed(DIAMOND, HEAD + kernel("k0", "%c, %b, %a", "%c") + edges + "}").kernels
+    assert made.pattern.nodes == ("a", "b", "c")
 
 
 def test_a_plan_is_for_one_device() -> None:
@@ -103,8 +128,11 @@ def test_library_calls_stay_what_they_are() -> None:
     with pytest.raises(UserError, match="kernel k0"):
         plan_of_outline(parse_plan(HEAD.replace("h200", "host") + kernel("k0", "%t0, %a0, %p0, %x1", "%x1") + "}"),
                         setting_of(graph, {}, {}, {}, host, Options()))
-    with pytest.raises(NameLookupError, match="library call matmul names %p7"):
-        followed(graph, HEAD + "library matmul {%a0, %w0} -> {0: %p7}\n}")
+    for line, message in (("library matmul {%a0, %w0} -> {0: %p7}", "library call matmul names %p7"),
+                          ("library conv {%a0, %w0} -> {0: %p0}", "%p0 is a call of matmul, not of conv"),
+                          (kernel("k0", "%p0", "%p0") + "library matmul {%a0, %w0} -> {0: %p0}", "%p0 is computed by kernel k0 and by")):
+        with pytest.raises(UserError, match=message):
+            followed(graph, HEAD + line + "\n}")
 
 
 TWO_KERNELS = HEAD + """

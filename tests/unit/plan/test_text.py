@@ -65,6 +65,10 @@ def test_comments_and_blank_lines_are_skipped() -> None:
     ((" by connect", ""), "not complete"),
     (("us unfused", ".5.1us unfused"), "a plan begins with"),
     ((" cost ", " cost 1.2."), "for example: kernel k0"),
+    (("-> {0: %p0}", "-> {}"), "no result of a call"),
+    (("-> {0: %p0}", "-> {x: %p0}"), "'x: %p0' is no result of a call"),
+    (("-> {0: %p0}", "-> {0:}"), "result 0 of the call has no value"),
+    (("\n}", '\n  rejected {%a, %b} memory: "a\\q"\n}'), "no text in quotes"),
 ])
 def test_bad_text_is_refused(change: tuple[str, str], says: str) -> None:
     text = print_plan(plan_of(layers(1)))

@@ -29,6 +29,25 @@ def test_one_kernel_is_compared_with_two() -> None:
     assert "one kernel (k0)" in text and "the other choice" in text and "{%m, %e, %s} | {%y}" in text and "bytes more" in text
 
 
+def test_apart_products_are_the_librarys() -> None:
+    """Rows of 4096 scores fit no kernel's tiles, so cut apart the products are calls, and the softmax between them is a kernel."""
+    length = 4096
+    graph = parse_graph(f"""graph @attention(%q: f16[8, {length}, 64], %k: f16[8, {length}, 64], %v: f16[8, {length}, 64])
+        -> (f16[8, {length}, 64]) {{
+      %p: f16[8, {length}, {length}] = library.matmul (%q, %k) {{transpose_a=false, transpose_b=true}}
+      %m: f32[8, {length}] = reduce.max [b, i] over [k < {length}] {{ f32(%p[b, i, k]) }}
+      %e: f32[8, {length}, {length}] = map [b, i, j] {{ exp(sub(f32(%p[b, i, j]), %m[b, i])) }}
+      %s: f32[8, {length}] = reduce.sum [b, i] over [k < {length}] {{ %e[b, i, k] }}
+      %y: f16[8, {length}, {length}] = map [b, i, j] {{ f16(div(%e[b, i, j], %s[b, i])) }}
+      %z: f16[8, {length}, 64] = library.matmul (%y, %v) {{transpose_a=false, transpose_b=false}}
+      return %z
+    }}""")
+    found = asked(graph, "y", "z", stitch=True)
+    assert found.together and found.decided_by == "cost" and found.others == (("p",), ("m", "e", "s", "y"), ("z",))
+    assert found.chosen_us is not None and found.other_us is not None and found.other_us > 2 * found.chosen_us
+    assert "one kernel and two library calls would move 1073741824 bytes more and launch 2 times more" in found.detail
+
+
 def test_two_kernels_are_compared_with_one() -> None:
     """Without fusing every node is alone, and the union is what would have been cheaper."""
     found = asked(softmax(), "e", "m", fuse=False)
