@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilefuse.base import trace
-from tilefuse.base.errors import UserError
+from tilefuse.base.errors import UnsupportedDeviceError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.explain import explanation_of
 from tilefuse.driver.in_place import separate_updates
@@ -36,7 +36,7 @@ from tilefuse.plan.measure import Measurer
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
 from tilefuse.plan.updates_last import behind_readers
-from tilefuse.runtime.spec import ProgramSpec
+from tilefuse.runtime.spec import KernelCode, ProgramSpec
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.calibration import with_calibration
 from tilefuse.target.catalog import describe_device, device_by_name, host_device
@@ -58,6 +58,25 @@ class Generated:
 
         data = explanation_data(self.spec)
         return data if json else explanation_text(data)
+
+    @property
+    def kernels(self) -> tuple[KernelCode, ...]:
+        """The kernels' sources and launches."""
+        return self.spec.kernels
+
+    def source(self, kernel: str | None = None) -> str:
+        """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
+        return self.spec.source(kernel)
+
+    def save(self, path: object) -> None:
+        """A program is saved with its machine code. Raises: UnsupportedDeviceError always."""
+        raise UnsupportedDeviceError(f"{self.spec.name} was generated for {self.device.name}, which need not be here: it has no machine "
+                                     "code to save", hint=f"`tilefuse compile MODEL --target {self.device.name} --emit DIR` writes sources")
+
+    def __call__(self, *arguments: object, **named: object) -> Any:
+        """Sources do not run. Raises: UnsupportedDeviceError always."""
+        raise UnsupportedDeviceError(f"{self.spec.name} was generated for {self.device.name} as sources, and cannot be called",
+                                     hint="compile it with device= of a device that is here")
 
 
 def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
@@ -272,24 +291,16 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     if of_torch is None:
         return CompiledModel(program, replace(imported, arguments=()), replay=True)
 
-    import torch
-
-    # Plain tensors in and one tensor or a tuple out need no tree walk.
+    # One tensor or a tuple of them needs no tree walk.
     out_spec = of_torch.out_spec
     plain: dict[Any, Callable[[list[Any]], Any]] = {
         pytree.tree_structure(0): lambda outputs: outputs[0], pytree.tree_structure((0,) * len(imported.outputs)): tuple}
     rebuild_plain = next((fn for spec, fn in plain.items() if spec == out_spec), None)
 
-    def flatten(arguments: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
-        if not named and all(type(a) is torch.Tensor for a in arguments):
-            return arguments
-        leaves: list[Any] = pytree.tree_leaves((arguments, named))
-        return leaves
-
     def rebuild(outputs: list[Any]) -> Any:
         return rebuild_plain(outputs) if rebuild_plain is not None else pytree.tree_unflatten(outputs, out_spec)
 
-    return CompiledModel(program, imported, rebuild, flatten, replay=chosen.cuda_graph)
+    return CompiledModel(program, imported, rebuild, of_torch.arguments.flat, replay=chosen.cuda_graph)
 
 
 def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *, device: str | DeviceSpec,

@@ -38,6 +38,11 @@ class CompiledModel:
         return self.program.spec
 
     @property
+    def argument_names(self) -> tuple[str | None, ...]:
+        """The program's input for every leaf of the arguments; None for what it does not read. Empty: the arguments are its inputs."""
+        return tuple(self._arguments)
+
+    @property
     def kernels(self) -> tuple[KernelCode, ...]:
         """The kernels' sources and launches."""
         return self.program.kernels
@@ -55,7 +60,7 @@ class CompiledModel:
         self.program.save(path)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Runs the model. Raises: as `Program.__call__`; UserError for more arguments than the model was compiled for."""
+        """Runs the model. Raises: as `Program.__call__`; UserError for other arguments than the model was compiled for."""
         flat = list(self._flatten(arguments, named)) if self._flatten is not None else list(arguments)
         if self._arguments and len(flat) > len(self._arguments):
             raise UserError(f"the model was compiled for {len(self._arguments)} arguments, got {len(flat)}")

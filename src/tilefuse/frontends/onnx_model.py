@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -219,14 +219,24 @@ def input_shapes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], ta
     A named extent that one given shape fixes is fixed for all inputs.
     Raises: NameLookupError for an unknown name in `shapes`; ShapeError for a shape that contradicts the model or is missing.
     """
+    if not isinstance(shapes, Mapping):
+        raise UserError(f"shapes is a {type(shapes).__name__}, not a mapping from inputs to shapes", hint="shapes={'x': (1, 3, 224, 224)}")
     wanted = {i.name: i for i in model.graph.input if i.name not in taken}
     for name in shapes:
         if name not in wanted:
             raise UserError(f"the model has no input {name!r}", hint=nearest(name, wanted) or f"its inputs: {', '.join(wanted)}")
     fixed: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
+        _check_extents(name, shape)
         _bind_names(wanted[name], tuple(shape), fixed)
     return {name: _static_shape(proto, shapes.get(name), fixed) for name, proto in wanted.items()}
+
+
+def _check_extents(name: str, shape: object) -> None:
+    """Raises: ShapeError for what is no sequence of whole numbers that are not negative."""
+    whole = isinstance(shape, Sequence) and not isinstance(shape, str)
+    if not whole or not all(hasattr(e, "__index__") and not isinstance(e, bool) and int(e) >= 0 for e in cast(Sequence[Any], shape)):
+        raise ShapeError(f"the given shape of input {name!r} is {shape!r}", hint="give whole numbers: shapes={'x': (1, 3, 224, 224)}")
 
 
 def _dimensions(proto: onnx.ValueInfoProto) -> list[Any] | None:

@@ -92,13 +92,7 @@ class Program:
 
     def source(self, kernel: str | None = None) -> str:
         """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
-        if kernel is None:
-            return "\n".join(k.source for k in self.spec.kernels)
-        for code in self.spec.kernels:
-            if code.name == kernel:
-                return code.source
-        known = [k.name for k in self.spec.kernels]
-        raise NameLookupError(f"program {self.spec.name} has no kernel {kernel!r}", hint=nearest(kernel, known))
+        return self.spec.source(kernel)
 
     def explain(self, json: bool = False) -> Any:
         """Why these kernels: text, or plain data with `json=True` (what `tilefuse explain --json` prints)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Union
 
+from tilefuse.base.errors import NameLookupError, nearest
 from tilefuse.target.launch import Launch, Parameter
 
 Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
@@ -111,3 +112,12 @@ class ProgramSpec:
     def told_results(self) -> tuple[str, ...]:
         """Results as the source calls them, in order."""
         return self.result_titles or self.results
+
+    def source(self, kernel: str | None = None) -> str:
+        """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
+        if kernel is None:
+            return "\n".join(k.source for k in self.kernels)
+        for code in self.kernels:
+            if code.name == kernel:
+                return code.source
+        raise NameLookupError(f"program {self.name} has no kernel {kernel!r}", hint=nearest(kernel, [k.name for k in self.kernels]))

@@ -28,17 +28,15 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         as_json: AsJson = False) -> None:
     """Compile a model and run it; print the results' shapes and ranges and the time of a call."""
     from tilefuse.tools.inputs import array_of, read_inputs, write_arrays
-    from tilefuse.tools.programs import device_of, inputs_of, load_and_compile, time_calls_us, timing_summary, wanted_inputs
+    from tilefuse.tools.programs import arguments_of, device_of, load_and_compile, time_calls_us, timing_summary, wanted_inputs
     from tilefuse.tools.written import with_files
 
     option = with_files(option, plan, template)
     with working(f"compiling {model}", quiet=as_json):
         source, program, compile_s = load_and_compile(model, shapes or [], device, option)
     wanted = wanted_inputs(program)
-    place = device_of(program)
-    where = "cuda" if place.type == "cuda" else "host"
-    given = read_inputs(inputs, wanted) if inputs is not None else inputs_of(source, program)
-    given = [t.to(place) for t in given]
+    where = "cuda" if device_of(program).type == "cuda" else "host"
+    given = arguments_of(source, program, read_inputs(inputs, wanted) if inputs is not None else None)
     tensors = flat_tensors(program(*given))
     names = result_names(program, len(tensors))
     timing = timing_summary(time_calls_us(lambda: program(*given), where, repeat))
@@ -165,13 +163,12 @@ def view(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
 def bench(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
           repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls")] = 50, as_json: AsJson = False) -> None:
     """Time a model compiled by tilefuse against its own framework in this process."""
-    from tilefuse.tools.programs import device_of, inputs_of, load_and_compile, time_calls_us, timing_summary
+    from tilefuse.tools.programs import arguments_of, device_of, load_and_compile, time_calls_us, timing_summary
 
     with working(f"compiling {model}", quiet=as_json):
         source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
-    place = device_of(program)
-    where = "cuda" if place.type == "cuda" else "host"
-    given = [t.to(place) for t in inputs_of(source, program)]
+    where = "cuda" if device_of(program).type == "cuda" else "host"
+    given = arguments_of(source, program)
     facts: dict[str, Any] = {"model": source.name, "device": where, "compile_s": compile_s,
                              "tilefuse": timing_summary(time_calls_us(lambda: program(*given), where, repeat))}
     if source.eager is not None:

@@ -69,8 +69,11 @@ def compile_source(source: ModelSource, shapes: Mapping[str, ShapeFlag], device:
 
     inputs: tuple[Any, ...] | None = source.inputs or None
     if source.kind is SourceKind.TORCH and inputs is not None and device.startswith("cuda"):
+        import torch
+        from torch.utils import _pytree as pytree
+
         source.model.to(device)
-        inputs = tuple(i.to(device) if hasattr(i, "to") else i for i in inputs)
+        inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
     return tilefuse.compile(source.model, inputs, device=device, shapes=shape_arguments(shapes), **options)
 
 
@@ -141,13 +144,27 @@ def device_of(program: Any) -> Any:
     return getattr(program, "program", program).device
 
 
-def inputs_of(source: ModelSource, program: Any) -> list[Any]:
-    """A model's own example inputs, or drawn ones of the shapes that the program takes."""
+def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None = None) -> list[Any]:
+    """What a program is called with, on its device: the model's own example inputs, or drawn ones of the shapes that it takes.
+
+    inputs: tensors for the inputs of the program, in its order; numbers and structure stay those of the example inputs.
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
     from tilefuse.tools.inputs import random_tensor
 
-    if source.inputs:
-        return list(source.inputs)
-    return [random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted_inputs(program).values())]
+    names = getattr(program, "argument_names", ())
+    if source.inputs and names:
+        leaves, structure = pytree.tree_flatten(tuple(source.inputs))
+        if inputs is not None:
+            given = iter(inputs)
+            leaves = [leaf if name is None else next(given) for leaf, name in zip(leaves, names, strict=True)]
+    else:
+        drawn = (random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted_inputs(program).values()))
+        leaves, structure = pytree.tree_flatten(tuple(inputs if inputs is not None else drawn))
+    place = device_of(program)
+    return list(pytree.tree_unflatten([leaf.to(place) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure))
 
 
 def time_calls_us(call: Callable[[], object], device: str, repeat: int) -> list[float]:

@@ -101,6 +101,19 @@ def test_a_factory_of_a_module_runs_and_is_timed_against_eager(tmp_path: Path, m
     assert "make" in err
 
 
+def test_models_with_numbers_and_mappings_among_their_inputs_run(tmp_path: Path, capsys: Capture) -> None:
+    """An array file gives the tensors; numbers and structure stay the model's own."""
+    source, arrays = tmp_path / "scaled.py", tmp_path / "in.npz"
+    source.write_text("import torch\ndef scaled(d, n): return d['a'] * n\ndef make(): return scaled, ({'a': torch.ones(4)}, 3)\n")
+    out, _ = output_of(["run", f"{source}:make", "--device", "host", "--json"], capsys)
+    (name,) = (found := json.loads(out))["inputs"]
+    assert [r["max"] for r in found["results"].values()] == [3.0]
+    np.savez(arrays, **{name: np.full(4, 5, np.float32)})
+    out, _ = output_of(["run", f"{source}:make", "--device", "host", "--inputs", str(arrays), "--json"], capsys)
+    assert [r["max"] for r in json.loads(out)["results"].values()] == [15.0]
+    output_of(["bench", f"{source}:make", "--device", "host", "--repeat", "2"], capsys)
+
+
 def test_results_are_told_in_the_types_of_inputs(tmp_path: Path, capsys: Capture) -> None:
     """Also complex ones, by their magnitudes."""
     source = tmp_path / "spectrum.py"

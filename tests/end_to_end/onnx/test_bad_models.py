@@ -119,6 +119,10 @@ def test_a_named_extent_is_given_once_for_all_inputs():
         ({"y0": (2, 3)}, "no input 'y0'"),
         ({"x": (2,)}, "2 dimensions"),
         ({"x": (2, 4)}, "2x3 in the model"),
+        ({"x": 4}, "shape of input 'x' is 4"),
+        ({"x": ("n", 3)}, "shape of input 'x' is"),
+        ({"x": (2.5, 3)}, "shape of input 'x' is"),
+        ([(2, 3)], "not a mapping"),
     ],
 )
 def test_shapes_that_contradict_the_model(shapes, message):

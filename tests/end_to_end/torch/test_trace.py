@@ -13,6 +13,7 @@ import tilefuse
 from tilefuse.base.errors import UnsupportedError
 from tilefuse.driver import torch_model
 from tilefuse.driver.compile import import_model
+from tilefuse.driver.torch_arguments import Arguments
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_fx import import_traced
 from tilefuse.frontends.torch_trace import NOT_THIS_WAY, trace
@@ -28,7 +29,7 @@ def recorded(model: Callable[..., Any], *inputs: Any) -> Imported:
 
 def exported(model: Callable[..., Any], *inputs: Any) -> Imported:
     """The graph by way of torch.export."""
-    return torch_model._exported(torch_model._export(model, inputs), "g").imported
+    return torch_model._exported(torch_model._export(model, inputs), "g", Arguments(model, inputs)).imported
 
 
 class Holder(nn.Module):
@@ -129,6 +130,8 @@ def test_a_tensor_given_twice_is_two_arguments() -> None:
     x, y = torch.randn(6), torch.randn(6)
     program = tilefuse.compile(lambda a, b: a + 2 * b, (x, x))
     torch.testing.assert_close(program(x, y), x + 2 * y)
+    by_export = tilefuse.compile(exported(lambda a, b: a + 2 * b, x, x))
+    torch.testing.assert_close(by_export(x, y)[0], x + 2 * y)
 
 
 def test_the_attempt_sees_the_lines_of_the_program() -> None:

@@ -12,7 +12,7 @@ import torch
 
 import tilefuse
 from tests.unit.plan.graphs import layers, softmax
-from tilefuse.base.errors import OptionError, UserError, VerifyError
+from tilefuse.base.errors import OptionError, UnsupportedDeviceError, UserError, VerifyError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph, generate_sources, import_model, present_device
 from tilefuse.ir.graph import Graph
@@ -108,6 +108,10 @@ def test_sources_for_a_device_that_is_not_present() -> None:
     assert 'extern "C" __global__' in made.spec.kernels[0].source
     assert made.spec.plan_text.startswith("plan @softmax for h200")
     assert tilefuse.compile(softmax(), target="h200").spec == made.spec
+    assert made.source(made.kernels[0].name) == made.source() == made.kernels[0].source
+    for misuse in (made, made.save):
+        with pytest.raises(UnsupportedDeviceError, match="softmax was generated for h200"):
+            misuse("x")
 
 
 def test_equal_requests_give_equal_bytes() -> None:
@@ -131,7 +135,7 @@ def test_unknown_passes_and_devices_are_refused() -> None:
 
 
 def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot compile a int"):
+    with pytest.raises(UserError, match="cannot compile what is of type int"):
         tilefuse.compile(7)
     with pytest.raises(UserError, match="example inputs"):
         tilefuse.compile(torch.nn.ReLU())

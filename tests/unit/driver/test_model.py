@@ -25,6 +25,43 @@ def test_more_arguments_than_compiled_for() -> None:
     """They are named as a mistake; an argument that is not looked at would be a wrong answer."""
     x = torch.randn(3)
     model = tilefuse.compile(lambda t: t * 2, (x,))
-    with pytest.raises(UserError, match="compiled for 1 arguments, got 2"):
+    with pytest.raises(UserError, match=r"compiled for 1 argument \(tensor\), and is called with 2 arguments \(tensor, tensor\)"):
         model(x, x)
     torch.testing.assert_close(model(x), x * 2)
+
+
+def test_numbers_are_those_of_the_example_inputs() -> None:
+    """They are part of the program: another number would be a wrong answer, also one that only its type tells apart."""
+    x = torch.ones(3)
+    model = tilefuse.compile(lambda t, n: t * n, (x, 3))
+    assert model(x, 3).tolist() == model(n=3, t=x).tolist() == [3.0, 3.0, 3.0]
+    for other in (4, 3.0, True, x):
+        with pytest.raises(UserError, match="argument 1 is .* but the model was compiled for 3"):
+            model(x, other)
+    for arguments in ((x,), (x, 3, 4), ([x, 3],)):
+        with pytest.raises(UserError, match="the model was compiled for 2 arguments"):
+            model(*arguments)
+
+
+def test_arguments_belong_to_parameters_and_keys_by_name() -> None:
+    x = torch.ones(3)
+    model = tilefuse.compile(lambda a, b: a - b, (x, x))
+    assert model(b=x, a=3 * x).tolist() == model(3 * x, b=x).tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(UserError, match="multiple values for argument 'a'"):
+        model(x, a=x)
+    model = tilefuse.compile(lambda d: d["a"] - d["b"], ({"a": x, "b": x},))
+    assert model({"b": x, "a": 3 * x}).tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(UserError, match="'a': tensor, 'c': tensor"):
+        model({"a": x, "c": x})
+
+
+def test_an_exported_program_is_called_as_it_was_exported() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *, mask: torch.Tensor, scale: float) -> torch.Tensor:
+            return x * mask * scale
+
+    x = torch.ones(3)
+    model = tilefuse.compile(torch.export.export(Scaled(), (x,), {"mask": x + 1, "scale": 2.0}))
+    assert model(x, scale=2.0, mask=3 * x).tolist() == [6.0, 6.0, 6.0]
+    with pytest.raises(UserError, match="is 3.0, but the model was compiled for 2.0"):
+        model(x, scale=3.0, mask=x)
