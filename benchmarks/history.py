@@ -63,7 +63,8 @@ def _header(runs: Sequence[Record], holders: Mapping[int, int], devices: dict[st
     if copies:
         header["copy_bytes_per_s"] = copies[len(copies) // 2]
     header["runs"] = [{"file": str(runs[n].path.relative_to(folder)), "commit": runs[n].header.get("commit"),
-                       "time": runs[n].header.get("time", ""), "num_cases": holders[n]} for n in sorted(holders)]
+                       "time": runs[n].header.get("time", ""), "num_cases": holders[n], "inductor_mode": runs[n].header.get("inductor_mode")}
+                      for n in sorted(holders)]
     return header
 
 

@@ -130,6 +130,8 @@ def provenance(record: Record) -> str:
     versions = [f"{name} {version}" for name, version in header.get("versions", {}).items() if name in ("torch", "triton", "jax")]
     runs = [f"commit {str(run['commit'])[:7]}, {str(run['time'])[:10]} ([{Path(run['file']).name}](benchmarks/results/{run['file']}))"
             for run in header["runs"]]
+    if len({run.get("inductor_mode") for run in header["runs"]}) > 1:
+        runs = [f"{told}, torch.compile's mode {run.get('inductor_mode')}" for run, told in zip(header["runs"], runs, strict=True)]
     if len(runs) > 1:
         runs = [f"{run['num_cases']} cases of {told}" for run, told in zip(header["runs"], runs, strict=True)]
     told = [", ".join([device_text(record), *versions]), *runs]

@@ -51,6 +51,18 @@ def test_the_readme_says_whose_times_are_of_an_earlier_run(runs: Path) -> None:
     assert "of an earlier run than tilefuse's, on a device of the same kind: eager in 1 cases, torch.compile in 1 cases" in told
 
 
+def test_the_readme_says_in_which_mode_torch_compile_ran_where_runs_differ(tmp_path: Path) -> None:
+    run(tmp_path, 1, {"a": {"inductor": ok(20), OURS: ok(20)}})
+    run(tmp_path, 2, {"b": {"inductor": ok(20), OURS: ok(20)}})
+    assert "mode" not in readme.provenance(history.newest_records(tmp_path)["patterns"])
+    for path, mode in zip(sorted(tmp_path.iterdir()), ("default", "max-autotune"), strict=True):
+        record = Record.load(path)
+        record.header["inductor_mode"] = mode
+        record.write()
+    told = readme.provenance(history.newest_records(tmp_path)["patterns"])
+    assert told.index("commit c2") < told.index("torch.compile's mode max-autotune") < told.index("torch.compile's mode default")
+
+
 @pytest.mark.parametrize("other", [{"device": "another"}, {"torch": "1"}])
 def test_peers_of_another_setting_are_not_taken(tmp_path: Path, other: dict[str, str]) -> None:
     """A device or a torch of another kind says nothing about this one."""
