@@ -62,9 +62,9 @@ def _header(runs: Sequence[Record], holders: Mapping[int, int], devices: dict[st
     copies = sorted(d["copy_bytes_per_s"] for d in devices.values() if "copy_bytes_per_s" in d)
     if copies:
         header["copy_bytes_per_s"] = copies[len(copies) // 2]
-    header["runs"] = [{"file": str(runs[n].path.relative_to(folder)), "commit": runs[n].header.get("commit"),
-                       "time": runs[n].header.get("time", ""), "num_cases": holders[n], "inductor_mode": runs[n].header.get("inductor_mode")}
-                      for n in sorted(holders)]
+    header["runs"] = [{"file": str(run.path.relative_to(folder)), "commit": run.header.get("commit"), "time": run.header.get("time", ""),
+                       "num_cases": count, "inductor_mode": run.header.get("inductor_mode")}
+                      for run, count in ((runs[n], holders[n]) for n in sorted(holders))]
     return header
 
 
