@@ -19,9 +19,9 @@ from tilefuse.driver.routine_programs import routine_spec
 from tilefuse.frontends.blas_meaning import graph_of_calls
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.plan.routine_combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, combinations
+from tilefuse.plan.routine_combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, cheapest, combinations
 from tilefuse.plan.routine_fusions import Fusion, Fusions, calls_between_matrices, find_fusions
-from tilefuse.plan.routine_implementations import Candidates, implementations, list_candidates
+from tilefuse.plan.routine_implementations import Candidates, bound_us, implementations, list_candidates
 from tilefuse.plan.routine_prediction import RoutineTimes
 from tilefuse.plan.template_prediction import template_us
 from tilefuse.runtime.spec import ProgramSpec, Value
@@ -124,17 +124,6 @@ class ScriptSearch:
             self._candidates[fusion.calls] = list_candidates(self.graph, fusion, self.device, self.deterministic, self.times)
         return self._candidates[fusion.calls]
 
-    def _promised_us(self) -> float:
-        """The best that routines could promise, before anything is scheduled; what stands between matrices as one kernel that takes no
-        time. Units: microseconds."""
-        table = {f.calls: [FusionImplementation(f.calls, ROUTINES, c.prediction.us, c.decision) for c in self._listed(f).kept[:1]]
-                 for f in self.fusions.found}
-        if self.kind != "routines":
-            for calls in calls_between_matrices(self.graph):
-                table.setdefault(calls, []).append(FusionImplementation(calls, TEMPLATE, self.device.graph_launch_us))
-        best = next(combinations(self.graph, table), None)
-        return math.inf if best is None else best.predicted_us
-
     def combinations(self, most: int | None = None) -> Iterator[Combination]:
         """Programs from the best predicted on; the template of the whole script stands before those that promise little more than it,
         and first of all on the host executor, as in `first`.
@@ -181,19 +170,41 @@ class ScriptSearch:
         whole = self.template() if self.kind != "routines" else None
         if whole is not None and (self.kind == "template" or self.device.kind == "host"):
             return self.whole(whole)  # on the host executor nothing tells routines' times from each other
-        if whole is not None and self._promised_us() > (1 - CLEARLY_FASTER) * whole.predicted_us:
-            return self.whole(whole)
-        table = {f.calls: self._routines(f, FIRST_IMPLEMENTATIONS) for f in self.fusions.found}
-        if whole is not None:
-            for calls in calls_between_matrices(self.graph):
-                made = self.template(calls)
-                table.setdefault(calls, []).extend([made] if made is not None else [])
-        best = next(combinations(self.graph, table), None)
-        if whole is not None and (best is None or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us):
+        enough_us = math.inf if whole is None else (1 - CLEARLY_FASTER) * whole.predicted_us
+        best = self._best(enough_us, () if whole is None else calls_between_matrices(self.graph))
+        if whole is not None and (best is None or best.predicted_us > enough_us):
             return self.whole(whole)
         if best is None:
             raise UnsupportedError(f"nothing can compute {self.graph.name}", hint="a function without a meaning needs routines that fit")
         return self.build(best)
+
+    def _best(self, enough_us: float, between: Sequence[tuple[int, ...]]) -> Combination | None:
+        """The best combination of routines, with what stands between matrices from meanings; or one that promises more than `enough_us`.
+
+        Fusions are first taken for what their bytes allow, then for their best decision, and scheduled last: each only where the best
+        combination so far has it. Before anything is compiled, what stands between matrices is one kernel that takes no time.
+        """
+        fusion = {f.calls: f for f in self.fusions.found}
+
+        def promised(calls: tuple[int, ...], routines: Sequence[FusionImplementation]) -> list[FusionImplementation]:
+            start = [FusionImplementation(calls, TEMPLATE, self.device.graph_launch_us)] if calls in between else []
+            return [*routines, *start]
+
+        def decided(calls: tuple[int, ...]) -> list[FusionImplementation]:
+            kept = self._listed(fusion[calls]).kept[:1] if calls in fusion else ()
+            return promised(calls, [FusionImplementation(calls, ROUTINES, c.prediction.us, c.decision) for c in kept])
+
+        def scheduled(calls: tuple[int, ...]) -> list[FusionImplementation]:
+            routines = self._routines(fusion[calls], FIRST_IMPLEMENTATIONS) if calls in fusion else []
+            made = self.template(calls) if calls in between else None
+            return [*routines, *([made] if made is not None else [])]
+
+        table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
+        for calls in dict.fromkeys((*fusion, *between)):
+            bound = [bound_us(self.graph, fusion[calls], self.device, self.times)] if calls in fusion else []
+            table[calls] = promised(calls, [FusionImplementation(calls, ROUTINES, us) for us in bound])
+        best = cheapest(self.graph, table, decided, enough_us)
+        return best if best is None or best.predicted_us > enough_us else cheapest(self.graph, table, scheduled, enough_us)
 
     def whole(self, whole: FusionImplementation) -> Choice:
         """The program of the template of the whole script."""

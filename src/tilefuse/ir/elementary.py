@@ -244,6 +244,20 @@ class FunctionCall:
     sizes: Table[str, int]
     span: Span | None = None
 
+    @functools.cached_property
+    def operands(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+        """(parameter, variable, size names) of every vector or matrix that the call reads or writes, and of scalars it gives."""
+        read = zip(self.function.inputs, self.arguments, strict=True)
+        found = [(p.name, v, p.extents) for p, v in read if isinstance(v, str) and p.extents]
+        return (*found, *((p.name, v, p.extents) for p, v in zip(self.function.outputs, self.results, strict=True)))
+
+    @functools.cached_property
+    def grid_sizes(self) -> tuple[str, ...]:
+        """Size names with those of the first matrix first, so that its rows run along y."""
+        parameters = (*self.function.inputs, *self.function.outputs)
+        matrix = next((p.extents for p in parameters if len(p.extents) == 2), ())
+        return tuple(dict.fromkeys((*matrix, *self.function.sizes)))
+
 
 @dataclass(frozen=True)
 class CallGraph:
@@ -257,8 +271,21 @@ class CallGraph:
 
     def producer(self, name: str) -> int | None:
         """Number of the call that computes a variable; None for an input."""
-        return next((k for k, call in enumerate(self.calls) if name in call.results), None)
+        return self._producers.get(name)
 
     def readers(self, name: str) -> tuple[int, ...]:
         """Numbers of the calls that read a variable."""
-        return tuple(k for k, call in enumerate(self.calls) if name in call.arguments)
+        return self._readers.get(name, ())
+
+    @functools.cached_property
+    def _producers(self) -> dict[str, int]:
+        return {result: k for k, call in enumerate(self.calls) for result in call.results}
+
+    @functools.cached_property
+    def _readers(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, dict[int, None]] = {}
+        for k, call in enumerate(self.calls):
+            for argument in call.arguments:
+                if isinstance(argument, str):
+                    found.setdefault(argument, {})[k] = None
+        return {name: tuple(calls) for name, calls in found.items()}

@@ -13,7 +13,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from tilefuse.ir.elementary import CallGraph
@@ -115,6 +115,25 @@ def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Seq
             yield Combination(ordered)
         else:
             extend(cover.parts, cover.covered, cover.cost_us)
+
+
+def cheapest(graph: CallGraph, table: MutableMapping[tuple[int, ...], Sequence[FusionImplementation]],
+             true: Callable[[tuple[int, ...]], Sequence[FusionImplementation]], enough_us: float = math.inf) -> Combination | None:
+    """The first of `combinations`, where a fusion's implementations are found out only if they may be part of it.
+
+    table: for each fusion implementations that promise at least what its true ones, given by `true`, do; those looked at are put in.
+    enough_us: a promise above this is given back as it is. None where no combination covers the calls.
+    """
+    known: set[tuple[int, ...]] = set()
+    while True:
+        best = next(combinations(graph, table), None)
+        if best is None or best.predicted_us > enough_us:
+            return best
+        vague = [p.calls for p in best.parts if p.calls not in known]
+        if not vague:
+            return best
+        known.update(vague)
+        table.update({calls: true(calls) for calls in vague})
 
 
 def in_order(graph: CallGraph, parts: Sequence[FusionImplementation]) -> tuple[FusionImplementation, ...] | None:

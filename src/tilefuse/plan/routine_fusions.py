@@ -13,7 +13,7 @@ from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.elementary import CallGraph
-from tilefuse.schedule.routine_grid import Grid, bind_grid, parameter_variables
+from tilefuse.schedule.routine_grid import Grid, bind_grid
 
 # Sets of calls looked at; scripts of the paper's sizes stay far below.
 MOST_SETS = 1000
@@ -175,6 +175,6 @@ def _read(graph: CallGraph, call: int, axis_of: Mapping[str, str]) -> Iterator[t
     """(variable, directions) of everything that a call reads."""
     one = graph.calls[call]
     outputs = {p.name for p in one.function.outputs}
-    for name, variable, sizes in parameter_variables(one):
+    for name, variable, sizes in one.operands:
         if name not in outputs:
             yield variable, tuple(axis_of[s] for s in sizes)

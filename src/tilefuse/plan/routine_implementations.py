@@ -16,7 +16,7 @@ from tilefuse.ir.elementary import CallGraph, Implementation, ThreadMapping
 from tilefuse.plan.routine_combinations import ROUTINES, FusionImplementation
 from tilefuse.plan.routine_facts import ElementFacts, Facts
 from tilefuse.plan.routine_fusions import Fusion
-from tilefuse.plan.routine_prediction import Environment, Prediction, RoutineTimes, predict
+from tilefuse.plan.routine_prediction import Environment, Prediction, RoutineTimes, least_us, predict
 from tilefuse.schedule.routine_elements import ATOMICS, LAST_BLOCK, SECOND_KERNEL, SINGLE, Decision
 from tilefuse.schedule.routines import FusedRoutines, schedule_routines
 from tilefuse.target.device import DeviceSpec
@@ -80,6 +80,30 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
         else:
             pruned.append((d, Rejected(Reason.WORSE_THAN_INCUMBENT, f"{better.decision} needs no more of anything")))
     return Candidates(tuple(kept), tuple(pruned))
+
+
+def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec, times: RoutineTimes | None = None) -> float:
+    """What no decision of `list_candidates` is predicted to be faster than, without listing any. Units: microseconds.
+
+    Every word of what a fusion loads and stores along its whole grid is moved once at least; of triangles half of them.
+    """
+    full = len(fusion.grid.extents)
+    loaded: dict[str, int] = {}
+    stored: dict[str, int] = {}
+    made = {r for c in fusion.calls for r in graph.calls[c].results}
+    for c in fusion.calls:
+        function = graph.calls[c].function
+        for name, variable, sizes in graph.calls[c].operands:
+            if len(sizes) < full:
+                continue
+            of = graph.variables[variable]
+            num_bytes = prod(of.shape) * of.dtype.itemsize // (2 if fusion.grid.triangle else 1)
+            if variable not in made:
+                loaded[variable] = num_bytes
+            elif name in {p.name for p in function.outputs} and not function.kind.reduces and (
+                    variable in graph.outputs or any(u not in fusion.calls for u in graph.readers(variable))):
+                stored[variable] = num_bytes
+    return least_us(sum(loaded.values()), sum(stored.values()), device, times)
 
 
 def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: str = "fused", *, deterministic: bool = False,

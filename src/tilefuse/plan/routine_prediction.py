@@ -59,6 +59,8 @@ WALK_SHARE, REGISTER_SHARE, FREE_REGISTERS = 0.008, 0.0004, 60
 # between walks that are alike otherwise. Source: symmetric products on one H200: 8192 x 8192 f64 took 74.9 us with walks of a 32nd of a
 # side and 83.4 of a 16th, 16384 x 16384 f32 132.5 with a 64th and 149.1 with a 33rd.
 RAGGED_SHARE = 0.4
+# Probes that seem to be faster than the device's best by more than this were timed wrongly.
+MOST_RATIO = 1.1
 # Loads under way, in parts of the device's saturating bytes, with which half of the best rate is reached.
 HALF_FLIGHT = 0.19
 # More than this many times the saturating bytes under way gain nothing.
@@ -107,8 +109,9 @@ def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Enviro
 
 
 def transfer_ratio(num_bytes: int, us: float, start_us: float, device: DeviceSpec) -> float:
-    """What a probe of a load or store gives the table, at most 1.1. Units: bytes moved, microseconds of the probe, of an empty kernel."""
-    return min(num_bytes / device.global_bytes_per_s * 1e6 / max(us - start_us, 0.01), 1.1)
+    """What a probe of a load or store gives the table, at most MOST_RATIO. Units: bytes moved, microseconds of the probe, of an empty
+    kernel."""
+    return min(num_bytes / device.global_bytes_per_s * 1e6 / max(us - start_us, 0.01), MOST_RATIO)
 
 
 def compute_us(num_words: int, us: float, start_us: float) -> float:
@@ -183,6 +186,13 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
     elif facts.partial_bytes:
         finish_us += last_block_us(facts.blocks) + LAST_LOAD_US * facts.finish_loads
     return Prediction(device.graph_launch_us, transfer_us, computing_us, serial_us, finish_us)
+
+
+def least_us(read_bytes: int, written_bytes: int, device: DeviceSpec, times: RoutineTimes | None = None) -> float:
+    """What `predict` gives at least where a kernel moves so many bytes: nothing but its start and its transfers. Units: microseconds."""
+    read, written = (READ_SHARE, 1.0) if times is None else (1 / MOST_RATIO, 1 / MOST_RATIO)
+    needed = int(read_bytes * read + written_bytes * written)
+    return behind_another_us(device.graph_launch_us + interpolated_us(needed, device.transfer_curve, device.global_bytes_per_s))
 
 
 def behind_another_us(us: float) -> float:

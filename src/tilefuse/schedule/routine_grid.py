@@ -37,13 +37,6 @@ class Grid:
         return len(self.extents) == 2
 
 
-def parameter_variables(call: FunctionCall) -> tuple[tuple[str, str, Axes], ...]:
-    """(parameter, variable, size names) of every vector or matrix that a call reads or writes, and of scalars it gives."""
-    read = zip(call.function.inputs, call.arguments, strict=True)
-    found = [(p.name, v, p.extents) for p, v in read if isinstance(v, str) and p.extents]
-    return (*found, *((p.name, v, p.extents) for p, v in zip(call.function.outputs, call.results, strict=True)))
-
-
 def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
     """The grid of some calls, or why they have none in common.
 
@@ -58,7 +51,7 @@ def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
     if len(kinds) > 1:
         return Rejected(Reason.DOMAIN_MISMATCH, "calls of different nesting depth")
     first = graph.calls[numbers[0]]
-    names = _size_names(first)
+    names = first.grid_sizes
     directions: Axes = ("y", "x") if kinds.pop() else ("x",)
     if len(names) != len(directions):
         return Rejected(Reason.DOMAIN_MISMATCH, f"{first.function.name} has {len(names)} sizes, its kind {len(directions)}")
@@ -72,7 +65,7 @@ def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
             return Rejected(Reason.DOMAIN_MISMATCH, f"the grid of {graph.calls[c].function.name} (call {c}) does not fit that of "
                             f"{first.function.name} (call {numbers[0]}): {dict(graph.calls[c].sizes)} against {extents}")
         bound.append(choice)
-        for _, variable, sizes in parameter_variables(graph.calls[c]):
+        for _, variable, sizes in graph.calls[c].operands:
             axes_of.setdefault(variable, []).append(tuple(choice[n] for n in sizes))
     by_call = dict(zip(numbers, bound, strict=True))
     triangles = {_triangle(graph.calls[c], by_call[c]) for c in numbers}
@@ -82,7 +75,7 @@ def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
 def _triangle(call: FunctionCall, axis_of: Mapping[str, str]) -> str:
     """The triangle of the grid that a call looks at: that of its matrices, turned with them."""
     triangle = call.function.triangle
-    if triangle and axis_of[_size_names(call)[0]] == "x":
+    if triangle and axis_of[call.grid_sizes[0]] == "x":
         return "upper" if triangle == "lower" else "lower"
     return triangle
 
@@ -104,17 +97,10 @@ def _live_tiles(extent: int, along: int, across: int) -> int:
     return max(sum(-(-min(end, extent) // across) for end in range(along, extent + along, along)), 1)
 
 
-def _size_names(call: FunctionCall) -> Axes:
-    """Size names with those of the first matrix first, so that its rows run along y."""
-    parameters = (*call.function.inputs, *call.function.outputs)
-    matrix = next((p.extents for p in parameters if len(p.extents) == 2), ())
-    return tuple(dict.fromkeys((*matrix, *call.function.sizes)))
-
-
 def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int], axes_of: Mapping[str, list[Axes]],
                 produced: set[str]) -> dict[str, str] | None:
     """The way to lay a call into the grid that shares most variables; None if there is none."""
-    names = _size_names(call)
+    names = call.grid_sizes
     if len(names) != len(directions):
         return None
     best: tuple[int, dict[str, str]] | None = None
@@ -123,7 +109,7 @@ def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int]
         if any(call.sizes[n] != extents[d] for n, d in choice.items()):
             continue
         shared, fits = 0, True
-        for _, variable, sizes in parameter_variables(call):
+        for _, variable, sizes in call.operands:
             axes = tuple(choice[n] for n in sizes)
             known = axes_of.get(variable, [])
             fits &= not (known and variable in produced and axes not in known)

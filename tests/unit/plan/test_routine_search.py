@@ -11,10 +11,10 @@ from tests.unit.codegen.routine_runs import script_graph
 from tests.unit.codegen.routine_scripts import SEQUENCES, sequence
 from tilefuse.base.candidate import Reason
 from tilefuse.ir.elementary import CallGraph
-from tilefuse.plan.routine_combinations import TEMPLATE, FusionImplementation, combinations, in_order
+from tilefuse.plan.routine_combinations import TEMPLATE, FusionImplementation, cheapest, combinations, in_order
 from tilefuse.plan.routine_fusions import find_fusions
-from tilefuse.plan.routine_implementations import calling_orders, implementations, list_candidates
-from tilefuse.plan.routine_prediction import Environment, RoutineTimes, predict
+from tilefuse.plan.routine_implementations import bound_us, calling_orders, implementations, list_candidates
+from tilefuse.plan.routine_prediction import MOST_RATIO, Environment, RoutineTimes, predict
 from tilefuse.schedule.routine_elements import ATOMICS, LAST_BLOCK
 from tilefuse.target.device import H200
 
@@ -117,6 +117,37 @@ def test_combinations_are_lazy() -> None:
             for f in find_fusions(graph).found}
     first = list(itertools.islice(combinations(graph, ways), 3))
     assert [len(c.parts) for c in first] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("size", [1, 700, 16384])
+@pytest.mark.parametrize("name", sorted(SEQUENCES))
+def test_no_decision_is_predicted_below_its_bound(name: str, size: int) -> None:
+    """By the catalog's figures, and where every routine was timed faster than the device's best."""
+    graph = sequence(name, size, size)
+    fast = {(c.function.name, i.name, f"{verb} {p.name}"): [(Environment(1, 8, 0), MOST_RATIO)] for c in graph.calls
+            for i in c.function.implementations for verb, ps in (("load", c.function.inputs), ("store", c.function.outputs)) for p in ps}
+    for times in (None, RoutineTimes("h200", 2.0, fast)):
+        for fusion in find_fusions(graph).found:
+            bound = bound_us(graph, fusion, H200, times)
+            assert all(bound <= c.prediction.us for c in list_candidates(graph, fusion, H200, times=times).kept)
+
+
+def test_the_cheapest_combination_looks_at_few_fusions() -> None:
+    """With lower bounds first: the same combination as with everything known, and most implementations never asked for."""
+    graph = sequence("gemver", 64, 64)
+    numbers = random.Random(5)
+    true = {f.calls: [FusionImplementation(f.calls, TEMPLATE, numbers.uniform(1, 2) * len(f.calls))] for f in find_fusions(graph).found}
+    bounds = {calls: [FusionImplementation(calls, TEMPLATE, ways[0].predicted_us * 0.9)] for calls, ways in true.items()}
+    asked: list[tuple[int, ...]] = []
+
+    def look(calls: tuple[int, ...]) -> list[FusionImplementation]:
+        asked.append(calls)
+        return true[calls]
+
+    best = cheapest(graph, dict(bounds), look)
+    assert best == next(combinations(graph, true)) and len(asked) == len(set(asked)) < len(true)
+    promised = cheapest(graph, dict(bounds), pytest.fail, enough_us=0.0)
+    assert promised is not None and promised.predicted_us <= best.predicted_us
 
 
 def test_one_start_for_a_fused_kernel() -> None:
