@@ -230,11 +230,20 @@ class Emitter(Statements):
                 self.touch(x, False)
 
     def _ready(self, key: int) -> bool:
-        """Whether every shared reduction that the instance needs is done."""
-        if self.find(key) is not None:
-            return True
-        instance = self.domain.instances[key]
-        return not instance.shared and all(self._ready(u) for u in instance.uses)
+        """Whether every shared reduction that the instance needs is done. Cost: linear in what it needs, each value looked at once."""
+        seen = {key}
+        stack = [key]
+        while stack:
+            top = stack.pop()
+            if self.find(top) is not None:
+                continue
+            instance = self.domain.instances[top]
+            if instance.shared:
+                return False
+            fresh = [u for u in instance.uses if u not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return True
 
 
 def _under_guard(body: Resolved, leaf: Resolved) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array
+from tilefuse.frontends.array_creation import zeros
 from tilefuse.frontends.array_manipulation import concat, stack
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_trees import flatten, unflatten
@@ -40,8 +41,10 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
     types = [x.node.type for x in map(_array, start)]
     outputs: list[list[Any]] = []
     out_form: Any = None
-    for number in range(turns)[::-1 if reverse else 1]:
-        made = fn(state, unflatten(form, iter([x[number] for x in leaves])))
+    # A scan of no turns takes one all the same, over zeros: its outputs have a form, shapes and types.
+    for number in range(turns)[::-1 if reverse else 1] if turns else (0,):
+        given = [x[number] if turns else zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in leaves]
+        made = fn(state, unflatten(form, iter(given)))
         if not isinstance(made, tuple) or len(made) != 2:
             raise TypeMismatchError("the step of a scan gives (state, output)", where=user_span(),
                                     hint="return state, None without outputs")
@@ -52,8 +55,10 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
         outputs.append(found)
     if reverse:
         outputs.reverse()
-    stacked = [_stacked([turn[n] for turn in outputs]) for n in range(len(outputs[0]))] if outputs else []
-    return state, unflatten(out_form, iter(stacked)) if outputs else None
+    if not turns:
+        return init, unflatten(out_form, iter([zeros((0, *y.shape), dtype=y.dtype, device=y.device) for y in map(_array, outputs[0])]))
+    stacked = [_stacked([turn[n] for turn in outputs]) for n in range(len(outputs[0]))]
+    return state, unflatten(out_form, iter(stacked))
 
 
 def _stacked(arrays: list[Any]) -> Array:
@@ -87,7 +92,8 @@ def _turns(leaves: list[Any], length: int | None) -> int:
 def _check_state(state: Any, form: Any, types: list[Any]) -> None:
     leaves: list[Any] = []
     if flatten(state, leaves) != form:
-        raise TypeMismatchError("a step of a scan gives a state of another form than it takes", where=user_span())
+        raise TypeMismatchError("a step of a scan gives a state of another form than it takes", where=user_span(),
+                                hint="every part of init that a step changes is an array: asarray(0.0) for a number")
     for had, x in zip(types, leaves):
         now = _array(x).node.type
         if now != had:

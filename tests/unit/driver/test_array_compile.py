@@ -10,6 +10,7 @@ import torch
 
 import tilefuse.array as ta
 from tilefuse.base.errors import UserError
+from tilefuse.codegen.emitter import Emitter
 from tilefuse.driver.array_compile import Compiled
 
 HERE = Path(__file__).name
@@ -303,6 +304,24 @@ def test_the_remedies_work() -> None:
         return x
 
     assert unrolled(x, 3).numpy().tolist() == [24.0, -8.0, 72.0]
+
+
+def test_a_value_used_many_times_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A while loop written as a scan uses its state several times a turn; the paths through it double and treble with every turn."""
+    asked: list[int] = []
+    find = Emitter.find
+    monkeypatch.setattr(Emitter, "find", lambda self, key: asked.append(key) or find(self, key))
+
+    @ta.compile(plan_cache=False)
+    def steps_to_one(n: ta.Array) -> ta.Array:
+        def turn(state: Any, _: Any) -> Any:
+            n, count = state
+            later = ta.where(n % 2 == 0, n // 2, 3 * n + 1)
+            return (ta.where(n > 1, later, n), ta.where(n > 1, count + 1, count)), None
+        return ta.scan(turn, (n, ta.asarray(0)), length=9)[0][1]
+
+    assert int(steps_to_one(ta.asarray(6))) == 8
+    assert 0 < len(asked) < 20_000, len(asked)
 
 
 def test_values_that_no_argument_decides_may_be_asked_for() -> None:

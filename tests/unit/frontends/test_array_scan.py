@@ -49,8 +49,8 @@ def test_trees_and_a_recurrence_under_gradients() -> None:
 def test_lengths() -> None:
     doubled, none = ta.scan(lambda s, x: (s * 2, None), ta.asarray(1.0), length=5)
     assert float(doubled) == 32.0 and none is None
-    same, nothing = ta.scan(lambda s, x: (s, x), ta.asarray(1.0), ta.zeros((0, 3)))
-    assert float(same) == 1.0 and nothing is None
+    same, nothing = ta.scan(lambda s, x: (s + ta.sum(x), {"x": x, "s": s > 0}), ta.asarray(1.0), ta.zeros((0, 3)))
+    assert float(same) == 1.0 and nothing["x"].shape == (0, 3) and nothing["s"].shape == (0,) and nothing["s"].dtype == ta.bool
 
 
 def test_what_is_wrong_is_said() -> None:
