@@ -39,6 +39,8 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
 COMPLEX_DTYPES: dict[str, torch.dtype] = {"c128": torch.complex128, "c64": torch.complex64, "c32": torch.complex32}
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
+Results = Sequence[Union[torch.Tensor, None]]
+
 
 def matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
     """a @ b (+ bias), transposed as the attributes say, without copies.
@@ -168,12 +170,18 @@ def attention(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[
     ]
 
 
+def attention_off_the_cpu(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: torch.Tensor | None = None, scale: float | None = None,
+) -> Results:
+    """What torch records of attention while a model lies on the CPU, on another device: its own kernels, which keep no logarithms."""
+    return [torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None]
+
+
 def random_seed(operands: Sequence[torch.Tensor], attributes: Attributes, device: torch.device | str = "cpu") -> list[torch.Tensor]:
     """A fresh seed from torch's default generator of the device, so that `torch.manual_seed` reproduces every draw. Shapes: [1]"""
     return [torch.randint(0, 2**62, (1,), dtype=torch.int64, device=device)]
 
-
-Results = Sequence[Union[torch.Tensor, None]]
 
 LIBRARY: dict[str, Callable[..., Results]] = {
     "matmul": matmul,
@@ -182,6 +190,9 @@ LIBRARY: dict[str, Callable[..., Results]] = {
     "attention": attention,
     "random_seed": random_seed,
 }
+
+# Operators that exist on the CPU only, and what stands for them where a model recorded there runs on another device.
+OFF_THE_CPU: dict[str, Callable[..., Results]] = {"aten._scaled_dot_product_flash_attention_for_cpu.default": attention_off_the_cpu}
 
 
 def call_library(
@@ -197,7 +208,8 @@ def call_library(
     known = LIBRARY.get(operator)
     if known is not None:
         return list(known(operands, attributes))
-    function = torch_operator(operator)
+    away = bool(operands) and operands[0].device.type != "cpu"
+    function = OFF_THE_CPU[operator] if away and operator in OFF_THE_CPU else torch_operator(operator)
     place = device or (operands[0].device if operands else None)
     args = attributes.get("args", ())
     kwargs = attributes.get("kwargs", ())

@@ -9,12 +9,16 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import _disable_current_modes
 
+import tilefuse
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_decompositions import decompositions
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.verify import check
+from tilefuse.runtime.library import OFF_THE_CPU, call_library
+from tilefuse.runtime.spec import LibraryStep
 
 A = torch.ops.aten
 
@@ -53,3 +57,17 @@ def test_numbers_among_results_reach_the_backward_call() -> None:
     backward = next(n for n in imported(flash).graph.nodes if n.detail.endswith("_backward.default"))
     args = backward.attribute("args")
     assert isinstance(args, tuple) and args[8:10] == (64, 64)
+
+
+def test_attention_recorded_on_the_cpu_runs_elsewhere() -> None:
+    """A model that lies on the CPU is compiled for a GPU: its attention is an operator that no GPU has."""
+    q, k, v = (torch.randn(2, 3, 7, 8) for _ in range(3))
+    program = tilefuse.compile(lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True) + 1, (q, k, v), target="h200")
+    (call,) = (s for s in program.spec.steps if isinstance(s, LibraryStep))
+    attributes = dict(call.attributes)
+    away = call_library(call.operator, [t.to("meta") for t in (q, k, v)], attributes)
+    assert away[1] is None, "the CPU's operator, which gives logarithms too"
+    here = call_library(call.operator, [q, k, v], attributes)[0]
+    stand_in = OFF_THE_CPU[call.operator](q, k, v, 0.0, True)[0]
+    assert here is not None and stand_in is not None and away[0] is not None and away[0].shape == here.shape
+    torch.testing.assert_close(stand_in, here)
