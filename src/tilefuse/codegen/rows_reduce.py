@@ -246,10 +246,10 @@ def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: 
     mean = Reg(e.fresh(instance.node.name + "_chunk_mean"), dtype)
     m2 = Reg(e.fresh(instance.node.name + "_chunk_m2"), dtype)
     e.emit(Declare(mean.name, dtype, None, const(0, dtype)), Declare(m2.name, dtype, None, const(0, dtype)))
-    with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
+    with e.loop("v", width, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
         e.emit(Assign(mean, Call("add", (mean, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
     e.emit(Assign(mean, Call("mul", (mean, const(1.0 / width, dtype)))))  # type: ignore[arg-type]
-    with e.loop("v", width, unroll=state.writer.unroll, simd=False) as v:
+    with e.loop("v", width, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
         off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
         e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))  # type: ignore[arg-type]
     e.combine("m2", parts, (const(width, dtype), mean, m2), dtype)

@@ -102,6 +102,10 @@ def _for_int(text: str) -> dict[str, str]:
     return dict.fromkeys(OPERAND_CLASSES["int"], text)
 
 
+def _for_float(text: str) -> dict[str, str]:
+    return dict.fromkeys(OPERAND_CLASSES["float"], text)
+
+
 def _sign(x: m.Array) -> m.Array:
     return np.asarray(np.sign(x)).astype(x.dtype)
 
@@ -118,10 +122,10 @@ _define("neg", 1, "number", np.negative,
         None, ("neg(g)",), 1, "-a; integers wrap")
 _define("abs", 1, "number", np.abs, "tf_abs({0})", None, ("mul(g, sign(x0))",), 1, "absolute value; the smallest integer stays itself")
 _define("sign", 1, "number", _sign, "tf_sign({0})", None, ("0",), 2, "-1, 0 or 1; NaN stays NaN")
-_define("minimum", 2, "number", np.minimum, "tf_minimum({0}, {1})", None,
+_define("minimum", 2, "number", np.minimum, "tf_minimum({0}, {1})", _for_int("tf_minimum({0}, {1})") | _for_float("tf_smaller({0}, {1})"),
         ("select(lt(x0, x1), g, select(eq(x0, x1), mul(0.5, g), 0.0))", "select(lt(x1, x0), g, select(eq(x0, x1), mul(0.5, g), 0.0))"),
         1, "the smaller; NaN if either is NaN; of zeros either")
-_define("maximum", 2, "number", np.maximum, "tf_maximum({0}, {1})", None,
+_define("maximum", 2, "number", np.maximum, "tf_maximum({0}, {1})", _for_int("tf_maximum({0}, {1})") | _for_float("tf_larger({0}, {1})"),
         ("select(gt(x0, x1), g, select(eq(x0, x1), mul(0.5, g), 0.0))", "select(gt(x1, x0), g, select(eq(x0, x1), mul(0.5, g), 0.0))"),
         1, "the larger; NaN if either is NaN; of zeros either")
 _define("fmin", 2, "number", np.fmin, "tf_fmin({0}, {1})", None,
@@ -274,6 +278,8 @@ SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_sign": "T tf_sign(T a): -1, 0, 1; +0 for either zero; NaN for NaN",
     "tf_minimum": "T tf_minimum(T a, T b): the smaller; NaN if either is NaN (any NaN); of two zeros either",
     "tf_maximum": "T tf_maximum(T a, T b): the larger; NaN if either is NaN (any NaN); of two zeros either",
+    "tf_smaller": "F tf_smaller(F a, F b), host only: as tf_minimum, without a branch",
+    "tf_larger": "F tf_larger(F a, F b), host only: as tf_maximum, without a branch",
     "tf_fmin": "T tf_fmin(T a, T b): the smaller; the other one if one is NaN (fminf for floats)",
     "tf_fmax": "T tf_fmax(T a, T b): the larger; the other one if one is NaN (fmaxf for floats)",
     "tf_truncdiv": "I tf_truncdiv(I a, I b): quotient toward zero; 0 if b is 0; the smallest integer by -1 gives itself",

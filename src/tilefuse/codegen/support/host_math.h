@@ -2,6 +2,19 @@
 // library's. Errors are below 2 units in the last place over all arguments (tests/unit/codegen/test_host_math.py); NaN, infinities, zeros
 // with their signs and subnormal numbers come out as the C library has them. Source of the coefficients: tests/unit/codegen/fit_host.py.
 
+//@ tf_larger
+// tf_maximum of floats without a branch: a > b ? a : b is the processor's own maximum, which gives b where either is NaN.
+template <class F> TF_INLINE F tf_larger(F a, F b) {
+  const F larger = a > b ? a : b;
+  return a != a ? a : larger;
+}
+
+//@ tf_smaller
+template <class F> TF_INLINE F tf_smaller(F a, F b) {
+  const F smaller = a < b ? a : b;
+  return a != a ? a : smaller;
+}
+
 //@ tf_fma_f32
 // a * b + c, rounded once where the processor does that at once. What is written with it does not rely on it.
 #if defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__)
