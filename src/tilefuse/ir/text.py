@@ -307,7 +307,8 @@ class _Parser:
         t = self.tokens
         at = t.at
         text = t.next()
-        t.expect(":")
+        if not t.accept(":"):
+            t.fail(f"the constant {text} has no type", at, f"write it as {text}:f32, or with another data type")
         dtype = self.dtype()
         if (text in ("true", "false")) != (dtype == BOOL):
             t.fail(f"{text} is not a constant of {dtype}", at)
