@@ -130,18 +130,23 @@ KEEP_FLOPS = 6
 # The same where functions have their short forms, counted with all that the value is made from: the hardware's exponential of a
 # difference stays below it, an activation does not.
 NARROW_KEEP_FLOPS = 8
+# What the host keeps of a row beside it, in its caches: a second exponential takes four times as long as to write and read the first.
+HOST_KEPT_BYTES = 128 * 1024
 
 
 def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) -> list[int]:
     """Costly values of every element that a later stage uses again: held in registers while the budget lasts."""
     w, c = state.writer, state.choice
-    if not c.on_chip or state.tail or not w.unroll:
+    on_host = w.device.kind == "host" and c.threads == 1 and c.split == 1
+    if state.tail or not (on_host or c.on_chip and w.unroll):
         return []
     instances = w.domain.instances
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
     room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
-    if c.groups:
+    if on_host:
+        room = HOST_KEPT_BYTES
+    elif c.groups:
         # One block a multiprocessor: three quarters of its registers may hold the row.
         registers = min(w.device.max_registers_per_thread, w.device.registers_per_multiprocessor // (c.threads * c.rows))
         room = registers * 3 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
@@ -149,7 +154,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         i = instances[k]
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
         used_later = any(k in i.uses for i in later)
-        costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow else flops_of(i.body) >= KEEP_FLOPS  # type: ignore[arg-type]
+        costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow and not on_host else flops_of(i.body) >= KEEP_FLOPS  # type: ignore[arg-type]
         worth = costly or _replaced_bytes(state, k, later) > i.node.type.dtype.itemsize
         if k not in w.chunk_values and used_later and varies(w, k) and not i.serial and worth and size <= room:
             wanted.append(k)

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.codegen.composed_cases import Case, all_cases
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler, run
 from tests.unit.codegen.pattern_graphs import ROUNDOFF, Pattern, row_sum
+from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Buffer, Kernel
 from tilefuse.codegen.rows_reduce import SUM_STRETCH
 from tilefuse.ir.affine import row_major_strides
@@ -143,6 +144,26 @@ def test_long_sums_of_one_thread_are_blocked(tmp_path: Path, length: int = 1 << 
     depth = SUM_STRETCH + choice.chunks / SUM_STRETCH + choice.lanes + choice.split
     assert abs(memory[buffer_of(kernel, "s").name][0] - wanted) <= depth * ROUNDOFF["f32"] * wanted
     assert abs(np.cumsum(np.full(choice.chunks, 0.1, np.float32))[-1] / choice.chunks / np.float32(0.1) - 1) > depth * ROUNDOFF["f32"]
+
+
+@pytest.mark.parametrize(("length", "num_exponentials"), [(512, 1), (509, 4), (1 << 16, 2)], ids=["kept", "tail", "too-long"])
+def test_the_host_keeps_a_rows_exponentials(length: int, num_exponentials: int, tmp_path: Path, seed: int = 8) -> None:
+    """A row's sum and its quotients share them, up to 128 KiB a row of whole vectors; beyond, they are computed again."""
+    graph = parse_graph(f"""graph @softmax(%x: f16[3, {length}]) -> (f16[3, {length}]) {{
+      %m: f32[3] = reduce.max [i] over [k < {length}] {{ f32(%x[i, k]) }}
+      %e: f32[3, {length}] = map [i, j] {{ exp(sub(f32(%x[i, j]), %m[i])) }}
+      %s: f32[3] = reduce.sum [i] over [k < {length}] {{ %e[i, k] }}
+      %y: f16[3, {length}] = map [i, j] {{ f16(div(%e[i, j], %s[i])) }}
+      return %y
+    }}""")
+    kernel = Case("softmax", Pattern(graph, lambda rng, name, shape: rng.standard_normal(shape)), {}, host_device()).kernel()
+    assert print_host(kernel).partition('extern "C"')[2].count("tf_exp(") == num_exponentials
+    x = np.random.default_rng(seed).standard_normal((3, length)).astype(np.float16)
+    for check in {False, num_exponentials == 1}:
+        memory, status, report = run(kernel, {"x": x.ravel()}, tmp_path, check)
+        assert status == 0, report
+        wanted = interpret(graph, {"x": x})[0].astype(np.float64).ravel()
+        assert np.abs(memory["y"].astype(np.float64) - wanted).max() <= 2.0**-10 * wanted.max(), f"seed {seed}"
 
 
 @pytest.mark.parametrize("device", [host_device(), H200], ids=["host", "h200"])
