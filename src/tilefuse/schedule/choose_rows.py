@@ -37,6 +37,9 @@ HELD_ROW_BYTES = 64 * 1024
 # multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
 # 483 where four rows share a block of 256).
 LONG_ROW_THREADS = 512
+# Threads of a block that scans its share of a row: what the warps add up one by one costs more than registers for twice as many elements a
+# thread (measured on H200, running sums over 262144 f32, two blocks a multiprocessor either way: 73.7 us by 256 threads, 77.6 by 512).
+SCAN_THREADS = 256
 SHARED_VECTOR_BYTES = 128 * 1024
 
 
@@ -131,6 +134,8 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 resident = RESIDENT_THREADS // threads if bounded else 0
                 if cluster == 1 and not resident:
                     resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))
+                if domain.has_scan and cluster == device.max_cluster_blocks and SCAN_THREADS < threads <= 2 * SCAN_THREADS:
+                    threads, resident = SCAN_THREADS, 2
                 held_bytes = resident * threads * rows * chunks * vector_bytes
                 if threads > EARLY_COLUMN_THREADS and 0 < held_bytes < HELD_ROW_BYTES and 2 * chunks <= max_chunks:
                     continue

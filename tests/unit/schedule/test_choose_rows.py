@@ -4,6 +4,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.codegen.pattern_graphs import layer_norm, softmax
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.schedule.choose_rows import HELD_ROW_BYTES
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.template import Rows
@@ -43,3 +45,12 @@ def test_the_longest_rows_pass_through_shared_memory_once() -> None:
     # Half as long a share: four blocks hold theirs in registers.
     shorter = schedule_graph(softmax(256, 262144, "f16").graph, {}, H200)
     assert isinstance(shorter, TileProgram) and isinstance(shorter.choice, Rows) and shorter.choice.on_chip
+
+
+def test_the_longest_scans_take_few_warps() -> None:
+    """What warps add up one by one: 512 threads a block took 77.6 us where 256 with twice as many elements take 73.7."""
+    b = TensorBuilder("sums")
+    made = schedule_graph(b.finish([b.scan(b.input("x", F32, (128, 262144)), "sum", 1)]), {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
+    choice = made.choice
+    assert (choice.threads, choice.chunks, choice.cluster, choice.resident) == (256, 16, 16, 2)
