@@ -72,14 +72,14 @@ class Scope:
         self.attributes: Mapping[str, Any] = inherited if attributes is None else attributes
         self.values: dict[str, Value] = {}
 
-    def find(self, name: str) -> Value:
-        """The value called `name`. Raises: UserError when nothing defines it."""
+    def find(self, name: str, use: str = "value {!r} is used") -> Value:
+        """The value called `name`. Raises: UserError when nothing defines it, which says what asks for it."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.outer
-        raise UserError(f"value {name!r} is used, but no node or input before it defines it", hint=nearest(name, self.values))
+        raise UserError(f"{use.format(name)}, but no node or input before it defines it", hint=nearest(name, self.values))
 
 
 class ModelImporter:
@@ -122,7 +122,7 @@ class ModelImporter:
         self._walk(needed_nodes(proto))
         results = []
         for out in proto.output:
-            value = self.scope.find(out.name)
+            value = self.scope.find(out.name, "the model gives back {!r}")
             if value.items is not None:
                 raise UnsupportedOpError(f"output {out.name!r} is a sequence; only tensors are supported", where=f"output {out.name}")
             results.append(self.materialise(value, out.name))

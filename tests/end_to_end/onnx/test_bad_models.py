@@ -36,6 +36,13 @@ def test_corrupt_bytes(data, tmp_path):
         import_onnx(path)
 
 
+def test_values_that_nothing_defines():
+    with pytest.raises(UserError, match="the model gives back 'q', but no node"):
+        import_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, ["q"]))
+    with pytest.raises(UserError, match="value 'z' is used, but no node"):
+        import_onnx(model_of([helper.make_node("Add", ["x", "z"], ["y"])], {"x": [2, 3]}, ["y"]))
+
+
 def test_empty_file():
     with pytest.raises(UserError, match="holds no graph"):
         import_onnx(b"")
