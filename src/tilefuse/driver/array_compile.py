@@ -28,7 +28,7 @@ from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_graph import graph_of, walking
 from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, number_of_type, user_place, user_span
 from tilefuse.frontends.array_random import generator
-from tilefuse.frontends.array_tracing import function_name, is_tracing, tracing
+from tilefuse.frontends.array_tracing import Readings, function_name, is_tracing, tracing
 from tilefuse.frontends.array_trees import flatten, num_leaves, unflatten
 from tilefuse.ir.dtype import I64
 from tilefuse.ir.graph import Graph, Type
@@ -45,6 +45,7 @@ class Traced:
     graph     donated inputs are updated; results are the other outputs
     leaves    what the graph's inputs stand for: placeholders of arguments, the random key, arrays from outside
     form      the results' tree; outputs: for each leaf of it (result number, -1) or (-1, argument that it takes over)
+    readings  what was read of networks, whose arrays and modes may change
     """
 
     graph: Graph
@@ -54,15 +55,29 @@ class Traced:
     form: Any
     types: tuple[Type, ...]
     outputs: tuple[tuple[int, int], ...]
+    readings: Readings
+
+
+@dataclass(frozen=True, slots=True)
+class _Outside:
+    """An array that a network holds: read again at each call. number, device: the type and place the program is compiled for."""
+
+    now: Callable[[], ArrayNode]
+    number: int
+    device: str
+
+    def is_as_before(self) -> bool:
+        node = self.now()
+        return node.type_number == self.number and node.device == self.device
 
 
 @dataclass
 class _Entry:
-    """A compiled form. sources: for each program input (argument, -1), or (-1, 0) for the key, or the array from outside."""
+    """A compiled form. sources: for each program input the argument's number, None for the key, or the array from outside."""
 
     traced: Traced
     program: Any
-    sources: tuple[int | ArrayNode | None, ...]
+    sources: tuple[int | ArrayNode | _Outside | None, ...]
     donated: tuple[int, ...]
     consumed: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
@@ -71,6 +86,13 @@ class _Entry:
     run: Any = None
     fixed: tuple[Any, ...] = ()
     guard: Any = field(default_factory=threading.Lock)
+    # The same arguments with a network in another mode (training and not), or with arrays of other types.
+    other: _Entry | None = None
+
+    def holds(self) -> bool:
+        """Whether the networks that the function reads are in the state for which it was traced, but for the data of their arrays."""
+        return (all(now() == then for now, then in self.traced.readings.settings.values())
+                and all(s.is_as_before() for s in self.sources if type(s) is _Outside))
 
 
 class Compiled:
@@ -101,7 +123,7 @@ class Compiled:
     @property
     def programs(self) -> tuple[Any, ...]:
         """The programs made so far (`runtime.program.Program`), one a form of arguments."""
-        return tuple(e.program for e in self._entries.values())
+        return tuple(e.program for first in self._entries.values() for e in (first, first.other) if e is not None)
 
     def lower(self, *args: Any, **named: Any) -> Graph:
         """The graph of a call with such arguments, without compiling or running it."""
@@ -141,10 +163,15 @@ class Compiled:
         devices = {n.device for n in nodes}
         key = (form, tuple([n.type_number for n in nodes]), devices.pop() if len(devices) == 1 else tuple([n.device for n in nodes]))
         found = self._entries.get(key)
+        if found is not None and not found.holds():
+            found = found.other if found.other is not None and found.other.holds() else None
         if found is None:
             paths: list[str] = []
             self._form(args, named, [], paths)
-            found = self._entries.put(key, self._compile(self._trace(form, nodes, paths, args), nodes, args))
+            found = self._compile(self._trace(form, nodes, paths, args), nodes, args)
+            first = self._entries.put(key, found)
+            if first is not found:
+                first.other = found
         return found, nodes
 
     def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> Any:
@@ -158,7 +185,10 @@ class Compiled:
             elif source is None:
                 given.append(Evaluation.source(np.asarray([generator.next_number()], np.int64), I64, entry.device, None).buffer)
             else:
-                given.append(source.buffer)  # type: ignore[union-attr]
+                node = source.now() if type(source) is _Outside else source
+                if node.buffer is None:  # type: ignore[union-attr]
+                    compute((node,))  # type: ignore[arg-type]
+                given.append(node.buffer)  # type: ignore[union-attr]
         traced = entry.traced
         if checks_nan():
             find_nan(traced.graph, given, entry.device, self._options)
@@ -209,7 +239,7 @@ class Compiled:
         parts, named = form
         arguments = [unflatten(part, given) for part in parts]
         keywords = {} if named is None else unflatten(named, given)
-        with tracing(self.__name__, (*own, key)), generator.tracing(Array(key)) as draws:
+        with tracing(self.__name__, (*own, key)) as readings, generator.tracing(Array(key)) as draws:
             result = self.function(*arguments, **keywords)
         outputs: list[Any] = []
         out_form = flatten(result, outputs)
@@ -220,10 +250,10 @@ class Compiled:
         with walking:
             graph, leaves = _in_argument_order(*graph_of(arrays, _graph_name(self.__name__)), own)
         pairs = self._pairs(form, out_form, own, arrays, args)
-        return self._updated(graph, leaves, own, key if draws.num_drawn else None, out_form, arrays, pairs)
+        return self._updated(graph, leaves, own, key if draws.num_drawn else None, out_form, arrays, pairs, readings)
 
     def _updated(self, graph: Graph, leaves: tuple[ArrayNode, ...], own: tuple[Source, ...], key: Source | None, form: Any,
-                 arrays: Sequence[Array], pairs: dict[int, int]) -> Traced:
+                 arrays: Sequence[Array], pairs: dict[int, int], readings: Readings) -> Traced:
         """The graph with donated inputs updated by the outputs that take them over."""
         name_of = {leaf: i.name for leaf, i in zip(leaves, graph.inputs, strict=True)}
         results: list[str] = []
@@ -240,7 +270,7 @@ class Compiled:
                 outputs.append((len(results), -1))
                 results.append(value)
         return Traced(replace(graph, results=tuple(results), updates=tuple(updates)), leaves, own, key, form,
-                      tuple(a.node.type for a in arrays), tuple(outputs))
+                      tuple(a.node.type for a in arrays), tuple(outputs), readings)
 
     def _pairs(self, form: Any, out_form: Any, own: Sequence[Source], arrays: Sequence[Array], args: tuple[Any, ...]) -> dict[int, int]:
         """Output number -> donated argument leaf that it takes over: parts of the results of a donated argument's form first, then
@@ -276,7 +306,10 @@ class Compiled:
         device = self._device or (common_device(nodes) if nodes else Evaluation.default_device())
         place_of: dict[ArrayNode | None, int | None] = {leaf: n for n, leaf in enumerate(traced.placeholders)}
         place_of[traced.key] = None
-        sources: list[int | ArrayNode | None] = [place_of.get(leaf, leaf) for leaf in traced.leaves]
+        again = traced.readings.arrays
+        sources: list[int | ArrayNode | _Outside | None] = [
+            place_of[leaf] if leaf in place_of else _Outside(again[leaf], leaf.type_number, leaf.device) if leaf in again else leaf
+            for leaf in traced.leaves]
         wanted = layouts_of_updated(graph, present_device(device)[0], self._options)
         layouts: dict[str, tuple[int, ...]] = dict(wanted)
         consumed = self._consumed(traced, args)

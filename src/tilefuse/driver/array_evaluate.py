@@ -43,6 +43,10 @@ def evaluate(*arrays: Array, device: Any = None, keep_history: bool = False, **o
     device: refuses arrays that lie elsewhere. options: fields of `Options`, for this program.
     Raises: UserError for an array that needs a placeholder's value; errors of the compiler.
     """
+    for given in arrays:
+        if not isinstance(given, Array):
+            raise TypeMismatchError(f"evaluate takes arrays, not a {type(given).__name__}", where=user_span(),
+                                    hint="evaluate(*arrays)" if isinstance(given, (list, tuple)) else "asarray makes one")
     nodes = [a.node for a in arrays]
     if device is not None:
         wanted = Evaluation.device_named(device)

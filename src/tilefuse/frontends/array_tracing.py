@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilefuse.base.errors import UserError
@@ -33,6 +34,35 @@ _REMEDIES: dict[str, tuple[str, str]] = {
 _traced: ContextVar[tuple[str, ...]] = ContextVar("tilefuse_traced_functions", default=())
 
 
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What a trace has read of objects that may change before the next call (networks), each with how it is read again.
+
+    arrays     node -> the node that stands in its place now
+    settings   key -> (how a setting is read, the value it had)
+    """
+
+    arrays: dict[ArrayNode, Callable[[], ArrayNode]] = field(default_factory=dict)
+    settings: dict[object, tuple[Callable[[], object], object]] = field(default_factory=dict)
+
+
+_readings: ContextVar[Readings | None] = ContextVar("tilefuse_readings", default=None)
+
+
+def array_read(node: ArrayNode, now: Callable[[], ArrayNode]) -> None:
+    """Tells the trace of this context, where there is one, that `node` was read from where `now` reads."""
+    readings = _readings.get()
+    if readings is not None:
+        readings.arrays.setdefault(node, now)
+
+
+def setting_read(key: object, now: Callable[[], object], value: object) -> None:
+    """As `array_read`, for a setting that decides what is recorded."""
+    readings = _readings.get()
+    if readings is not None:
+        readings.settings.setdefault(key, (now, value))
+
+
 def is_tracing() -> bool:
     """Whether a function is being traced: calls of compiled functions are then part of it."""
     return bool(_traced.get())
@@ -44,10 +74,11 @@ def value_error(wanted: str) -> UserError:
 
 
 @contextmanager
-def tracing(name: str, placeholders: Sequence[ArrayNode]) -> Iterator[None]:
+def tracing(name: str, placeholders: Sequence[ArrayNode]) -> Iterator[Readings]:
     """Inside, asking for a value that depends on the placeholders is an error that names the line and the remedy.
 
-    Of this context (thread, or asynchronous task): others may trace and compute at the same time.
+    Gives what the trace reads of objects that may change. Of this context (thread, or asynchronous task): others may trace and compute at
+    the same time.
     """
     own = set(placeholders)
 
@@ -57,9 +88,12 @@ def tracing(name: str, placeholders: Sequence[ArrayNode]) -> Iterator[None]:
 
     hooks = value_hooks.set((*value_hooks.get(), refuse))
     names = _traced.set((*_traced.get(), name))
+    readings = Readings()
+    before = _readings.set(readings)
     try:
-        yield
+        yield readings
     finally:
+        _readings.reset(before)
         _traced.reset(names)
         value_hooks.reset(hooks)
 

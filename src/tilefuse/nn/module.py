@@ -17,6 +17,7 @@ import numpy as np
 import tilefuse.array as ta
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError, nearest
 from tilefuse.frontends.array_nodes import user_span
+from tilefuse.frontends.array_tracing import array_read, is_tracing, setting_read
 
 Arrays = dict[str, Any]
 M = TypeVar("M", bound="Module")
@@ -48,6 +49,13 @@ class Module:
         self.__dict__["_statistics"] = {}
         self.__dict__["_parts"] = {}
         self.__dict__["training"] = True
+
+    @property
+    def training(self) -> bool:
+        """Whether dropout drops and batch norm looks at the batch."""
+        mode: bool = self.__dict__["training"]
+        setting_read(id(self), lambda: self.__dict__["training"], mode)
+        return mode
 
     @property
     def _parameters(self) -> Arrays:
@@ -95,17 +103,34 @@ class Module:
                 self._parts.update({f"{name}.{n}": v for n, v in enumerate(value)})
                 self.__dict__[name] = list(value)
             case _ if name in self._parameters:
+                self._check_change(name)
                 self._parameters[name] = _fitting(name, self._parameters[name], value)
             case _ if name in self._statistics:
+                self._check_change(name)
                 self._statistics[name] = _fitting(name, self._statistics[name], value)
             case _:
                 self.__dict__[name] = value
 
     def __getattr__(self, name: str) -> Any:
-        for kept in (self._parameters, self._statistics, self._parts) if "_parts" in self.__dict__ else ():
+        for kind in ("_parameters", "_statistics", "_parts") if "_parts" in self.__dict__ else ():
+            kept = getattr(self, kind)
             if name in kept:
-                return kept[name]
+                return kept[name] if kind == "_parts" else self._read(kind, name, kept[name])
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def _read(self, kind: str, name: str, array: Any) -> Any:
+        """`array`, which a function that is being traced reads again at each call where it is the module's own."""
+        own: Arrays = self.__dict__[kind]
+        if is_tracing() and name in own and own[name] is array:
+            array.buffer("data")
+            array_read(array.node, lambda: own[name].node)
+        return array
+
+    def _check_change(self, name: str) -> None:
+        """Raises: UserError where a trace would leave its stand-ins in a module that is not of `apply`."""
+        if is_tracing() and id(self) not in _held.get():
+            raise UserError(f"{type(self).__name__} would change its {name} while a function is traced, which runs once for many calls",
+                            where=user_span(), hint="nn.apply(model, arrays, x) gives the new values; after eval() statistics stay")
 
     # Names
 
@@ -130,7 +155,7 @@ class Module:
     def _named(self, kind: str) -> Iterator[tuple[str, Any]]:
         for prefix, module in self.modules():
             for name, array in getattr(module, kind).items():
-                yield f"{prefix}.{name}" if prefix else name, array
+                yield f"{prefix}.{name}" if prefix else name, module._read(kind, name, array)
 
     # Modes
 
@@ -158,6 +183,7 @@ class Module:
                 raise NameLookupError(f"{type(self).__name__} has no parameter or statistic {name!r}", where=user_span(),
                                       hint=nearest(name, homes))
             kept, own = homes[name]
+            self._check_change(name)
             kept[own] = _fitting(name, kept[own], value)
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:

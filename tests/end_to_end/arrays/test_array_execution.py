@@ -240,6 +240,12 @@ def test_devices() -> None:
         ta.zeros((2,), device="tpu")
 
 
+def test_only_arrays_are_evaluated() -> None:
+    for wrong in ([ta.ones((2,))], np.ones(2)):
+        with pytest.raises(TypeMismatchError, match="evaluate takes arrays"):
+            ta.evaluate(wrong)  # type: ignore[arg-type]
+
+
 def test_options_of_one_evaluation() -> None:
     """Options of a compile reach it, and are part of the key."""
     x = ta.asarray(drawn(5, 7))

@@ -100,6 +100,45 @@ def test_apply_leaves_the_module_as_it_was() -> None:
     assert after["blocks.1.running_var"] is not before["blocks.1.running_var"]
 
 
+def test_a_compiled_call_of_a_network_follows_what_it_holds() -> None:
+    """Weights that are replaced, loaded or trained, and the mode, are read at each call: they were those of the first call for ever."""
+    draws = nn.initialise.generator(3)
+    net = nn.Sequential(nn.Linear(3, 4, seed=draws), nn.Dropout(0.5), nn.Linear(4, 2, seed=draws)).eval()
+    x = ta.asarray(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
+    closed, given = ta.compile(lambda x: net(x)), ta.compile(lambda model, x: model(x))
+    slopes = ta.compile(lambda x: ta.grad(ta.sum(net(x) ** 2), net.parameters()))
+
+    def check() -> None:
+        wanted = net(x).numpy()
+        assert np.allclose(closed(x).numpy(), wanted, atol=1e-6) and np.allclose(given(net, x).numpy(), wanted, atol=1e-6)
+        made, eager = slopes(x), ta.grad(ta.sum(net(x) ** 2), net.parameters())
+        assert all(np.allclose(made[n].numpy(), eager[n].numpy(), rtol=1e-5, atol=1e-6) for n in eager)
+
+    check()
+    first = getattr(net, "0")
+    first.weight = first.weight * 2  # not computed yet
+    check()
+    net.load_state_dict({n: v * 0.5 for n, v in net.state_dict().items()})
+    check()
+    assert len(closed.programs) == 1
+    net.train()
+    assert not np.allclose(closed(x).numpy(), net.eval()(x).numpy(), atol=1e-6)
+    check()
+    assert len(closed.programs) == 2
+
+
+def test_a_trace_leaves_nothing_in_a_network() -> None:
+    """A batch norm in training mode would keep stand-ins of its running means."""
+    norm = nn.BatchNorm2d(2)
+    compiled = ta.compile(lambda x: norm(x))
+    x = ta.asarray(np.random.default_rng(0).standard_normal((3, 2, 4, 4)).astype(np.float32))
+    with pytest.raises(UserError, match="BatchNorm2d would change its running_mean"):
+        compiled(x)
+    norm(x)
+    norm.eval()
+    assert np.allclose(compiled(x).numpy(), norm(x).numpy(), atol=1e-6)
+
+
 def test_modes_reach_all_parts() -> None:
     net = Net().eval()
     assert not any(m.training for _, m in net.modules())
