@@ -102,12 +102,12 @@ class CompiledScript:
         given = self._in_order(arguments, named)
         return self._program([self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)])
 
-    def graph_for(self, shapes: Mapping[str, Sequence[int]]) -> CallGraph:
-        """The calls with the sizes of dense inputs of these shapes. Raises: as a call."""
+    def graph_for(self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, tuple[int, ...]] | None = None) -> CallGraph:
+        """The calls with the sizes of inputs of these shapes, dense where no strides (in words) are given. Raises: as a call."""
         unknown = [n for n in shapes if n not in self.inputs]
         if unknown:
             raise UserError(f"the script has no input {', '.join(unknown)}", hint=f"inputs: {', '.join(self.inputs)}")
-        return call_graph(self.resolved, {n: ArgumentShape(tuple(s)) for n, s in shapes.items()}, self.name)
+        return call_graph(self.resolved, {n: ArgumentShape(tuple(s), (strides or {}).get(n, ())) for n, s in shapes.items()}, self.name)
 
     def search(self, graph: CallGraph, device: DeviceSpec) -> ScriptSearch:
         """The space of programs for given sizes, with the device's benchmarked routines where there are any."""

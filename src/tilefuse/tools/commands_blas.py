@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 # Programs that a search looks at, implementations of each fusion among them, and rejected fusions that are printed.
 MOST_PROGRAMS, IMPLEMENTATIONS_EACH, MOST_REJECTED = 200, 8, 20
 DEFAULT_TARGET = "h200"
+LEADING_HELP = "words from a row of a matrix input to the next (from a column, where it is column major), NAME:1008; may be repeated"
+Extents = dict[str, tuple[int, ...]]
 
 
 def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script, as docs/blas.md describes")],
          shapes: Annotated[list[str] | None, typer.Option("--shapes", help="extents of an input NAME:1000x500; may be repeated")] = None,
+         leading: Annotated[list[str] | None, typer.Option("--leading", help=LEADING_HELP)] = None,
          kind: Annotated[str, typer.Option("--kind", help="auto, template or routines: what kernels are made of")] = "auto",
          deterministic: Annotated[bool, typer.Option("--deterministic", help="no atomic additions")] = False,
          device: Device = "", option: OptionFlags = None,
@@ -50,16 +53,22 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
     place = chosen_device(device) if not target or seconds else "host"
     function = compile_script(text, library=library or (), device=place, name=script.stem, kind=kind, deterministic=deterministic,  # type: ignore[arg-type]
                               options=parse_options(option or []))
-    extents = {name: flag.shape for name, flag in parse_shapes(shapes or []).items()}
+    flags = parse_shapes(shapes or [])
+    extents = {name: flag.shape for name, flag in flags.items()}
     missing = [n for n in function.inputs if n not in extents and function.resolved.kinds[n] != "scalar"]
     if missing:
         raise OptionError(f"the sizes of {', '.join(missing)} are not known", hint=f"--shapes {missing[0]}:1000")
     for name in extents:
         if name not in function.inputs:
             raise NameLookupError(f"the script has no input {name!r}", hint=nearest(name, function.inputs))
+        own = function.resolved.dtypes[name].name
+        if flags[name].dtype not in (None, own):
+            raise OptionError(f"--shapes gives {name} the type {flags[name].dtype}, the script's functions take {own}",
+                              hint="functions that begin with s take f32, with d f64")
+    strides = _strides(function, extents, leading or [])
     searched: dict[str, Any] = {}
     if table or seconds:
-        searched = _searched(function, extents, target, place, table or MOST_PROGRAMS, seconds, as_json)
+        searched = _searched(function, extents, strides, target, place, table or MOST_PROGRAMS, seconds, as_json)
         if not as_json:
             _print_search(searched)
         elif emit is None:
@@ -67,10 +76,10 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
         if emit is None:
             return
     if emit is not None:
-        facts = {**searched, **_emitted(function, extents, emit, target, text)}
+        facts = {**searched, **_emitted(function, extents, strides, emit, target, text)}
     else:
         with working(f"compiling {script.name}", quiet=as_json):
-            facts = _ran(function, extents, place, repeat)
+            facts = _ran(function, extents, strides, place, repeat)
     if as_json:
         emit_json(facts)
         return
@@ -78,7 +87,26 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
         results().print(line, markup=False, highlight=False)
 
 
-def _searched(function: CompiledScript, extents: dict[str, tuple[int, ...]], target: str, place: str, most: int, seconds: float,
+def _strides(function: CompiledScript, extents: Extents, leading: list[str]) -> Extents:
+    """Strides of the matrices whose leading dimension is given. Units: words."""
+    found: Extents = {}
+    for text in (part.strip() for flag in leading for part in flag.split(",")):
+        name, _, words = text.rpartition(":")
+        if not words.isdigit():
+            raise OptionError(f"--leading {text!r} is not of the form NAME:1008", hint="for example --leading A:1008")
+        if name not in function.inputs:
+            raise NameLookupError(f"the script has no input {name!r}", hint=nearest(name, function.inputs))
+        if len(extents.get(name, ())) != 2:
+            raise OptionError(f"--leading {text}: {name} is a {function.resolved.kinds[name]}", hint="matrices have a leading dimension")
+        by_columns = bool(function.resolved.script.declared[name][1])
+        least = extents[name][0 if by_columns else 1]
+        if int(words) < least:
+            raise OptionError(f"--leading {text}: a {'column' if by_columns else 'row'} of {name} has {least} words")
+        found[name] = (1, int(words)) if by_columns else (int(words), 1)
+    return found
+
+
+def _searched(function: CompiledScript, extents: Extents, strides: Extents, target: str, place: str, most: int, seconds: float,
               quiet: bool) -> dict[str, Any]:
     """The programs of a script from the best predicted on; timed where `seconds` are given. Units: microseconds.
 
@@ -94,7 +122,7 @@ def _searched(function: CompiledScript, extents: dict[str, tuple[int, ...]], tar
     if target and device.name != target_device(target).name:
         raise OptionError(f"--search times programs on the device at hand, {device.name}, which is no {target}",
                           hint="leave --search out, or run it where the target is")
-    search = function.search(function.graph_for(extents), device)
+    search = function.search(function.graph_for(extents, strides), device)
     calls = search.graph.calls
     facts: dict[str, Any] = {
         "device": device.name, "calls": [f"{', '.join(c.results)} = {c.function.name}({', '.join(map(str, c.arguments))})" for c in calls],
@@ -134,7 +162,7 @@ def _print_search(facts: dict[str, Any]) -> None:
     results().print(programs)
 
 
-def _emitted(function: CompiledScript, extents: dict[str, tuple[int, ...]], path: Path, target: str, text: str) -> dict[str, Any]:
+def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path: Path, target: str, text: str) -> dict[str, Any]:
     from tilefuse.driver.script_tune import best_known
     from tilefuse.tools.emit_program import emit_program, identifier
     from tilefuse.tools.programs import target_device
@@ -142,7 +170,7 @@ def _emitted(function: CompiledScript, extents: dict[str, tuple[int, ...]], path
     if path.suffix != ".cu":
         raise OptionError(f"--emit {path} has not the suffix .cu", hint=f"--emit {path.with_suffix('.cu')}")
     device = target_device(target)
-    search = function.search(function.graph_for(extents), device)
+    search = function.search(function.graph_for(extents, strides), device)
     choice = (best_known(search) if function.options.tuned else None) or search.first()
     turned = [v.name for v in search.graph.variables.values() if v.turned]
     made = emit_program(choice.spec, identifier(path.stem), path.stem, device.arch, text, function.inputs, turned)
@@ -150,7 +178,7 @@ def _emitted(function: CompiledScript, extents: dict[str, tuple[int, ...]], path
             "build": shlex.join(["nvcc", "-O3", f"-arch={device.arch}", "-o", path.stem, path.name, f"{path.stem}_main.cu"])}
 
 
-def _ran(function: CompiledScript, extents: dict[str, tuple[int, ...]], place: str, repeat: int) -> dict[str, Any]:
+def _ran(function: CompiledScript, extents: Extents, strides: Extents, place: str, repeat: int) -> dict[str, Any]:
     """Run on random data. Units: microseconds."""
     import torch
 
@@ -158,8 +186,12 @@ def _ran(function: CompiledScript, extents: dict[str, tuple[int, ...]], place: s
     from tilefuse.tools.programs import time_calls_us, timing_summary
 
     generator = torch.Generator().manual_seed(0)
-    given = [torch.randn(extents.get(n, ()), generator=generator, dtype=TORCH_DTYPES[function.resolved.dtypes[n].name])
-             .to("cpu" if place == "host" else place) for n in function.inputs]
+    given = []
+    for name in function.inputs:
+        shape, dtype, on = extents.get(name, ()), TORCH_DTYPES[function.resolved.dtypes[name].name], "cpu" if place == "host" else place
+        drawn = torch.randn(shape, generator=generator, dtype=dtype).to(on)
+        laid = torch.empty_strided(shape, strides[name], dtype=dtype, device=on).copy_(drawn) if name in strides else drawn
+        given.append(laid)
     made = function.program_for(*given)
     out = function(*given)
     arrays = out if isinstance(out, tuple) else (out,)

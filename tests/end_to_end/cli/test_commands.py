@@ -148,11 +148,32 @@ def test_the_cache_travels_in_one_file(tmp_path: Path, monkeypatch: pytest.Monke
     out, _ = output_of(["cache", "why", SOFTMAX, "--device", "host", "--json"], capsys)
     assert [answer["cached"] for answer in json.loads(out)] == [False]
     output_of(["compile", SOFTMAX, "--device", "host"], capsys)
-    output_of(["cache", "export", str(tmp_path / "kernels.bin")], capsys)
+    out, _ = output_of(["cache", "export", str(tmp_path / "kernels.bin"), "--json"], capsys)
+    assert json.loads(out) == {"kernels": 1, "file": str(tmp_path / "kernels.bin")}
     monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path / "second"))
-    output_of(["cache", "import", str(tmp_path / "kernels.bin")], capsys)
+    out, _ = output_of(["cache", "import", str(tmp_path / "kernels.bin"), "--json"], capsys)
+    assert json.loads(out)["kernels"] == 1
     out, _ = output_of(["cache", "why", SOFTMAX, "--device", "host", "--json"], capsys)
     assert [answer["cached"] for answer in json.loads(out)] == [True]
+    out, _ = output_of(["cache", "clear", "--json"], capsys)
+    assert json.loads(out) == {"kernels": 1, "folder": str(tmp_path / "second")}
+
+
+def test_every_command_on_graphs_and_plans_has_json(capsys: Capture) -> None:
+    out, _ = output_of(["opt", SOFTMAX, "--passes", "remove-dead-nodes", "--json"], capsys)
+    assert (found := json.loads(out))["nodes"] > 0 and found["graph"].startswith("graph @softmax")
+    out, _ = output_of(["opt", "--list", "--json"], capsys)
+    assert "remove-dead-nodes" in json.loads(out)
+    out, _ = output_of(["explain", SOFTMAX, "--target", "h200", "--plan-text", "--json"], capsys)
+    assert json.loads(out)["plan"].startswith("plan @softmax for h200")
+
+
+def test_a_device_and_a_target_exclude_each_other(tmp_path: Path, capsys: Capture) -> None:
+    """Else one of them would be left out of account in silence."""
+    for command in (["explain"], ["compile", "--emit", str(tmp_path / "out")], ["view", "--out", str(tmp_path / "plan.html")]):
+        _, err = output_of([command[0], SOFTMAX, "--target", "h200", "--device", "host", *command[1:]], capsys, 2)
+        assert "--device host and --target h200" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_why_a_kernel_is_not_cached_is_asked_under_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -191,6 +212,24 @@ def test_a_script_is_searched_and_emitted_in_one_document(tmp_path: Path, capsys
     assert "cudaError_t v_1_two__(" in header
     _, err = output_of(["blas", str(script), *sizes, "--shapes", "z:4", "--device", "host"], capsys, 2)
     assert "no input 'z'" in err
+
+
+def test_matrices_of_a_script_may_have_a_leading_dimension(tmp_path: Path, capsys: Capture) -> None:
+    """From row to row or from column to column, as declared; in what is written and in what runs."""
+    script = tmp_path / "product.blas"
+    script.write_text("matrix A; matrix B column major; vector x; input A, B, x; y = dgemv(A, x); z = dgemv(B, x); return y, z;")
+    sizes = ["blas", str(script), "--shapes", "A:33x20,B:33x20,x:20"]
+    output_of([*sizes, "--leading", "A:24,B:40", "--emit", str(tmp_path / "out.cu")], capsys)
+    header = (tmp_path / "out.h").read_text()
+    assert "shape [33, 20], strides [24, 1]" in header and "shape [33, 20], strides [1, 40]" in header
+    dense, _ = output_of([*sizes, "--device", "host", "--json"], capsys)
+    apart, _ = output_of([*sizes, "--device", "host", "--json", "--leading", "A:24,B:40"], capsys)
+    norms = [[r["norm"] for r in json.loads(text)["results"].values()] for text in (dense, apart)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-12)
+    for given, said in (("A:19", "a row of A has 20 words"), ("B:20", "a column of B has 33 words"), ("x:30", "x is a vector"),
+                        ("A", "NAME:1008"), ("C:50", "no input 'C'")):
+        assert said in output_of([*sizes, "--leading", given], capsys, 2)[1]
+    assert "the type f32, the script's functions take f64" in output_of([*sizes[:3], "A:33x20@f32,B:33x20,x:20"], capsys, 2)[1]
 
 
 def test_a_script_is_searched_for_a_device_that_is_not_there(tmp_path: Path, capsys: Capture) -> None:
