@@ -62,33 +62,42 @@ def why(model: Annotated[str, typer.Argument(help="the model to look up, as for 
 
 
 @cache_app.command("export")
-def export(path: Annotated[Path, typer.Argument(help="the file to write")]) -> None:
+def export(path: Annotated[Path, typer.Argument(help="the file to write")], as_json: AsJson = False) -> None:
     """Write the whole cache to one file."""
     from tilefuse.runtime.cache import KernelCache
     from tilefuse.runtime.cache_file import export_cache
 
     count = export_cache(KernelCache.from_environment(), path)
-    errors().print(f"{count} kernels written to {path}", markup=False, highlight=False)
+    _told({"kernels": count, "file": str(path)}, f"{count} kernels written to {path}", as_json)
 
 
 @cache_app.command("import")
-def import_file(path: Annotated[Path, typer.Argument(help="a file written by `tilefuse cache export`")]) -> None:
+def import_file(path: Annotated[Path, typer.Argument(help="a file written by `tilefuse cache export`")], as_json: AsJson = False) -> None:
     """Add the kernels of an exported file to the cache."""
     from tilefuse.runtime.cache import KernelCache
     from tilefuse.runtime.cache_file import import_cache
 
     count = import_cache(KernelCache.from_environment(), path)
-    errors().print(f"{count} kernels added", markup=False, highlight=False)
+    _told({"kernels": count, "file": str(path)}, f"{count} kernels added", as_json)
 
 
 @cache_app.command("clear")
-def clear() -> None:
+def clear(as_json: AsJson = False) -> None:
     """Remove every cached kernel."""
     from tilefuse.runtime.cache import KernelCache
 
     cache = KernelCache.from_environment()
     where = f"removed from {cache.folder}" if cache.folder else "removed: the cache is off, or its folder cannot be written"
-    errors().print(f"{cache.clear()} kernels {where}", markup=False, highlight=False)
+    count = cache.clear()
+    _told({"kernels": count, "folder": str(cache.folder) if cache.folder else None}, f"{count} kernels {where}", as_json)
+
+
+def _told(facts: dict[str, object], line: str, as_json: bool) -> None:
+    """What a command did: a document on standard output, or a line on standard error."""
+    if as_json:
+        emit_json(facts)
+    else:
+        errors().print(line, markup=False, highlight=False)
 
 
 def options(as_json: AsJson = False) -> None:

@@ -71,6 +71,7 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
 
     option = with_files(option, plan, template)
     if target:
+        check_one_device(target, device)
         if save is not None:
             raise OptionError("--save needs the device itself; with --target only sources are generated", hint="use --emit DIR")
         if emit is None:
@@ -102,7 +103,7 @@ def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tile
         shapes: Shapes = None,
         passes: Annotated[str | None, typer.Option("--passes", help="pipeline text; default: the compiler's own; empty: none")] = None,
         verify: Annotated[int, typer.Option("--verify", min=0, max=2, help="0 off, 1 rules, 2 + properties after each pass")] = 1,
-        list_passes: Annotated[bool, typer.Option("--list", help="list the passes and stop")] = False) -> None:
+        list_passes: Annotated[bool, typer.Option("--list", help="list the passes and stop")] = False, as_json: AsJson = False) -> None:
     """Run passes over a model or a graph in text form and print the graph."""
     from tilefuse.ir.text import print_graph
     from tilefuse.passes import DEFAULT_PIPELINE
@@ -111,13 +112,20 @@ def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tile
     from tilefuse.tools.shapes import parse_shapes
 
     if list_passes:
-        for name, kind in sorted(PASSES.items()):
-            results().print(f"{name}: {(kind.__doc__ or '').strip().splitlines()[0]}", markup=False, highlight=False)
+        told = {name: (kind.__doc__ or "").strip().splitlines()[0] for name, kind in sorted(PASSES.items())}
+        if as_json:
+            emit_json(told)
+            return
+        for name, line in told.items():
+            results().print(f"{name}: {line}", markup=False, highlight=False)
         return
     graph = load_graph(model, parse_shapes(shapes or []))
     text = DEFAULT_PIPELINE if passes is None else passes
     if text.strip():
         graph = Pipeline.parse(text).run(graph, PassContext(verify=verify))
+    if as_json:
+        emit_json({"name": graph.name, "passes": text, "nodes": len(graph.nodes), "graph": print_graph(graph)})
+        return
     typer.echo(print_graph(graph), nl=False)
 
 
@@ -139,6 +147,8 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
         made = program_of(model, shapes, device, option, target, as_json)
         if why is not None:
             answer_why(made, why, option, as_json)
+        elif as_json:
+            emit_json({"plan": made.spec.plan_text})
         else:
             typer.echo(made.spec.plan_text, nl=False)
         return
@@ -190,10 +200,17 @@ def bench(model: Model, shapes: Shapes = None, device: Device = "", option: Opti
         results().print(f"eager / tilefuse = {facts['ratio']:.2f} on {where}", highlight=False)
 
 
+def check_one_device(target: str, device: str) -> None:
+    """Raises: OptionError where both a device at hand and one that need not be present are named."""
+    if target and device:
+        raise OptionError(f"--device {device} and --target {target} both say for which device to compile", hint="leave out one of them")
+
+
 def program_of(model: str, shapes: list[str] | None, device: str, option: list[str] | None, target: str, quiet: bool) -> Any:
     """A compiled program, or with a target only its plan and sources."""
     from tilefuse.tools.programs import chosen_device, generate, target_device
 
+    check_one_device(target, device)
     with working(f"planning {model}", quiet=quiet):
         where = target_device(target) if target else chosen_device(device)
         return generate(model, shapes or [], where, option or [])
