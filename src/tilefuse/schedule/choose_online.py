@@ -185,9 +185,9 @@ def _candidates(form: OnlineForm) -> Iterator[Online]:
 
 def _fit(form: OnlineForm, choice: Online, work: Work, device: DeviceSpec) -> OnlinePlan | Rejected:
     """The kernel of one choice, or why it does not fit. Units: as the records."""
-    unit = _unit(work.arithmetic, choice, device)
-    if choice.threads % WARP or choice.threads > device.max_threads_per_block or choice.columns % LANES:
+    if choice.threads < WARP or choice.threads % WARP or choice.threads > device.max_threads_per_block or choice.columns % LANES:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{choice.threads} threads and {choice.columns} columns are no whole warps and tiles")
+    unit = _unit(work.arithmetic, choice, device)
     each = MMA_ROWS * (choice.threads // WARP) if unit == "mma" else choice.threads // LANES
     if choice.rows % each or not choice.rows or choice.stages not in (1, 2):
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{choice.rows} rows are no multiple of {each}, or stages are not 1 or 2")

@@ -176,7 +176,7 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
             choice, shown = _from_loops(choice, schedule, known[schedule.name], num_kept), True
     if "chunks" not in given and choice != base and isinstance(choice, Rows | Columns):
         choice = replace(choice, chunks=steps_of(choice, domain))
-    _check(choice, domain, device, template)
+    _check(choice, base, domain, device, template)
     return choice
 
 
@@ -265,7 +265,7 @@ def _with_setting(choice: Walked, setting: Setting) -> Walked:
     return replace(choice, **changed)
 
 
-def _check(choice: Walked, domain: Domain, device: DeviceSpec, template: Template) -> None:
+def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, template: Template) -> None:
     """Limits of the device and of the templates. Raises: UserError naming schedule or setting, its value and the remedy."""
     where = template.schedules[0].span if template.schedules else None
     name = template.schedules[0].name if template.schedules else "the kernel"
@@ -293,18 +293,41 @@ def _check(choice: Walked, domain: Domain, device: DeviceSpec, template: Templat
                f"{choice.threads} lanes a row are no power of two", "1, 2, 4, 8, 16 or 32")
         settle(choice.cluster == 1 or choice.rows == 1, "a row over a cluster leaves one row a block", "GRID without CTA")
         covered = choice.threads * choice.chunks * choice.vector * choice.cluster * choice.split
-        settle(not choice.on_chip or covered >= domain.num_reduced,
-               f"a row of {domain.num_reduced} elements on chip, but threads x chunks x vector are {covered}",
-               f"chunks={steps_of(choice, domain)} at least, or on_chip=false")
+        # The elements that fill no vector are walked behind the others, unless they are held.
+        needed = domain.num_reduced if choice.on_chip else domain.num_reduced // choice.vector * choice.vector
+        settle(covered >= needed, f"rows of {domain.num_reduced} elements{' on chip' if choice.on_chip else ''}, but threads x chunks x "
+               f"vector are {covered}", f"chunks={steps_of(choice, domain)} at least, or no chunks: they follow from the rest")
+        whole = next(v for v in (16, 8, 4, 2, 1) if domain.num_reduced % v == 0)
+        settle(choice.threads * choice.cluster == 1 or domain.num_reduced % choice.vector == 0,
+               f"rows of {domain.num_reduced} elements are no whole vectors of {choice.vector}, and several threads share one",
+               f"vector={whole}")
+        if isinstance(base, Rows) and (base.span or choice.span):
+            settle((choice.span, choice.groups) == (base.span, base.groups), f"{choice.groups} blocks of {choice.span} rows each",
+                   f"the sums down the columns are split so: GRID_{base.groups}, span={base.span}" if base.span else "span=0")
         settle(not choice.ahead or runs_ahead(domain, choice), "rows reduced a turn ahead wait in a queue of two or more (stages=2; "
                "on_chip=false;), and their threads exchange once", "ahead=false")
         settle(choice.split == 1 or not choice.on_chip, "a row split over the grid is not held on chip", "on_chip=false")
     if isinstance(choice, Transpose):
+        assert isinstance(base, Transpose)
         for whole, side, along in ((choice.depth == 0, "columns", choice.read_axis), (choice.writes_run, "rows", choice.write_axis)):
             settle(not whole or getattr(choice, side) == domain.extents[along],
                    f"tiles of {getattr(choice, side)} {side} are no runs of memory", f"{side}={domain.extents[along]}")
         settle(choice.depth > 0 or not choice.writes_run, "a tile is one run on one side only", "depth=1, or writes_run=false")
+        settle((choice.depth == 0, choice.writes_run) == (base.depth == 0, base.writes_run), "tiles are runs of memory on another side",
+               f"depth={base.depth}, writes_run={str(base.writes_run).lower()}")
+        # Wider ones than were chosen are not aligned in memory, or reach beyond the ends of the axes.
+        for field_name in ("read_vector", "write_vector", "depth"):
+            width, most = getattr(choice, field_name), getattr(base, field_name)
+            settle(width == most or width > 0 and most % width == 0, f"{field_name}={width} does not fit how the values lie",
+                   f"{field_name}={most} or a divisor of it")
+        along_run, down = (choice.rows, choice.columns) if choice.depth == 0 else (choice.columns, choice.rows)
+        settle(along_run % choice.read_vector == 0 and down % max(choice.depth, 1) == 0
+               and (choice.columns if choice.writes_run else choice.rows) % choice.write_vector == 0,
+               f"tiles of {choice.rows} x {choice.columns} are no whole vectors of {choice.read_vector} and {choice.write_vector}",
+               "sides that are powers of two")
     if isinstance(choice, Columns):
+        settle(domain.num_kept % choice.vector == 0, f"{domain.num_kept} columns are no whole vectors of {choice.vector}",
+               f"vector={next(v for v in (16, 8, 4, 2, 1) if domain.num_kept % v == 0)}")
         settle(choice.threads_x & (choice.threads_x - 1) == 0 and choice.threads_y & (choice.threads_y - 1) == 0,
                f"{choice.threads_x} x {choice.threads_y} threads are no powers of two", "powers of two")
         covered = choice.threads_y * choice.chunks * choice.split

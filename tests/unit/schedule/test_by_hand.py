@@ -129,7 +129,7 @@ def test_columns_and_flat_walks_take_templates_too() -> None:
     ("s [GRID,CTA_64]; vectr=3;", OptionError, "no setting 'vectr'", "did you mean vector"),
     ("s [GRID,CTA_64]; vector=3;", UserError, "vector=3 is no vector width", "1, 2, 4 or 8"),
     ("s [GRID,CTA_64]; vector=true;", OptionError, "is a whole number, not True", ""),
-    ("s [GRID,CTA_64]; chunks=1;", UserError, "a row of 1024 elements on chip, but threads x chunks x vector are 256", "chunks=4 at least"),
+    ("s [GRID,CTA_64]; chunks=1;", UserError, "rows of 1024 elements on chip, but threads x chunks x vector are 256", "chunks=4 at least"),
     ("s [GRID,CTA_64]; ahead=true;", UserError, "reduced a turn ahead wait in a queue", "ahead=false"),
     ("s [GRID,CTA_64]; lanes=0;", UserError, "lanes=0 is too small", "at least 1"),
 ])
@@ -138,6 +138,30 @@ def test_a_wrong_template_names_schedule_value_and_remedy(text: str, kind: type[
         by_hand(text)
     assert message in str(caught.value) and hint in str(caught.value)
     assert caught.value.where is not None and "<template>:1:" in str(caught.value.where)
+
+
+TEN_COLUMNS = parse_graph("""graph @g(%x: f32[64, 10]) -> (f32[10]) {
+  %s: f32[10] = reduce.sum [j] over [k < 64] { %x[k, j] }
+  return %s
+}""")
+
+
+@pytest.mark.parametrize(("name", "text", "message", "hint"), [
+    ("softmax", "s [GRID,CTA_64]; vector=4; chunks=3; on_chip=false;", "rows of 4096 elements, but threads x chunks x vector are 768",
+     "chunks=16 at least"),
+    ("10 columns", "s [GRID-CTA_4,CTA_64]; vector=4;", "10 columns are no whole vectors of 4", "vector=2"),
+    ("transpose", "y [GRID,GRID-CTA_256]; read_vector=16;", "read_vector=16 does not fit how the values lie", "or a divisor"),
+    ("transpose", "y [GRID,GRID-CTA_256]; depth=64;", "depth=64 does not fit", "or a divisor"),
+    ("transpose", "y [GRID,GRID-CTA_256]; rows=3;", "no whole vectors", "powers of two"),
+    ("transpose", "y [GRID,GRID-CTA_256]; depth=0;", "no runs of memory", ""),
+    ("norm-backward", "a [GRID,CTA_256]; span=7;", "blocks of 7 rows each", "span="),
+])
+def test_walks_that_would_leave_elements_out_or_reach_beyond_are_refused(name: str, text: str, message: str, hint: str) -> None:
+    program = tile_program(name, H200) if name in WORKLOADS else schedule_pattern(TEN_COLUMNS, ["s"], {}, H200)
+    assert isinstance(program, TileProgram)
+    with pytest.raises(UserError) as caught:
+        by_hand(text, program)
+    assert message in str(caught.value) and hint in str(caught.value)
 
 
 def test_a_kernel_of_several_walks_takes_none() -> None:

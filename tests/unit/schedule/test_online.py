@@ -117,6 +117,8 @@ def test_template_by_hand_moves_the_tiles() -> None:
     ("matmul [GRID,GRID-CTA_64,LOOP_32-WARP]; softmax_max [GRID,GRID-CTA_64,LOOP_64-WARP];", UserError),
     ("matmul [GRID,GRID-CTA_63,LOOP_32-WARP];", UserError),
     ("matmul [GRID,GRID-CTA_1024,LOOP_128-WARP];", UserError),
+    ("matmul [GRID,GRID-CTA_64,LOOP_32-WARP]; cta_size=16;", UserError),
+    ("matmul [GRID,GRID-CTA_64,LOOP_32-WARP]; cta_size=0;", UserError),
     ("matmul [GRID,GRID-CTA_64,CTA];", UserError),
     ("softmax_max [GRID,CTA,THREAD];", UserError),
 ])
