@@ -202,14 +202,24 @@ def tensor_of(data: Any, dtype: DType | None = None) -> Any:
         return torch.tensor(number, dtype=TORCH_DTYPES[_fitting(kind, number, dtype or kind).name])
     if isinstance(data, (list, tuple, range)):
         return _of_list(data, dtype)
-    if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
-        data = np.ascontiguousarray(data)
+    if isinstance(data, np.ndarray):
+        data = _plain_numpy(data)
     if not hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
         data = _of_buffer(data)
         if not isinstance(data, np.ndarray) or data.dtype.kind not in "biuf":
             raise TypeMismatchError(f"a value of type {type(data).__name__} is no array of real numbers", where=user_span(),
                                     hint="asarray takes numbers, nested lists of them, numpy and torch arrays, anything with DLPack")
     return as_tensor(np.asarray(data) if isinstance(data, np.generic) else data, "asarray").detach()
+
+
+def _plain_numpy(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array with the bytes of a number in this machine's order, and no negative steps. Raises: TypeMismatchError."""
+    if data.dtype.kind not in "biufc" and data.dtype not in NUMPY_DTYPES.values() or data.dtype.kind == "f" and data.dtype.itemsize > 8:
+        raise TypeMismatchError(f"arrays have no type {data.dtype}", where=user_span(), hint=f"known: {', '.join(NAME_OF.values())}")
+    if np.ma.is_masked(data):
+        raise TypeMismatchError("a masked array has elements without a value", where=user_span(), hint="x.filled(value) gives them one")
+    native = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
+    return np.ascontiguousarray(native) if any(s < 0 for s in native.strides) else native
 
 
 def _of_buffer(data: Any) -> Any:

@@ -240,6 +240,19 @@ def test_devices() -> None:
         ta.zeros((2,), device="tpu")
 
 
+def test_types_of_numpy_that_arrays_have_not() -> None:
+    """Refused at the user's line; numbers in the other byte order are turned, and a mask is not lost."""
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    for wrong, words in ((np.array([None]), "no type object"), (np.zeros(2, np.longdouble), "no type"), (np.array(["a"]), "no type <U1"),
+                         (np.array(["2020-01-01"], "M8[D]"), "no type datetime64"), (masked, "masked array"),
+                         (np.array([1j]), "no type complex")):
+        with pytest.raises(TypeMismatchError, match=words) as caught:
+            ta.asarray(wrong)
+        assert str(caught.value.where).startswith(f"{__file__}:"), caught.value
+    assert ta.asarray(np.arange(3, dtype=">f4")).numpy().tolist() == [0.0, 1.0, 2.0]
+    assert ta.compile(lambda x: x + 1)(np.arange(3, dtype=">i8")[::-1]).numpy().tolist() == [3, 2, 1]
+
+
 def test_only_arrays_are_evaluated() -> None:
     for wrong in ([ta.ones((2,))], np.ones(2)):
         with pytest.raises(TypeMismatchError, match="evaluate takes arrays"):
