@@ -14,7 +14,7 @@ from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler,
 from tests.unit.codegen.pattern_graphs import ROUNDOFF, Pattern, row_sum
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Buffer, Kernel
-from tilefuse.codegen.rows_reduce import SUM_STRETCH
+from tilefuse.codegen.rows_reduce import LANE_MOMENTS, SUM_STRETCH
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
@@ -164,6 +164,27 @@ def test_the_host_keeps_a_rows_exponentials(length: int, num_exponentials: int, 
         assert status == 0, report
         wanted = interpret(graph, {"x": x})[0].astype(np.float64).ravel()
         assert np.abs(memory["y"].astype(np.float64) - wanted).max() <= 2.0**-10 * wanted.max(), f"seed {seed}"
+
+
+@pytest.mark.parametrize("length", [261, 100], ids=["by-lane", "by-vector"])
+def test_moments_on_the_host_keep_a_small_spread(length: int, tmp_path: Path, seed: int = 9) -> None:
+    """Squared deviations far from 0, from long rows lane by lane and from short ones vector by vector.
+
+    Source: Chan, Golub and LeVeque 1983, table 1: the relative error of updating is at most length * roundoff * (norm of x / spread).
+    """
+    graph = parse_graph(f"""graph @spread(%x: f32[3, {length}]) -> (f32[3]) {{
+      %v: f32[3] = reduce.m2 [i] over [k < {length}] {{ %x[i, k] }}
+      return %v
+    }}""")
+    kernel = Case("spread", Pattern(graph, lambda rng, name, shape: rng.standard_normal(shape)), {}, host_device()).kernel()
+    assert ("chunk_m2" in print_host(kernel)) == (length < 16 * LANE_MOMENTS)
+    x = (np.random.default_rng(seed).standard_normal((3, length)) + 300.0).astype(np.float32)
+    memory, status, report = run(kernel, {"x": x.ravel()}, tmp_path, True)
+    assert status == 0, report
+    wide = x.astype(np.float64)
+    wanted = ((wide - wide.mean(1, keepdims=True))**2).sum(1)
+    bound = length * ROUNDOFF["f32"] * np.sqrt((wide**2).sum(1) / wanted)
+    assert (np.abs(memory["v"] - wanted) <= bound * wanted).all(), f"seed {seed}"
 
 
 @pytest.mark.parametrize("device", [host_device(), H200], ids=["host", "h200"])
