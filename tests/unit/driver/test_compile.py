@@ -18,6 +18,7 @@ from tilefuse.driver.compile import compile_graph, generate_sources, import_mode
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
+from tilefuse.runtime.host import compile_host, compiler_command
 
 OPTIONS = Options()
 
@@ -171,3 +172,14 @@ def test_progress_is_told_on_request(tmp_path: Path, capsys: pytest.CaptureFixtu
         compile_graph(softmax(), constants={}, device="host", options=Options(progress=progress, cache_dir=str(tmp_path / str(progress))))
         shown = capsys.readouterr()
         assert ("compiling kernels" in shown.err and "1/1" in shown.err) == progress and not shown.out
+
+
+def test_indices_beyond_32_bits_build_on_the_host() -> None:
+    """Divisions of a wide index by what fits into 32 bits: nothing of the tensors' size is allocated by compiling."""
+    graph = parse_graph("""graph @wide(%x: f32[70001, 1], %w: f32[40003]) -> (f32[70001, 40003]) {
+      %y: f32[70001, 40003] = map [i, j] { add(%x[i, 0], %w[j]) }
+      return %y
+    }""")
+    made = generate_sources(graph, device="host")
+    assert "tf_index_rem" in made.source() and "long long" in made.source()
+    assert len(compile_host(made.kernels, compiler_command())) == 1

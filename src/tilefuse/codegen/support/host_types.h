@@ -5,11 +5,11 @@
 
 //@ tf_index_div
 TF_INLINE int tf_index_div(int value, int by) { return value / by; }
-TF_INLINE long long tf_index_div(long long value, long long by) { return value / by; }
+template <class BY> TF_INLINE long long tf_index_div(long long value, BY by) { return value / by; }
 
 //@ tf_index_rem
 TF_INLINE int tf_index_rem(int value, int by) { return value % by; }
-TF_INLINE long long tf_index_rem(long long value, long long by) { return value % by; }
+template <class BY> TF_INLINE long long tf_index_rem(long long value, BY by) { return value % by; }
 
 //@ tf_inf_f32
 TF_INLINE float tf_inf_f32() { return __builtin_inff(); }
