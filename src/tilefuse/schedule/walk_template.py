@@ -32,6 +32,7 @@ SHOWN_FIELDS: Mapping[type, frozenset[str]] = {
     Transpose: frozenset({"threads"}),
 }
 LAUNCH_SETTINGS = ("cta_num", "cta_size")
+VECTOR_SETTINGS = ("vector", "read_vector", "write_vector")
 
 
 def template_of(choice: Walked, domain: Domain, graph: Graph, launch: Launch) -> Template:
@@ -261,6 +262,8 @@ def _with_setting(choice: Walked, setting: Setting) -> Walked:
     if wanted is not type(setting.value):
         raise OptionError(f"setting {setting.name} is {'true or false' if wanted is bool else 'a whole number'}, not {setting.value}",
                           where=setting.span)
+    if setting.name in VECTOR_SETTINGS and not setting.value:
+        raise UserError(f"{setting.name}=0 is no vector width", where=setting.span, hint="1, 2, 4 or 8 elements")
     changed: dict[str, Any] = {setting.name: setting.value}
     return replace(choice, **changed)
 
@@ -278,7 +281,7 @@ def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, tem
                choice.threads_x * choice.threads_y if isinstance(choice, Columns) else choice.threads)
     settle(1 <= threads <= device.max_threads_per_block, f"{threads} threads a block, and {device.name} has at most "
            f"{device.max_threads_per_block}", "smaller CTA or WARP counts")
-    for field_name in ("vector", "read_vector", "write_vector"):
+    for field_name in VECTOR_SETTINGS:
         width = getattr(choice, field_name, 1)
         settle(width >= 1 and width & (width - 1) == 0 and width <= 16, f"{field_name}={width} is no vector width", "1, 2, 4 or 8 elements")
     for f in _setting_fields(type(choice)):

@@ -128,6 +128,7 @@ def test_columns_and_flat_walks_take_templates_too() -> None:
     ("s [GRID,CTA_64]; cta_size=3;", UserError, "cta_size=3, but the schedules give 64", "leave it out"),
     ("s [GRID,CTA_64]; vectr=3;", OptionError, "no setting 'vectr'", "did you mean vector"),
     ("s [GRID,CTA_64]; vector=3;", UserError, "vector=3 is no vector width", "1, 2, 4 or 8"),
+    ("s [GRID,CTA_64]; vector=0;", UserError, "vector=0 is no vector width", "1, 2, 4 or 8"),
     ("s [GRID,CTA_64]; vector=true;", OptionError, "is a whole number, not True", ""),
     ("s [GRID,CTA_64]; chunks=1;", UserError, "rows of 1024 elements on chip, but threads x chunks x vector are 256", "chunks=4 at least"),
     ("s [GRID,CTA_64]; ahead=true;", UserError, "reduced a turn ahead wait in a queue", "ahead=false"),
