@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 # Cycles told of one strongly connected part at a time: each gives a cut, and the next solution shows those that are left.
 MAX_CYCLES_A_PART = 32
+# Keys of a graph whose strongly connected parts are found without networkx: importing that takes as long as planning a small graph twice.
+FEW_NODES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,32 @@ class Contraction:
 def strongly_connected(successors: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
     """The strongly connected parts of a graph, each ascending, of nodes that are keys or are reached from them.
 
-    Cost: linear; the first call in a process that has no torch.compile (which brings it along) imports networkx, 0.2 s.
+    Cost: linear; the first call for a larger graph in a process that has no torch.compile (which brings it along) imports networkx, 0.2 s.
     """
+    if len(successors) <= FEW_NODES:
+        parts = _mutually_reached(successors)
+        # Several cycles are found in the order in which networkx tells their parts, whatever the size.
+        if sum(len(part) > 1 for part in parts) <= 1:
+            return parts
     import networkx
 
     graph = networkx.DiGraph()
     graph.add_nodes_from(successors)
     graph.add_edges_from((node, following) for node, found in successors.items() for following in found)
     return [tuple(sorted(part)) for part in networkx.strongly_connected_components(graph)]
+
+
+def _mutually_reached(successors: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+    """The same parts by sets of what is reached. Cost: the square of the nodes."""
+    nodes = list(dict.fromkeys((*successors, *(following for found in successors.values() for following in found))))
+    number = {node: n for n, node in enumerate(nodes)}
+    reached = [1 << n for n in range(len(nodes))]
+    for node, found in successors.items():
+        for following in found:
+            reached[number[node]] |= 1 << number[following]
+    for through in range(len(nodes)):
+        for n in range(len(nodes)):
+            if reached[n] >> through & 1:
+                reached[n] |= reached[through]
+    return list(dict.fromkeys(tuple(sorted(nodes[m] for m in range(len(nodes)) if reached[n] >> m & 1 and reached[m] >> n & 1))
+                              for n in range(len(nodes))))

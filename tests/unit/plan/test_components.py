@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 
 import pytest
@@ -84,3 +85,11 @@ def test_strongly_connected_parts_are_those_of_mutual_reach(seed: int) -> None:
     wanted = {tuple(sorted(b for b in reach(a) if a in reach(b))) for a in range(count)}
     found = strongly_connected(successors)
     assert set(found) == wanted and len(found) == len(wanted), f"seed {seed}"
+
+
+def test_parts_of_small_graphs_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import was half of the time to a script's first program in a new process."""
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    assert sorted(strongly_connected({0: [1], 1: [2], 2: [1, 3]})) == [(0,), (1, 2), (3,)]
+    with pytest.raises(ImportError):
+        strongly_connected({n: [n + 1] for n in range(100)})
