@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tilefuse.base.errors import TypeMismatchError
+from tilefuse.frontends.array_nodes import user_span
+
 if TYPE_CHECKING:
     from tilefuse.frontends.array import Array
 
@@ -13,21 +16,24 @@ Axis = int | Sequence[int] | None
 
 
 class ArrayMethods:
-    """What `Array` has besides the standard's attributes. The functions are looked up at the call: they are written over arrays."""
+    """What `Array` has besides the standard's attributes. The functions are looked up at the call: they are written over arrays.
+
+    out: must be None; numpy's functions (`np.mean(x)`) name it when they leave the work to the method.
+    """
 
     __slots__ = ()
 
-    def sum(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    def sum(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `sum`."""
-        return _functions()["sum"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return _functions()["sum"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def prod(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    def prod(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `prod`."""
-        return _functions()["prod"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return _functions()["prod"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def mean(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    def mean(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `mean`."""
-        return _functions()["mean"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return _functions()["mean"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
 
     def var(self, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
         """As the function `var`: over the number of elements unless `correction` says less."""
@@ -37,13 +43,13 @@ class ArrayMethods:
         """As the function `std`: over the number of elements unless `correction` says less."""
         return _functions()["std"](self, axis=axis, correction=correction, keepdims=keepdims)
 
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Array:
+    def max(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `max`."""
-        return _functions()["max"](self, axis=axis, keepdims=keepdims)
+        return _functions()["max"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Array:
+    def min(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `min`."""
-        return _functions()["min"](self, axis=axis, keepdims=keepdims)
+        return _functions()["min"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Array:
         """As the function `argmax`."""
@@ -53,13 +59,13 @@ class ArrayMethods:
         """As the function `argmin`."""
         return _functions()["argmin"](self, axis=axis, keepdims=keepdims)
 
-    def any(self, axis: Axis = None, keepdims: bool = False) -> Array:
+    def any(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `any`."""
-        return _functions()["any"](self, axis=axis, keepdims=keepdims)
+        return _functions()["any"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
-    def all(self, axis: Axis = None, keepdims: bool = False) -> Array:
+    def all(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `all`."""
-        return _functions()["all"](self, axis=axis, keepdims=keepdims)
+        return _functions()["all"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
         """As the function `cumulative_sum`."""
@@ -100,6 +106,12 @@ class ArrayMethods:
     def dot(self, other: Any) -> Array:
         """As `self @ other`."""
         return _functions()["product"](self, other)
+
+
+def _unwritten(x: Array, out: object) -> Array:
+    if out is not None:
+        raise TypeMismatchError("arrays are immutable, so nothing is written to out=", where=user_span(), hint="use the result")
+    return x
 
 
 @cache

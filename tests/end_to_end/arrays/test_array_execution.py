@@ -205,6 +205,15 @@ def test_methods() -> None:
         np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+def test_numpys_reductions_leave_the_work_to_the_methods() -> None:
+    x = ta.asarray([[1.0, 2.0], [3.0, 4.0]])
+    for name in ("sum", "prod", "mean", "max", "min", "any", "all"):
+        made = getattr(np, name)(x, axis=0)
+        assert isinstance(made, ta.Array) and made.numpy().tolist() == getattr(np, name)(x.numpy(), axis=0).tolist(), name
+        with pytest.raises(TypeMismatchError, match="immutable"):
+            getattr(np, name)(x, axis=0, out=np.zeros(2))
+
+
 def test_random_numbers() -> None:
     """Reproducible from a seed, one program for all seeds, sound moments; the generator goes on."""
     first = ta.random.normal((400, 50), seed=5).numpy()
