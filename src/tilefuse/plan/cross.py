@@ -56,9 +56,12 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
     for node, sources in chosen:
         count, length = prod(e for _, e in node.over), node.type.num_elements
         alone = all(other is node or not sources & read for other, read in chosen)
-        light = (alone and all(graph.type_of(v).dtype.itemsize < 4 for v in sources)
-                 and any(_leaves_elements(graph, name, count * length, names) for name, read in rows[count, length] if sources & read))
-        split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light))
+        written = any(_leaves_elements(graph, name, count * length, names) for name, read in rows[count, length] if sources & read)
+        light = alone and written and all(graph.type_of(v).dtype.itemsize < 4 for v in sources)
+        operands = sources.union(*(read for _, read in rows[count, length] if sources & read))
+        wide = written and len(operands) > 1 and all(graph.type_of(v).dtype.itemsize >= 4 for v in operands)
+        wide_sums = (1 if alone else 2) if wide else 0
+        split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light, wide_sums))
     nodes = tuple(made for node in graph.nodes for made in split.get(node.name, (node,)))
     return replace(graph, nodes=nodes)
 

@@ -30,7 +30,10 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     last = [a for a in reduced if domain.extents[a] > 1][-1:]
     length = domain.num_reduced
     sum_bytes = max(i.node.type.dtype.itemsize for i in carried)
-    shape = row_threads(length, sum_bytes)
+    fetched = fetched_touches(domain)
+    written = any(offset.axes() & set(domain.reduced) and not domain.instances[key].carried for _, key, offset in domain.outputs)
+    wide = written and len(fetched) > 1 and all(t.dtype.itemsize >= 4 for t in fetched)
+    shape = row_threads(length, sum_bytes, len(carried) if wide else 0)
     if shape is None:
         return Rejected(Reason.REGISTERS,
                         f"rows of {length} elements with sums carried down their columns fit no cluster")
@@ -45,7 +48,6 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     if carried_bytes > HELD_BYTES:
         return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums need {carried_bytes} bytes a thread")
     held_bytes = carried_bytes + chunks * width * kept_bytes
-    fetched = fetched_touches(domain)
     # Narrow elements are used in single precision: that is what they take while the row is worked on.
     on_chip = carried_bytes + chunks * width * sum(max(t.dtype.itemsize, 4) for t in fetched) <= HELD_BYTES
     share_bytes = vectors // cluster * width * kept_bytes * rows

@@ -40,6 +40,9 @@ LONG_ROW_THREADS = 512
 # Threads of a block that scans its share of a row: what the warps add up one by one costs more than registers for twice as many elements a
 # thread (measured on H200, running sums over 262144 f32, two blocks a multiprocessor either way: 73.7 us by 256 threads, 77.6 by 512).
 SCAN_THREADS = 256
+# Threads that share a multiprocessor where blocks of the longest clusters hold a norm's row: twice the elements a thread in half as many
+# threads, with registers for them (measured on H200, RMS norm over 65536 f32: 71.5 us by six blocks of 128 threads, 73.0 by four of 256).
+LONG_NORM_THREADS = 768
 SHARED_VECTOR_BYTES = 128 * 1024
 
 
@@ -119,6 +122,9 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
             if 1 < cluster < device.max_cluster_blocks and chunks > 4 and column_touches(domain):
                 # Weights need registers beside the row.
                 continue
+            full_norm = cluster == device.max_cluster_blocks and bool(column_touches(domain)) and not domain.has_scan
+            if full_norm and chunks < min(8, max_chunks) and share >= 128 * 8:
+                continue
             threads = 32 * -(-share // (32 * chunks))
             # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
             if threads <= (256 if (cluster > 1 or domain.has_scan) and chunks < min(8, max_chunks) else limit):
@@ -131,7 +137,7 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 several = len([a for a in reduced if domain.extents[a] > 1]) > 1
                 whole = cluster > 1 and vectors % (cluster * threads) == 0 and not column_touches(domain)
                 bounded = full and width >= 4 and (not several or whole)
-                resident = RESIDENT_THREADS // threads if bounded else 0
+                resident = (LONG_NORM_THREADS if full_norm and threads == 128 else RESIDENT_THREADS) // threads if bounded else 0
                 if cluster == 1 and not resident:
                     resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))
                 if domain.has_scan and cluster == device.max_cluster_blocks and SCAN_THREADS < threads <= 2 * SCAN_THREADS:

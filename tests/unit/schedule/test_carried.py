@@ -104,6 +104,18 @@ def weighted(rows: int, length: int, dtype: str, *, elements: bool) -> str:
 }}"""
 
 
+def centred_gradients(rows: int, length: int, dtype: str) -> str:
+    """Gradients of rows less their weighted mean: elements of two operands, and a sum of their product down the columns."""
+    x, g, matrix = wide("%x[i, j]", dtype), wide("%g[i, j]", dtype), f"{dtype}[{rows}, {length}]"
+    return f"""graph @gradients(%x: {matrix}, %g: {matrix}) -> (f32[{rows}, {length}], f32[{length}], f32[{length}]) {{
+  %s: f32[{rows}] = reduce.sum [i] over [j < {length}] {{ mul({x}, {g}) }}
+  %y: f32[{rows}, {length}] = map [i, j] {{ sub({g}, mul({x}, %s[i])) }}
+  %c: f32[{length}] = reduce.sum [j] over [i < {rows}] {{ mul({x}, {g}) }}
+  %d: f32[{length}] = reduce.sum [j] over [i < {rows}] {{ {g} }}
+  return %y, %c, %d
+}}"""
+
+
 @pytest.mark.parametrize(("dtype", "length", "elements", "fewer"), [
     ("f16", 4096, True, True), ("bf16", 8192, True, True), ("f16", 4096, False, False), ("f32", 4096, True, False),
     ("f16", 1024, True, False)])
@@ -112,3 +124,16 @@ def test_blocks_that_do_little_beside_loading_leave_multiprocessors_idle(dtype: 
     split = split_cross_reductions(parse_graph(weighted((1 << 26) // length, length, dtype, elements=elements)), H200)
     (groups,) = (carried_groups(n) for n in split.nodes if n.category == "reduce" and carried_groups(n))
     assert (groups <= 0.85 * H200.num_multiprocessors) is fewer
+
+
+@pytest.mark.parametrize(("length", "dtype", "shape"), [
+    (256, "f32", (32, 8, 1, 2)), (8192, "f32", (512, 1, 2, 2)), (32768, "f32", (512, 1, 8, 2)), (16384, "f32", (512, 1, 1, 8)),
+    (8192, "f16", (512, 1, 1, 2)), (8200, "f32", (288, 1, 1, 8))])
+def test_threads_hold_few_elements_of_wide_rows(length: int, dtype: str, shape: tuple[int, int, int, int]) -> None:
+    """Gradients of layer norm over 32768 f32 took 74.4 us by 16 elements a thread and take 70.7 by 8 in clusters twice as long."""
+    split = split_cross_reductions(parse_graph(centred_gradients((1 << 25) // length, length, dtype)), H200)
+    first = plan_graph(split, {}, H200, Options()).kernels[0]
+    choice = first.program.choice
+    assert {"y", "c_partial", "d_partial"} <= set(first.pattern.nodes)
+    assert isinstance(choice, Rows) and choice.groups
+    assert (choice.threads, choice.rows, choice.cluster, choice.chunks) == shape
