@@ -108,7 +108,7 @@ class ArrayMethods:
         return _functions()["product"](self, other)
 
 
-def _unwritten(x: Array, out: object) -> Array:
+def _unwritten(x: ArrayMethods, out: object) -> ArrayMethods:
     if out is not None:
         raise TypeMismatchError("arrays are immutable, so nothing is written to out=", where=user_span(), hint="use the result")
     return x
