@@ -10,7 +10,7 @@ from dataclasses import dataclass
 # Cycles told of one strongly connected part at a time: each gives a cut, and the next solution shows those that are left.
 MAX_CYCLES_A_PART = 32
 # Keys of a graph whose strongly connected parts are found without networkx: importing that takes as long as planning a small graph twice.
-FEW_NODES = 32
+FEW_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Contraction:
                 arcs[a, b] = (before, after)
                 successors.setdefault(a, []).append(b)
         found: dict[Cycle, None] = {}
-        for part in strongly_connected(successors):
+        for part in strongly_connected(successors, any_order=False):
             if len(part) > 1:
                 starts = [g for g in part if g < len(self._columns)][:MAX_CYCLES_A_PART]
                 found.update(dict.fromkeys(self._through(successors, arcs, g) for g in starts))
@@ -99,15 +99,15 @@ class Contraction:
         return Cycle(tuple(pairs[i] for i in order), tuple(columns[i] for i in order), tuple(sorted(nodes)))
 
 
-def strongly_connected(successors: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+def strongly_connected(successors: Mapping[int, Sequence[int]], any_order: bool = True) -> list[tuple[int, ...]]:
     """The strongly connected parts of a graph, each ascending, of nodes that are keys or are reached from them.
 
+    any_order: false where cycles are looked for part by part, which must give the same ones however large the graph.
     Cost: linear; the first call for a larger graph in a process that has no torch.compile (which brings it along) imports networkx, 0.2 s.
     """
     if len(successors) <= FEW_NODES:
         parts = _mutually_reached(successors)
-        # Several cycles are found in the order in which networkx tells their parts, whatever the size.
-        if sum(len(part) > 1 for part in parts) <= 1:
+        if any_order or sum(len(part) > 1 for part in parts) <= 1:
             return parts
     import networkx
 
