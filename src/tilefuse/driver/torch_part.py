@@ -43,6 +43,7 @@ class CompiledPart:
             o.result == n and o.permutation is None and o.expanded is None and not o.complex and not self._elsewhere(o.device)
             for n, o in enumerate(imported.outputs)
         )
+        self._windows = kind == "forward" and (not self._plain or _gives_views(program))
         self._static = tuple(static)
         self._capture = capture and program.device.type == "cuda"
         self._captured: Callable[..., list[torch.Tensor]] | None = None
@@ -68,9 +69,8 @@ class CompiledPart:
         results = self._run(tensors)
         for n in self._shared:
             results[n] = results[n].clone()
-        if self._plain:
-            return results
-        return [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
+        made = results if self._plain else [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
+        return self._apart(made) if self._windows else made
 
     def _run(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         if not self._capture:
@@ -103,10 +103,22 @@ class CompiledPart:
                 here.copy_(moved)
         made = [restore(o, results, arguments) for o in self._outputs]
         arguments.clear()
-        return made
+        return self._apart(made) if self._windows else made
+
+    def _apart(self, made: list[Any]) -> list[Any]:
+        """Outputs of which none is a view for autograd: one without gradient would ask for it as soon as what it looks into does."""
+        def is_window(n: int) -> bool:
+            return self._outputs[n].argument is None and isinstance(made[n], torch.Tensor) and made[n]._is_view()
+
+        return [t.detach() if is_window(n) else t for n, t in enumerate(made)]
 
     def _elsewhere(self, device: str) -> bool:
         return bool(device) and device != self.program.device.type
+
+
+def _gives_views(program: Program) -> bool:
+    value_by_name = {v.name: v for v in program.spec.values}
+    return any(value_by_name[name].role == "view" for name in program.spec.results)
 
 
 def _shared_results(program: Program, imported: Imported) -> tuple[int, ...]:

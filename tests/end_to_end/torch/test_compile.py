@@ -429,3 +429,17 @@ def test_sizes_declared_dynamic() -> None:
         y = x.clone()
         close(run(x), doubled(y))
         close(x, y)
+
+
+WINDOWS = {"row": lambda y: y[0], "turned": lambda y: y.t(), "repeated": lambda y: y[:1].expand(5, 3), "all": lambda y: y}
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+def test_a_window_onto_a_result_asks_for_no_gradient(window: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """What was detached stays so, also where it lies in the memory of a result that has a gradient."""
+    layer, x = torch.nn.Linear(3, 3), torch.randn(4, 3)
+    compiled = torch.compile(lambda x: (lambda y: (y, window(y.detach())))(layer(x)), backend="tilefuse", options={"strict": True})
+    y, seen = compiled(x)
+    assert y.requires_grad and not seen.requires_grad
+    torch.testing.assert_close(seen, window(y.detach()))
+    y.sum().backward()
