@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[object, str, object, Callable[[], None]]] = {
     "programs are found by their size": (array_evaluate, "structure_of", blind_structure, operations_differ),
     "numbers are looked up by their value": (array, "repr", lambda number: 0.0, zeros_differ),
     "nothing is remembered": (array_evaluate, "structure_of", new_structure, execution.test_a_structure_is_compiled_once),
-    "the package is the user": (array_nodes, "PACKAGE_FOLDER", "nowhere", manipulation.test_errors_name_the_users_line),
+    "the package is the user": (array_nodes, "NOT_THE_USERS", ("nowhere",), manipulation.test_errors_name_the_users_line),
     "views of data are recorded": (array, "_view", lambda source, plan: None, execution.test_batches_compile_nothing),
     "what was forgotten counts as constant": (
         array_gradients, "_check_history", lambda y, xs: None, execution.test_gradients_know_what_was_forgotten),
