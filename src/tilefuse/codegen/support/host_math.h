@@ -23,6 +23,13 @@ TF_INLINE float tf_fma_f32(float a, float b, float c) { return __builtin_fmaf(a,
 TF_INLINE float tf_fma_f32(float a, float b, float c) { return a * b + c; }
 #endif
 
+//@ tf_polynomial
+// Horner's rule; coefficients from the highest power down.
+TF_INLINE float tf_polynomial(float, float sum) { return sum; }
+template <class... Rest> TF_INLINE float tf_polynomial(float x, float sum, float next, Rest... rest) {
+  return tf_polynomial(x, tf_fma_f32(sum, x, next), rest...);
+}
+
 //@ tf_near_integer
 // The integer next to a, |a| < 2^22, both as a number and, in the low bits of `bits`, as an integer in two's complement: adding 1.5 * 2^23
 // shifts the fraction out of the significand.
@@ -56,12 +63,7 @@ TF_INLINE float tf_times_power(float a, int n) {
 TF_INLINE float tf_exp_reduced(float a, int* n) {
   const float count = tf_near_integer(a * 1.44269504f, n);
   const float r = tf_fma_f32(count, 2.12194440e-4f, tf_fma_f32(count, -0.693359375f, a));
-  float tail = 0.000197642672f;
-  tail = tf_fma_f32(tail, r, 0.00139323424f);
-  tail = tf_fma_f32(tail, r, 0.00833354332f);
-  tail = tf_fma_f32(tail, r, 0.0416664928f);
-  tail = tf_fma_f32(tail, r, 0.166666657f);
-  tail = tf_fma_f32(tail, r, 0.5f);
+  const float tail = tf_polynomial(r, 0.000197642672f, 0.00139323424f, 0.00833354332f, 0.0416664928f, 0.166666657f, 0.5f);
   return tf_fma_f32(tail * r, r, r);
 }
 
@@ -90,12 +92,7 @@ TF_INLINE double tf_expm1(double a) { return std::expm1(a); }
 //@ tf_exp2_reduced
 // 2^f for |f| <= 1/2.
 TF_INLINE float tf_exp2_reduced(float f) {
-  float slope = 0.00015327835f;
-  slope = tf_fma_f32(slope, f, 0.00133909984f);
-  slope = tf_fma_f32(slope, f, 0.00961850304f);
-  slope = tf_fma_f32(slope, f, 0.0555035956f);
-  slope = tf_fma_f32(slope, f, 0.240226477f);
-  slope = tf_fma_f32(slope, f, 0.693147182f);
+  const float slope = tf_polynomial(f, 0.00015327835f, 0.00133909984f, 0.00961850304f, 0.0555035956f, 0.240226477f, 0.693147182f);
   return tf_fma_f32(slope, f, 1.0f);
 }
 
@@ -117,11 +114,7 @@ TF_INLINE float tf_tanh(float a) {
   const float scale = tf_power_of_two(n);
   const float beyond = 1.0f - 2.0f / (tf_fma_f32(scale, above_one, scale) + 1.0f);
   const float square = x * x;
-  float slope = -0.00616961392f;
-  slope = tf_fma_f32(slope, square, 0.021000376f);
-  slope = tf_fma_f32(slope, square, -0.0538357571f);
-  slope = tf_fma_f32(slope, square, 0.13332437f);
-  slope = tf_fma_f32(slope, square, -0.333333135f);
+  const float slope = tf_polynomial(square, -0.00616961392f, 0.021000376f, -0.0538357571f, 0.13332437f, -0.333333135f);
   const float near_zero = tf_fma_f32(slope * square, x, x);
   return __builtin_copysignf(x > 0.55f ? beyond : near_zero, a);
 }
@@ -130,14 +123,8 @@ TF_INLINE double tf_tanh(double a) { return std::tanh(a); }
 //@ tf_log_tail
 // log(1 + f) - f for sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
 TF_INLINE float tf_log_tail(float f) {
-  float cube = -0.0763643682f;
-  cube = tf_fma_f32(cube, f, 0.127622202f);
-  cube = tf_fma_f32(cube, f, -0.131596118f);
-  cube = tf_fma_f32(cube, f, 0.1420158f);
-  cube = tf_fma_f32(cube, f, -0.166234091f);
-  cube = tf_fma_f32(cube, f, 0.200012416f);
-  cube = tf_fma_f32(cube, f, -0.250008196f);
-  cube = tf_fma_f32(cube, f, 0.333333313f);
+  const float cube = tf_polynomial(f, -0.0763643682f, 0.127622202f, -0.131596118f, 0.1420158f, -0.166234091f, 0.200012416f,
+                                      -0.250008196f, 0.333333313f);
   return f * f * tf_fma_f32(cube, f, -0.5f);
 }
 
@@ -206,24 +193,14 @@ TF_INLINE double tf_log10(double a) { return std::log10(a); }
 TF_INLINE float tf_erf(float a) {
   const float size = __builtin_fabsf(a);
   const float x = tf_between(0.0f, size, 4.0f);
-  float p = -0.000282672321f;
-  p = tf_fma_f32(p, x, 0.00439040456f);
-  p = tf_fma_f32(p, x, -0.0320666172f);
-  p = tf_fma_f32(p, x, 0.149941593f);
-  p = tf_fma_f32(p, x, 0.919259608f);
-  p = tf_fma_f32(p, x, 1.62689209f);
-  p = tf_fma_f32(p, x, 0.000282284949f);
+  const float p = tf_polynomial(x, -0.000282672321f, 0.00439040456f, -0.0320666172f, 0.149941593f, 0.919259608f, 1.62689209f,
+                                   0.000282284949f);
   int n;
   const float whole = tf_near_integer(-p, &n);
   const float beyond = tf_fma_f32(tf_exp2_reduced(-p - whole), -tf_power_of_two(n), 1.0f);
   const float square = x * x;
-  float slope = 7.99664995e-05f;
-  slope = tf_fma_f32(slope, square, -0.000804976968f);
-  slope = tf_fma_f32(slope, square, 0.00519240508f);
-  slope = tf_fma_f32(slope, square, -0.0268557314f);
-  slope = tf_fma_f32(slope, square, 0.112836257f);
-  slope = tf_fma_f32(slope, square, -0.376126289f);
-  slope = tf_fma_f32(slope, square, 0.128379166f);
+  const float slope = tf_polynomial(square, 7.99664995e-05f, -0.000804976968f, 0.00519240508f, -0.0268557314f, 0.112836257f,
+                                            -0.376126289f, 0.128379166f);
   const float near_zero = tf_fma_f32(slope, x, x);
   return __builtin_copysignf(size > 0.92f ? beyond : near_zero, a);
 }
