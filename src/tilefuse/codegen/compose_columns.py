@@ -274,7 +274,7 @@ def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:
             e.emit(Declare(name, t, None, start))
         else:
             e.emit(Declare(name, t, c.vector))
-            with e.loop("v", c.vector, unroll=w.unroll, simd=not w.unroll) as v:
+            with e.lanes(c.vector, w.unroll) as v:
                 e.emit(Assign(Reg(name, t, v), start))
         parts.append(Reg(name, t))
     return parts

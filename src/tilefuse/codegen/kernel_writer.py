@@ -201,7 +201,7 @@ class KernelWriter:
         if held.width == 1 or held.vector:
             e.emit(VectorLoad(held.array, start, buffer, substitute(offset, {lane: number(0)}), held.width, cache))
             return
-        with e.loop("v", held.width, unroll=self.unroll, simd=not self.unroll) as v:
+        with e.lanes(held.width, self.unroll) as v:
             e.emit(VectorLoad(held.array, start + v, buffer, substitute(offset, {lane: v}), 1, cache))
 
     def bind(self, held: Iterable[Held], chunk: Affine, lane: Affine) -> None:
@@ -286,7 +286,7 @@ class KernelWriter:
         """A loop over the lanes of a vector with the root axes set for it; yields the lane variable."""
         e = self.emitter
         saved = dict(e.env)
-        with e.loop("v", width, unroll=self.unroll, simd=not self.unroll) as v, e.nested() as inner:
+        with e.lanes(width, self.unroll) as v, e.nested() as inner:
             e.env = saved | {a: substitute(x, {lane: v}, e.extents) for a, x in lane_env.items()}
             inner.values.update({k: r if width == 1 else Reg(r.name, r.dtype, v) for k, r in self.lane_values.items()})
             inner.expressions.update({k: Reg(r.name, r.dtype, v) for k, r in self.lane_expressions.items()})

@@ -44,7 +44,7 @@ def merge_all(state: RowState, instance: Instance, parts: list[Reg], values: Reg
     _shuffle_maximum(state, top, min(c.threads, 32))
     state.warp_tops.add(instance.key)
     shift = _shift(state, top)
-    with e.loop("v", c.chunks * c.vector, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
+    with e.lanes(c.chunks * c.vector, state.writer.unroll) as v:
         e.emit(Assign(total, Call("add", (total, _exponential(state, Reg(values.name, dtype, v), shift, dtype)))))  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ def merge_vector(state: RowState, parts: list[Reg], values: Reg, width: int) -> 
         e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
     shift = _shift(state, top)
     e.emit(Assign(parts[1], Call("mul", (parts[1], _exponential(state, parts[0], shift, dtype)))), Assign(parts[0], top))  # type: ignore[arg-type]
-    with e.loop("v", width, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
+    with e.lanes(width, state.writer.unroll) as v:
         term = _exponential(state, Reg(values.name, dtype, v), shift, dtype)
         e.emit(Assign(parts[1], Call("add", (parts[1], term))))  # type: ignore[arg-type]
 

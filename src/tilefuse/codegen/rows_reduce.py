@@ -119,12 +119,12 @@ def _sums_of_stretch(state: RowState, summed: list[Instance], parts: dict[int, l
     e = w.emitter
     pairs = [(parts[i.key], totals[i.key][0][0]) for i in summed]
     for lanes, _ in pairs:
-        with e.loop("v", len(lanes), unroll=w.unroll, simd=not w.unroll) as v:
+        with e.lanes(len(lanes), w.unroll) as v:
             part = lanes[0][0]
             e.emit(Assign(Reg(part.name, part.dtype, v), const(0, part.dtype)))
     yield
     for lanes, total in pairs:
-        with e.loop("v", len(lanes), unroll=w.unroll, simd=not w.unroll) as v:
+        with e.lanes(len(lanes), w.unroll) as v:
             part, sum_ = Reg(lanes[0][0].name, total.dtype, v), Reg(total.name, total.dtype, v)
             e.emit(Assign(sum_, Call("add", (sum_, part))), Assign(part, sum_))  # type: ignore[arg-type]
 
@@ -232,7 +232,7 @@ def _declare_parts(state: RowState, instance: Instance, lanes: int) -> list[list
             e.emit(Declare(name, t, None, start))
         else:
             e.emit(Declare(name, t, lanes))
-            with e.loop("v", lanes, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
+            with e.lanes(lanes, state.writer.unroll) as v:
                 e.emit(Assign(Reg(name, t, v), start))
         arrays.append((name, t))
     return [[Reg(name, t, None if lanes == 1 else number(n)) for name, t in arrays] for n in range(lanes)]
@@ -262,10 +262,10 @@ def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: 
     mean = Reg(e.fresh(instance.node.name + "_chunk_mean"), dtype)
     m2 = Reg(e.fresh(instance.node.name + "_chunk_m2"), dtype)
     e.emit(Declare(mean.name, dtype, None, const(0, dtype)), Declare(m2.name, dtype, None, const(0, dtype)))
-    with e.loop("v", width, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
+    with e.lanes(width, state.writer.unroll) as v:
         e.emit(Assign(mean, Call("add", (mean, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
     e.emit(Assign(mean, Call("mul", (mean, const(1.0 / width, dtype)))))  # type: ignore[arg-type]
-    with e.loop("v", width, unroll=state.writer.unroll, simd=not state.writer.unroll) as v:
+    with e.lanes(width, state.writer.unroll) as v:
         off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
         e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))  # type: ignore[arg-type]
     e.combine("m2", parts, (const(width, dtype), mean, m2), dtype)

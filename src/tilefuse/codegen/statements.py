@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from tilefuse.codegen.kernel import Assign, Buffer, Declare, For, If, KExpr, Let, Reg, Stmt
@@ -96,6 +97,10 @@ class Statements:
             inner.extents[name] = extent if extent is not None else last.const
             yield axis(name)
         self.emit(For(name, first, last, step, tuple(inner.statements), unroll, simd))
+
+    def lanes(self, count: int, unroll: bool) -> AbstractContextManager[Affine]:
+        """A loop over elements of a vector: unrolled where they are in registers, else vector code."""
+        return self.loop("v", count, unroll=unroll, simd=not unroll)
 
     @contextlib.contextmanager
     def when(self, bounds: Iterable[Bound]) -> Iterator[None]:

@@ -47,7 +47,7 @@ def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str
     alone = [c.priced for c in unfused if c.priced is not None]
     return Plan(graph, device.name, tuple(steps), tuple(views.values()), dict(layouts), objective_us,
                 unfused_us=unfused_us, unfused_kernels=len(alone),
-                unfused_bytes=sum(p.figures.bytes_read + p.figures.bytes_written for p in alone),
+                unfused_bytes=sum(p.figures.bytes_moved for p in alone),
                 rejected=rejected, num_rejected=num_rejected, search=search)
 
 

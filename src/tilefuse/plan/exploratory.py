@@ -63,7 +63,7 @@ def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
         priced = candidates.alone.get(number)
         if priced is None or len(candidates.units.sources(unit)) > MAX_OPERANDS:
             continue
-        num_bytes = priced.figures.bytes_read + priced.figures.bytes_written
+        num_bytes = priced.figures.bytes_moved
         if num_bytes >= large_bytes:
             found.append((-num_bytes, number))
     return [number for _, number in sorted(found)]

@@ -51,6 +51,11 @@ class Figures:
     work_us: float
     several: tuple[int, ...] = ()
 
+    @property
+    def bytes_moved(self) -> int:
+        """Read and written. Units: bytes."""
+        return self.bytes_read + self.bytes_written
+
     @classmethod
     def of(cls, program: TileProgram, values: Sequence[str]) -> Figures:
         """The figures of a program with these boundary values."""

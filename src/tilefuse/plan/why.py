@@ -192,7 +192,7 @@ def _part(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedK
     priced = price(setting, pattern_of(plan, nodes, [kernel]))
     if isinstance(priced, Rejected):
         return priced
-    return Part(nodes, priced.cost.us, priced.figures.bytes_read + priced.figures.bytes_written)
+    return Part(nodes, priced.cost.us, priced.figures.bytes_moved)
 
 
 def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, first: str, second: str) -> Answer:

@@ -208,8 +208,8 @@ def call_library(
     known = LIBRARY.get(operator)
     if known is not None:
         return list(known(operands, attributes))
-    away = bool(operands) and operands[0].device.type != "cpu"
-    function = OFF_THE_CPU[operator] if away and operator in OFF_THE_CPU else torch_operator(operator)
+    away = operator in OFF_THE_CPU and bool(operands) and operands[0].device.type != "cpu"
+    function = OFF_THE_CPU[operator] if away else torch_operator(operator)
     place = device or (operands[0].device if operands else None)
     args = attributes.get("args", ())
     kwargs = attributes.get("kwargs", ())
