@@ -11,6 +11,9 @@ from tilefuse.plan.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
+from tilefuse.schedule.packed import Packed
+from tilefuse.schedule.stitch_plan import StitchPlan
+from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
 
@@ -86,8 +89,20 @@ def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure]) 
         "figures": {f.name: round(f.value, 4) for f in figures},
         # The code's launch, not the schedule's: composing the kernel settles how much shared memory it needs.
         "launch": {"num_blocks": code.launch.num_blocks, "num_threads": code.launch.num_threads, "cluster": code.launch.cluster,
-                   "shared_bytes": code.launch.shared_bytes, "early": code.launch.early},
+                   "shared_bytes": code.launch.shared_bytes,
+                   "shared_requested_bytes": _requested_bytes(program, code.launch.shared_bytes), "early": code.launch.early},
     }
+
+
+def _requested_bytes(program: TileProgram, allocated: int) -> int:
+    """Shared memory of a kernel if none of its arrays lay where another does that is not alive at the time.
+
+    allocated: bytes a block that its launch asks for; those of a packed kernel are of the group that needs most.
+    """
+    groups = program.choice.groups if isinstance(program.choice, Packed) else ()
+    plans = [p.internal for p in (program, *(g.program for g in groups)) if isinstance(p.internal, StitchPlan)]
+    largest = max(plans, key=lambda p: p.shared_bytes, default=None)
+    return allocated if largest is None or not allocated else allocated + largest.requested_bytes - largest.shared_bytes
 
 
 def _library(call: LibraryCall) -> dict[str, Any]:

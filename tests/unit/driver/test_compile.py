@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,25 @@ def test_repeated_layers_compile_one_layers_kernels_and_match_the_interpreter() 
     explanation = program.explain(json=True)
     assert explanation["num_kernels"] == 7 and explanation["unfused_kernels"] == 18
     assert explanation["bytes"] < explanation["unfused_bytes"]
+
+
+def test_shared_memory_is_told_as_allocated_and_as_requested() -> None:
+    """Four layers of 64: the tile of one lies where that of two before it was, so less is allocated than their tiles ask for together."""
+    weights = [torch.randn(64, 64) for _ in range(4)]
+
+    def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        for weight in weights:
+            x = torch.tanh(x @ weight)
+        return x
+
+    def launch_of(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> dict[str, int]:
+        kernel, = tilefuse.compile(function, list(inputs), target="h200").explain(json=True)["kernels"]
+        return kernel["launch"]
+
+    stitched = launch_of(layers, torch.randn(4096, 64), *weights)
+    assert 0 < stitched["shared_bytes"] < stitched["shared_requested_bytes"]
+    rows = launch_of(lambda x: torch.softmax(x, -1), torch.randn(64, 8192))
+    assert rows["shared_bytes"] == rows["shared_requested_bytes"]
 
 
 def test_the_explanation_has_what_readers_rely_on() -> None:
