@@ -78,6 +78,9 @@ class IntegerProgram:
         Raises: InfeasibleError where the separator's conditions leave no choice; ToolchainError where the solver fails.
         """
         began = time.perf_counter()
+        if not self._columns and self._legal(()):
+            # The solver takes a program without columns for none at all.
+            return Selection((), 0.0, 0.0, 0, 0, time.perf_counter() - began, True)
         incumbent = tuple(sorted(start)) if self._legal(start) else None
         if incumbent is None and self._legal(()):
             incumbent = ()
@@ -160,7 +163,7 @@ class IntegerProgram:
         solver.run()
         status = solver.getModelStatus()
         known = highspy.HighsModelStatus
-        if status in (known.kInfeasible, known.kUnboundedOrInfeasible):
+        if status in (known.kInfeasible, known.kUnboundedOrInfeasible) or not self._columns:
             return None, 0.0, True
         if status not in (known.kOptimal, known.kTimeLimit):
             raise ToolchainError(f"the integer program's solver stopped: {solver.modelStatusToString(status)}",

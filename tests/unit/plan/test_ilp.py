@@ -123,6 +123,17 @@ def test_conditions_that_nothing_keeps_are_an_error() -> None:
         program.solve(5.0)
 
 
+def test_a_program_without_candidates_is_solved() -> None:
+    """With a ceiling on memory also a graph without candidates is asked for; the solver calls its model empty."""
+    def nothing(taken: object) -> list[Row]:
+        return []
+
+    found = IntegerProgram(2, [(0, 1)], [], nothing).solve(5.0)
+    assert found.taken == () and found.proven and found.objective_us == found.bound_us == 0.0
+    with pytest.raises(InfeasibleError, match="no choice of kernels"):
+        IntegerProgram(2, [(0, 1)], [], lambda taken: [Row((), -1.0)]).solve(5.0)
+
+
 def test_other_conditions_are_kept() -> None:
     """At most one of two disjoint candidates, asked for only once both are taken."""
     def separator(taken: object) -> list[Row]:
