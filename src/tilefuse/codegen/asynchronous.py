@@ -16,7 +16,8 @@ class BulkCopy:
 
     A phase of a barrier completes when the copies announced to it have arrived and one of them had `arrive` set: the last one
     of the phase has it, the others do not.
-    team: if positive, the first of each `team` threads starts a copy of its own, on a barrier of its own.
+    team: if positive, the first of each `team` threads starts a copy of its own, on a barrier of its own. cache: "" or "last", as of
+    `Load`.
     """
 
     shared: str
@@ -27,6 +28,7 @@ class BulkCopy:
     barrier: Affine
     arrive: bool = True
     team: int = 0
+    cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)

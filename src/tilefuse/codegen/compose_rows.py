@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.base.errors import InternalError
-from tilefuse.codegen.compose_fetch import compose_ahead, compose_turns
+from tilefuse.codegen.compose_fetch import compose_ahead, compose_turns, outlives_results
 from tilefuse.codegen.compose_scan import compose_scans
 from tilefuse.codegen.fetch_operands import ResultOperands, column_operands, row_scalars
 from tilefuse.codegen.kernel import (
@@ -66,7 +66,7 @@ def _compose_row(state: RowState) -> None:
     operands.ask()
     if asked:
         row_scalars(state, [k for _, k, _ in full_outputs])
-    if full_outputs and choice.on_chip and choice.cluster == 1 and not choice.groups and writer.floods:
+    if full_outputs and not choice.groups and outlives_results(state):
         e.cache |= {t.value: "last" for t in fetched_touches(domain)}
     if choice.on_chip and not choice.stages:
         load_row(state)

@@ -279,10 +279,11 @@ class _CudaPrinter:
                 return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
             case LastBlock(target, counter, index, count):
                 return f"{self._register(target)} = tf_last_block({self._element(counter, index)}, {count});"
-            case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive, team):
+            case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive, team, cache):
                 num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
                 of_team = f"<{team}>" if team else ""
-                return (f"tf_bulk_copy{of_team}({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
+                told = "_last" if cache == "last" else ""
+                return (f"tf_bulk_copy{told}{of_team}({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
                         f"tf_arrivals + {self.scope.operand(barrier)}, {'true' if arrive else 'false'});")
             case BulkWait(barrier, phase):
                 return f"tf_bulk_wait(tf_arrivals + {self.scope.operand(barrier)}, {text(phase)});"

@@ -17,7 +17,7 @@ from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
-from tilefuse.schedule.carried import num_groups
+from tilefuse.schedule.carried import num_groups, written_rows
 from tilefuse.schedule.coordinates import over_is_contiguous
 from tilefuse.target.device import DeviceSpec
 
@@ -59,9 +59,8 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
         written = any(_leaves_elements(graph, name, count * length, names) for name, read in rows[count, length] if sources & read)
         light = alone and written and all(graph.type_of(v).dtype.itemsize < 4 for v in sources)
         operands = sources.union(*(read for _, read in rows[count, length] if sources & read))
-        wide = written and len(operands) > 1 and all(graph.type_of(v).dtype.itemsize >= 4 for v in operands)
-        wide_sums = (1 if alone else 2) if wide else 0
-        split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light, wide_sums))
+        rows_written = written_rows([graph.type_of(v).dtype.itemsize for v in operands], several=not alone) if written else None
+        split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light, rows_written))
     nodes = tuple(made for node in graph.nodes for made in split.get(node.name, (node,)))
     return replace(graph, nodes=nodes)
 

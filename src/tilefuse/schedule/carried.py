@@ -8,6 +8,8 @@ block, which are as many places in memory as there are blocks).
 """
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from math import prod
 
 from tilefuse.ir.affine import Affine, FloorDiv, Mod, axis
@@ -21,8 +23,13 @@ from tilefuse.target.device import DeviceSpec
 SHAPES = ((16, 512), (32, 512))
 # Elements that a thread holds of rows of several f32 operands which are also written, where it pays: half as much is on its way through a
 # turn, and clusters of twice as many blocks write half as many partial sums (measured on H200 by 16 and by 8, gradients of layer norm over
-# 256 f32 73.4 and 70.7 us, 8192 74.1 and 71.4, 32768 74.4 and 70.7; of RMS norm over 32768 72.9 and 70.2, but over 8192 72.7 and 73.8).
-FEW_ELEMENTS = 8
+# 256 f32 73.4 and 70.4 us, 1024 70.6 and 69.2, 4096 72.4 and 70.7, 8192 74.1 and 71.4, 32768 74.4 and 70.7, 65536 74.3 and 71.9; of RMS
+# norm over 32768 72.9 and 70.2, 65536 74.1 and 71.7, but over 1024 69.8 and 71.6, 4096 70.9 and 72.9, 8192 72.7 and 73.8).
+FEW_ELEMENTS, FEW_ELEMENTS_THREADS = 8, 512
+# Threads of a block of a cluster whose rows carry several sums of 16-bit elements: two blocks share a multiprocessor, and one works while
+# the other waits (measured on H200, gradients of layer norm f16 over 32768: 74.3 and 75.1 us by 4 blocks of 512 threads, 73.0 and 73.5 by 8
+# of 256; over 65536: 75.1 and 76.2 by 8 of 512, 74.3 and 75.1 by 16 of 256).
+NARROW_THREADS = 256
 # Threads that share a multiprocessor: as many as 100 registers a thread allow.
 RESIDENT_THREADS = 640
 # Blocks that do little beside loading ask for more than memory gives in order: of so long rows, this part of the multiprocessors is faster
@@ -33,13 +40,29 @@ LIGHT_LENGTH, LIGHT_SHARE = 4096, 0.85
 MIN_TURNS = 4
 
 
-def row_threads(length: int, sum_bytes: int = 4, wide_sums: int = 0) -> tuple[int, int, int] | None:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is known of rows of several operands whose elements are written beside the sums that they carry.
+
+    several: whether there is more than one sum. narrow: whether all operands are of 16 bits or less; none is where this does not hold.
+    """
+
+    several: bool
+    narrow: bool
+
+
+def written_rows(itemsizes: Collection[int], *, several: bool) -> Written | None:
+    """What rows of operands of these sizes are where their elements are written; None where nothing is known of them. Units: bytes."""
+    narrow = max(itemsizes, default=0) < 4
+    return Written(several, narrow) if len(itemsizes) > 1 and (narrow or min(itemsizes) >= 4) else None
+
+
+def row_threads(length: int, sum_bytes: int = 4, written: Written | None = None) -> tuple[int, int, int] | None:
     """(threads a row and block, rows a block, blocks a cluster) of a row kernel with carried sums; None for rows too long.
 
     Units: sum_bytes of one accumulator. Elements of f64 take two registers each, as two of f32 do.
-    wide_sums: sums that rows of several f32 operands carry while their elements are written, too; 0 for others.
     """
-    shape = _of_few_elements(length, wide_sums) if wide_sums and sum_bytes == 4 else None
+    shape = _of_few_elements(length, written) if written and not written.narrow and sum_bytes == 4 else None
     if shape is not None:
         return shape
     length *= max(sum_bytes // 4, 1)
@@ -54,17 +77,22 @@ def row_threads(length: int, sum_bytes: int = 4, wide_sums: int = 0) -> tuple[in
             while cluster <= most_cluster:
                 threads = 32 * -(-length // (elements * cluster * 32))
                 if threads <= most_threads:
+                    if written == Written(True, True) and 1 < cluster < 16 and threads == 2 * NARROW_THREADS and elements == SHAPES[0][0]:
+                        return NARROW_THREADS, 1, 2 * cluster
                     return threads, max(1, 512 // threads) if cluster == 1 else 1, cluster
                 cluster *= 2
     return None
 
 
-def _of_few_elements(length: int, sums: int) -> tuple[int, int, int] | None:
-    """As `row_threads`: rows that one warp or a cluster shares evenly; None for others."""
-    if sums > 1 and length == 32 * FEW_ELEMENTS:
-        return 32, 8, 1
-    cluster, rest = divmod(length, 512 * FEW_ELEMENTS)
-    return (512, 1, cluster) if not rest and cluster in ((2, 8) if sums > 1 else (8,)) else None
+def _of_few_elements(length: int, written: Written) -> tuple[int, int, int] | None:
+    """As `row_threads`: blocks of the threads that share whole rows evenly, or clusters of them that share one; None for others."""
+    lanes, rest = divmod(length, FEW_ELEMENTS)
+    if rest or lanes % 32 or lanes & (lanes - 1):
+        return None
+    threads, cluster = min(lanes, FEW_ELEMENTS_THREADS), -(-lanes // FEW_ELEMENTS_THREADS)
+    if not (1 if written.several else 8) <= cluster <= 16:
+        return None
+    return threads, FEW_ELEMENTS_THREADS // threads, cluster
 
 
 def blocks_per_multiprocessor(threads: int) -> int:
@@ -72,12 +100,13 @@ def blocks_per_multiprocessor(threads: int) -> int:
     return max(1, RESIDENT_THREADS // threads)
 
 
-def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4, light: bool = False, wide_sums: int = 0) -> int:
+def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4, light: bool = False,
+               written: Written | None = None) -> int:
     """Groups of rows for `count` rows of `length` elements; 0 where carrying does not pay or does not fit.
 
-    light: one sum over 16-bit rows, whose blocks do little beside loading. wide_sums: as of `row_threads`.
+    light: one sum over 16-bit rows, whose blocks do little beside loading.
     """
-    shape = row_threads(length, sum_bytes, wide_sums)
+    shape = row_threads(length, sum_bytes, written)
     if shape is None or length < 32:
         return 0
     threads, rows, cluster = shape

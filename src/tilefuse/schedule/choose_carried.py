@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
-from tilefuse.schedule.carried import blocks_per_multiprocessor, row_threads
+from tilefuse.schedule.carried import blocks_per_multiprocessor, row_threads, written_rows
 from tilefuse.schedule.pipelined import RESERVED_BYTES, copies_of, fetched_touches, reduced_ahead
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import kept_bytes_of
@@ -32,8 +32,8 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     sum_bytes = max(i.node.type.dtype.itemsize for i in carried)
     fetched = fetched_touches(domain)
     written = any(offset.axes() & set(domain.reduced) and not domain.instances[key].carried for _, key, offset in domain.outputs)
-    wide = written and len(fetched) > 1 and all(t.dtype.itemsize >= 4 for t in fetched)
-    shape = row_threads(length, sum_bytes, len(carried) if wide else 0)
+    rows_written = written_rows([t.dtype.itemsize for t in fetched], several=len(carried) > 1) if written else None
+    shape = row_threads(length, sum_bytes, rows_written)
     if shape is None:
         return Rejected(Reason.REGISTERS,
                         f"rows of {length} elements with sums carried down their columns fit no cluster")

@@ -27,8 +27,8 @@ k_dx_dw(
     const int first_row = (thread >> 6);
     const int team = (thread >> 6);
     const int next_row = 1056 * ahead + block + 132 * first_row;
-    tf_bulk_copy<64>(x_queue + 8192 * ahead + 1024 * first_row, x + 1024 * next_row, 2048, tf_arrivals + (ahead + 2 * team), false);
-    tf_bulk_copy<64>(g_queue + 8192 * ahead + 1024 * first_row, g + 1024 * next_row, 2048, tf_arrivals + (ahead + 2 * team), true);
+    tf_bulk_copy_last<64>(x_queue + 8192 * ahead + 1024 * first_row, x + 1024 * next_row, 2048, tf_arrivals + (ahead + 2 * team), false);
+    tf_bulk_copy_last<64>(g_queue + 8192 * ahead + 1024 * first_row, g + 1024 * next_row, 2048, tf_arrivals + (ahead + 2 * team), true);
   }
   alignas(16) float dw_carried[16];
   #pragma unroll
@@ -64,8 +64,8 @@ k_dx_dw(
       const int first_row_1 = (thread >> 6);
       const int team_2 = (thread >> 6);
       const int next_row_1 = ((block + 132 * first_row_1 + 1056 * turn + 2112) & 16383);
-      tf_bulk_copy<64>(x_queue + 1024 * first_row_1 + 8192 * (turn & 1), x + 1024 * next_row_1, 2048, tf_arrivals + (2 * team_2 + (turn & 1)), false);
-      tf_bulk_copy<64>(g_queue + 1024 * first_row_1 + 8192 * (turn & 1), g + 1024 * next_row_1, 2048, tf_arrivals + (2 * team_2 + (turn & 1)), true);
+      tf_bulk_copy_last<64>(x_queue + 1024 * first_row_1 + 8192 * (turn & 1), x + 1024 * next_row_1, 2048, tf_arrivals + (2 * team_2 + (turn & 1)), false);
+      tf_bulk_copy_last<64>(g_queue + 1024 * first_row_1 + 8192 * (turn & 1), g + 1024 * next_row_1, 2048, tf_arrivals + (2 * team_2 + (turn & 1)), true);
     }
     // %a (reduce.sum), %b (reduce.sum): threads -> warp -> block
     alignas(16) float a[2];

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.codegen.composed_cases import Case, ahead, rows
-from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, norm_backward, residual_norm, softmax
+from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, norm_backward, residual_norm, row_sums, running_sum, softmax
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.target.device import H200
 
@@ -85,3 +86,31 @@ def test_a_sum_of_two_operands_is_held_in_their_place(dtype: str) -> None:
     assert ("tf_renew(z_v)" in text) == (dtype == "f16") and "tf_renew(x_v)" not in text
     one = print_cuda(Case("alone", layer_norm(5, 1024, "f16"), {}, H200, rows(8, 64, 2)).kernel(), H200)
     assert "tf_renew" not in one
+
+
+READ_LAST = {
+    "a block a row": (softmax(7, 1024), rows(4, 64, 4), "vector"),
+    "a cluster a row": (softmax(7, 1024), rows(4, 64, 2, cluster=2), "vector"),
+    "clusters in turn": (layer_norm(9, 512), rows(4, 32, 2, cluster=2, stages=2, groups=2), "bulk"),
+    "clusters, a turn ahead": (layer_norm(9, 512), ahead(4, 64, 1, 3, 2, cluster=2), "bulk"),
+    "clusters, narrow elements": (layer_norm(9, 1024, "f16"), rows(8, 32, 2, cluster=2, stages=2, groups=2), ""),
+    "channels of images": (batch_norm(4, 3, 16, 16), rows(4, 64, 2, cluster=2), ""),
+    "blocks in turn": (softmax(7, 256), rows(4, 32, 2, stages=2, groups=3), ""),
+    "several sums carried along": (norm_backward(9, 256, 2), rows(4, 64, 1, lanes=2, stages=2, groups=2, span=5), "bulk"),
+    "carried without a queue": (norm_backward(9, 256, 2), rows(4, 64, 1, lanes=2, groups=2, span=5), ""),
+    "nothing written but results": (row_sums(7, 1024), rows(4, 64, 2, cluster=2), ""),
+    "a scan by clusters": (running_sum(7, 1024), rows(4, 64, 2, cluster=2), ""),
+}
+
+
+@pytest.mark.parametrize("name", sorted(READ_LAST))
+@pytest.mark.parametrize("floods", [True, False])
+def test_elements_that_are_read_leave_the_cache_after_those_that_are_written(name: str, floods: bool) -> None:
+    """Where the kernel moves more than the second-level cache holds; and only of rows, not of weights that all rows share."""
+    pattern, wanted, kind = READ_LAST[name]
+    text = print_cuda(Case(name, pattern, {}, replace(H200, l2_bytes=1 << 10 if floods else 1 << 30), wanted).kernel(), H200)
+    kernel = text[text.index("__global__"):]
+    found = {k for k in ("vector", "bulk") if re.search(rf"tf_{k}_(load|copy)_last<?", kernel)}
+    assert found == ({kind} - {""} if floods else set())
+    if kind == "bulk" and floods:
+        assert "tf_bulk_copy(" not in kernel and "tf_bulk_copy<" not in kernel

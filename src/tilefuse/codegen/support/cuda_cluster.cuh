@@ -110,6 +110,20 @@ template <int TEAM = 1024> TF_INLINE void tf_bulk_copy(void* shared, const void*
                :: "r"(target), "l"(memory), "r"(num_bytes), "r"(arrival) : "memory");
 }
 
+//@ tf_bulk_copy_last
+// As tf_bulk_copy, of lines that leave the second-level cache last (tf_vector_load_last says why).
+template <int TEAM = 1024> TF_INLINE void tf_bulk_copy_last(void* shared, const void* memory, unsigned int num_bytes,
+                                                            unsigned long long* barrier, bool arrive) {
+  if (threadIdx.x % TEAM != 0) return;
+  const unsigned int target = tf_shared_address(shared), arrival = tf_shared_address(barrier);
+  if (arrive) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  else asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+               :: "r"(target), "l"(memory), "r"(num_bytes), "r"(arrival), "l"(policy) : "memory");
+}
+
 //@ tf_bulk_wait
 TF_INLINE void tf_bulk_wait(unsigned long long* barrier, unsigned int phase) {
   const unsigned int arrival = tf_shared_address(barrier);
