@@ -14,7 +14,7 @@ from typing import Any
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import DeviceError, InternalError, ToolchainError
 from tilefuse.base.options import Options
-from tilefuse.driver.lone_kernel import drawn_inputs, lone_program, lone_spec
+from tilefuse.driver.lone_kernel import drawn_inputs, index_extents, lone_program, lone_spec
 from tilefuse.plan.measure import Record, Timing, timing_of
 from tilefuse.runtime.binaries import build_kernels
 from tilefuse.runtime.cache import cache_of
@@ -43,13 +43,13 @@ class KernelMeasurer:
         codes: list[KernelCode] = []
         for program in programs:
             with contextlib.suppress(InternalError):
-                codes += lone_spec(program, self._device, self._options).kernels
+                codes += lone_spec(program, self._device, self._options, over_inputs=True).kernels
         build_together(codes, self._options)
 
     def measure(self, program: TileProgram) -> Timing | Rejected:
         """Time of the kernel, launch included; or the reason why it has none. Units: microseconds."""
         try:
-            lone = lone_program(program, self._device, self._place, self._options)
+            lone = lone_program(program, self._device, self._place, self._options, over_inputs=True)
         except ToolchainError as error:
             return Rejected(Reason.DOES_NOT_COMPILE, _first_line(error))
         except InternalError as error:
@@ -59,7 +59,8 @@ class KernelMeasurer:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
         try:
             # A fault on the device reaches torch as a RuntimeError at the next wait.
-            sets = [drawn_inputs(lone, seed) for seed in range(INPUT_SETS if lone.device.type == "cuda" else 1)]
+            extents = index_extents(program.graph)
+            sets = [drawn_inputs(lone, seed, extents) for seed in range(INPUT_SETS if lone.device.type == "cuda" else 1)]
             wrong = self._compare(program, lone, sets[0])
             if wrong is not None:
                 return wrong
@@ -68,11 +69,14 @@ class KernelMeasurer:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
 
     def _compare(self, program: TileProgram, lone: Any, inputs: list[Any]) -> Rejected | None:
-        """Results against those of the first program of the same pattern."""
-        results = [r.clone() for r in lone(*(i.clone() for i in inputs))]
+        """Results, and inputs that are updated, against those of the first program of the same pattern."""
+        given = [i.clone() for i in inputs]
+        updated = [n for n, name in enumerate(lone.spec.inputs) if name in lone.spec.updates]
+        results = [*(r.clone() for r in lone(*given)), *(given[n] for n in updated)]
+        values = (*lone.spec.results, *(lone.spec.inputs[n] for n in updated))
         key = (program.graph.inputs, program.graph.nodes, program.graph.results)
         reference = self._references.setdefault(key, results)
-        for value, got, want in zip(program.graph.results, results, reference, strict=True):
+        for value, got, want in zip(values, results, reference, strict=True):
             name = program.graph.type_of(value).dtype.name
             if not same(got, want, TOLERANCE_BY_DTYPE.get(name, 0.0)):
                 return Rejected(Reason.WRONG_RESULT, f"%{value} differs from the pattern's first kernel")

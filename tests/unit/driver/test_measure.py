@@ -11,7 +11,7 @@ import tilefuse
 from tests.unit.plan.graphs import softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
-from tilefuse.driver.lone_kernel import drawn_inputs, lone_program
+from tilefuse.driver.lone_kernel import drawn_inputs, index_extents, lone_program
 from tilefuse.driver.measure import DiskRecords, KernelMeasurer, same
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.text import parse_graph
@@ -101,3 +101,49 @@ def test_a_measured_compile_keeps_its_records_on_disk(tmp_path: Path, monkeypatc
     (path,) = (tmp_path / "measured").iterdir()
     kept = DiskRecords(Journal(path)).all()
     assert len(kept) >= 5 and all(r.predicted_us > 0 and r.timing.median_us > 0 for r in kept)
+
+
+EMBEDDING_GRADIENT = """graph @rows(
+    %table: f32[5000, 4], %g: f32[300, 4], %where: i64[300], %labels: i64[300], %scale: i32[300]) -> (f32[5000, 4], f32[300]) {
+  %wrapped: i64[300] = map [i] { select(lt(%where[i], 0:i64), add(%where[i], 5000:i64), %where[i]) }
+  %h: f32[300, 4] = map [i, j] { mul(%g[i, j], f32(%scale[i])) }
+  %t: f32[5000, 4] = scatter.sum over [i < 300, j < 4] into %table at [%wrapped[i], index(j)] { %h[i, j] }
+  %y: f32[300] = gather [i] { lookup(%g, index(i), select(eq(%labels[i], -100:i64), 0:i64, %labels[i])) }
+  return %t, %y
+}"""
+
+
+def scattering() -> TileProgram:
+    graph = parse_graph(EMBEDDING_GRADIENT)
+    made = schedule_pattern(graph, [n.name for n in graph.nodes], {}, HOST, packing=True)
+    assert isinstance(made, TileProgram)
+    return made
+
+
+def test_indices_are_spread_over_what_they_index() -> None:
+    """Also those that are wrapped or ignored before, and never beyond, which would mean the last place; what is no index stays small."""
+    program = scattering()
+    assert index_extents(program.graph) == {"wrapped": 5000, "where": 5000, "labels": 4}
+    lone = lone_program(program, HOST, "host", Options())
+    drawn = dict(zip(lone.spec.inputs, drawn_inputs(lone, 1, index_extents(program.graph)), strict=True))
+    assert 0 <= int(drawn["where"].min()) < 200 and 4800 < int(drawn["where"].max()) < 5000 and drawn["where"].unique().numel() > 270
+    assert sorted(drawn["labels"].unique().tolist()) == [0, 1, 2, 3]
+    assert int(drawn["scale"].max()) < 100
+
+
+def test_a_scatter_is_timed_over_its_table_and_without_a_copy() -> None:
+    """As a plan runs it, where nothing else needs the old table; that copy would be most of the time."""
+    program = scattering()
+    apart = lone_program(program, HOST, "host", Options())
+    over = lone_program(program, HOST, "host", Options(), over_inputs=True)
+    assert [type(s).__name__ for s in apart.spec.steps] == ["CopyStep", "KernelStep"]
+    assert [type(s).__name__ for s in over.spec.steps] == ["KernelStep"] and over.spec.updates == ("table",)
+    inputs = drawn_inputs(apart, 2, index_extents(program.graph))
+    table, y = apart(*inputs)
+    (again,) = over(*inputs)
+    updated = inputs[over.spec.inputs.index("table")]
+    assert torch.equal(again, y) and torch.allclose(updated, table) and not torch.allclose(table, torch.zeros_like(table))
+    measurer = KernelMeasurer(HOST, "host", Options())
+    assert isinstance(measurer.measure(program), Timing) and isinstance(measurer.measure(program), Timing)
+    ((_, reference),) = measurer._references.values()
+    assert reference.shape == (5000, 4), "what a kernel writes over its input is compared too"
