@@ -14,11 +14,12 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.schedule.common_threads import packable, threads_of, with_threads
 from tilefuse.schedule.neighbours import program_with
-from tilefuse.schedule.notation import Template
+from tilefuse.schedule.notation import Schedule, Template
 from tilefuse.schedule.packed import Packed, PackedGroup, packed_like, regrouped
 from tilefuse.schedule.template import Pointwise
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.schedule.walk_template import choice_by_hand
+from tilefuse.schedule.whole_in_block import in_own_words
 from tilefuse.target.device import DeviceSpec
 
 # The program of a pattern that a template determines; see `by_hand.program_by_hand`.
@@ -26,8 +27,10 @@ ByHand = Callable[[TileProgram, Template, DeviceSpec], TileProgram]
 
 
 def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> TileProgram:
-    """The packed kernel of the program's pattern with the parts that a template determines. A template without `pack` is that of one part.
+    """The packed kernel of the program's pattern with the parts that a template determines.
 
+    In a template without `pack` each schedule is of the part that computes its value, as in figure 5 (a) of FusionStitching, and settings
+    are of all these parts.
     part_by_hand: makes a part that is no flat walk, as a kernel of its own.
 
     Raises: NameLookupError for a value that no part computes; UserError for a wrong number of members, two templates of one part, or
@@ -37,7 +40,7 @@ def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec,
     assert isinstance(packed, Packed)
     wanted: dict[int, Template] = {}
     counted = bool(template.parts)
-    for count, part in template.parts or ((1, template),):
+    for count, part in template.parts or tuple((1, part) for part in _by_part(packed, template)):
         place = _place(packed, part)
         where = part.schedules[0].span
         if place in wanted:
@@ -54,6 +57,23 @@ def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec,
     if isinstance(found, Rejected):
         raise UserError(f"the template cannot be met: {found}", where=next(iter(wanted.values())).schedules[0].span)
     return found
+
+
+def _by_part(packed: Packed, template: Template) -> tuple[Template, ...]:
+    """A list of schedules as one template a part. Raises: UserError for unlike schedules of alike members; as `_place`."""
+    found: dict[int, list[Schedule]] = {}
+    for schedule in template.schedules:
+        place = _place(packed, replace(template, schedules=(schedule,)))
+        group = packed.groups[place]
+        (own,) = _with_own_names(group, Template((schedule,))).schedules
+        said = found.setdefault(place, [])
+        for other, before in ((o, _with_own_names(group, Template((o,))).schedules[0]) for o in said):
+            if before.name == own.name and (before.attrs, before.keep) != (own.attrs, own.keep):
+                raise UserError(f"%{schedule.name} and %{other.name} are computed alike, and their schedules differ", where=schedule.span,
+                                hint="members of one part share its template")
+        if all(_with_own_names(group, Template((o,))).schedules[0].name != own.name for o in said):
+            said.append(schedule)
+    return tuple(replace(template, schedules=tuple(s)) for s in found.values()) or (template,)
 
 
 def _place(packed: Packed, template: Template) -> int:
@@ -79,7 +99,7 @@ def _with_own_names(group: PackedGroup, template: Template) -> Template:
 
 def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> PackedGroup:
     if group.flat:
-        choice = choice_by_hand(group.program, template, device)
+        choice = choice_by_hand(group.program, in_own_words(template, group.program, device), device)
         assert isinstance(choice, Pointwise)
         return regrouped(group, choice)
     made = part_by_hand(group.program, template, device)

@@ -2,7 +2,7 @@
 
     Rows     m [GRID-CTA_4,WARP_16]W;        a block of 4 rows, each shared by 16 lanes
     Columns  s [GRID-CTA_16,GRID_8-CTA_32]S; 16 vectors of columns a block, 32 threads down each, 8 blocks down a column
-    others   y [GRID,GRID-CTA_128];          a flat walk
+    others   y [GRID,GRID-CTA_128];          a flat walk; y [GRID,GRID-CTA_128,THREAD]: each thread reduces its own elements
 
 What the loops do not show are settings with the names of the choice's fields. Axis orders follow from the pattern.
 """
@@ -97,7 +97,13 @@ def _attrs(choice: Walked, domain: Domain, node: Node) -> tuple[Attr, ...]:
             last: tuple[Attr, ...] = (reduced, *[(Step(reduced[-1].worker),)] * (num_reduced - 1)) if num_reduced else ()
             return (*first, *last) or ((Step(Worker.THREAD),),)
     flat: Attr = (Step(Worker.GRID), Step(Worker.CTA, choice.threads))
-    return (*[(Step(Worker.GRID),)] * (len(shape) - 1), flat) if shape else (flat,)
+    alone = len(node.over) if node.category == "reduce" and node.type.shape else 0
+    return (*[(Step(Worker.GRID),)] * (len(shape) - 1 - alone), flat, *[(Step(Worker.THREAD),)] * alone) if shape else (flat,)
+
+
+def spread_at(usual: Schedule) -> int:
+    """Which dimension of a flat walk's schedule is spread over threads: those before it go over the grid, those behind it are reduced."""
+    return next(n for n, attr in enumerate(usual.attrs) if len(attr) > 1)
 
 
 def _num_kept(node: Node, domain: Domain) -> int:
@@ -111,6 +117,16 @@ def kept_extents(program: TileProgram) -> dict[str, tuple[int, ...]]:
     assert isinstance(domain, Domain)
     carried = {i.node.name for i in domain.instances if i.carried}
     return {n.name: n.type.shape[:_num_kept(n, domain)] for n in program.graph.nodes if n.name not in carried}
+
+
+def spread_extents(program: TileProgram) -> dict[str, tuple[int, ...]]:
+    """The dimensions that a flat walk goes over, of every value whose loops it shows."""
+    domain = program.internal
+    assert isinstance(domain, Domain) and isinstance(program.choice, Pointwise)
+    usual = template_of(program.choice, domain, program.graph, program.launch)
+    node_by_name = program.graph.node_by_name
+    return {s.name: (*node_by_name[s.name].type.shape, *(e for _, e in node_by_name[s.name].over))[:spread_at(s) + 1]
+            for s in usual.schedules}
 
 
 def _trailing(shape: tuple[int, ...], domain: Domain) -> int:
@@ -159,11 +175,13 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
     usual = template_of(base, domain, program.graph, program.launch)
     known = {s.name: s for s in usual.schedules}
     # The loops are read off one of the values that threads compute together; the others must agree in the end.
-    shared = {i.node.name for i in domain.instances if i.shared and not i.carried}
+    carried = {i.node.name for i in domain.instances if i.carried}
+    shared = {i.node.name for i in domain.instances if i.shared} - carried
     given = {s.name for s in template.settings}
     choice: Walked = _complete(base) if given >= {f.name for f in _setting_fields(type(base)) if f.default is MISSING} else base
     for setting in template.settings:
         choice = _with_setting(choice, setting)
+    leading = next((s.name for s in template.schedules if s.name in shared), None)
     shown = False
     for schedule in template.schedules:
         if schedule.name not in known:
@@ -172,7 +190,7 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
         if len(schedule.attrs) != len(known[schedule.name].attrs):
             raise UserError(f"schedule {schedule.name} has {len(schedule.attrs)} attributes, and the value "
                             f"{len(known[schedule.name].attrs)} dimensions", where=schedule.span, hint=f"as in: {known[schedule.name]}")
-        if not shown and (schedule.name in shared or not shared):
+        if not shown and (schedule.name == leading or leading is None and schedule.name not in carried):
             num_kept = _num_kept(program.graph.node_by_name[schedule.name], domain)
             choice, shown = _from_loops(choice, schedule, known[schedule.name], num_kept), True
     if "chunks" not in given and choice != base and isinstance(choice, Rows | Columns):
@@ -199,9 +217,10 @@ def steps_of(choice: Rows | Columns, domain: Domain) -> int:
 def _from_loops(choice: Walked, schedule: Schedule, usual: Schedule, num_kept: int) -> Walked:
     """The choice with the numbers of a schedule's loops."""
     if isinstance(choice, Pointwise | Transpose):
-        last = schedule.attrs[-1]
-        if any(a != (Step(Worker.GRID),) for a in schedule.attrs[:-1]) or len(last) != 2 or last[0] != Step(Worker.GRID) \
-                or last[1].worker is not Worker.CTA:
+        place = spread_at(usual)
+        last = schedule.attrs[place]
+        if any(a != (Step(Worker.GRID),) for a in schedule.attrs[:place]) or len(last) != 2 or last[0] != Step(Worker.GRID) \
+                or last[1].worker is not Worker.CTA or schedule.attrs[place + 1:] != usual.attrs[place + 1:]:
             raise _contradiction(schedule, usual, "a flat walk spreads its last dimension over GRID-CTA_n and the others over GRID")
         return replace(choice, threads=last[1].count or choice.threads)
     if num_kept:

@@ -1,28 +1,77 @@
-"""Rows in the words of FusionStitching 5.2: kept dimensions that lie in a block as a whole, told in the words of the rows template.
+"""FusionStitching 5.2's own forms, where whole dimensions lie in a block, told in the words of the walks that kernels take.
 
     reduce_1 [GRID,WARP,WARP,CTA]S        of [64, 8, 4] sums over 256    ->    reduce_1 [GRID,GRID,GRID-CTA_32,WARP_32];
     reduce_1 [GRID_32-WARP_2,WARP,WARP,CTA]S                             ->    reduce_1 [GRID,GRID,GRID-CTA_64,WARP_16];
     reduce_1 [GRID,CTA,CTA,THREAD]                                       ->    reduce_1 [GRID,GRID,GRID-CTA_32,THREAD];
     reduce_1 [GRID,GRID,GRID,CTA]S                                       ->    reduce_1 [GRID,GRID,GRID,CTA_64];
+    add [GRID,CTA,CTA]                       of [64, 8, 96] elements     ->    add [GRID,GRID,GRID-CTA_192]; with four elements a vector
 
 A block takes rows one after another, so a dimension of which it has several steps is followed by whole ones only. CTA on the reduced
 dimension is all that is left of the block: a warp's lanes where warps take kept dimensions, else threads for each row. S says that the
-result stays on chip; at which level follows from who meets, since a warp needs no shared memory.
+result stays on chip; at which level follows from who meets, since a warp needs no shared memory. A flat walk shares nothing between
+threads: blocks take as many elements as the form gives them, rounded up to whole vectors of all their threads.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from tilefuse.base.errors import UserError
-from tilefuse.schedule.notation import Attr, Schedule, Step, Template, Worker
+from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Rows
-from tilefuse.schedule.tile import Level
+from tilefuse.schedule.template import Pointwise, Rows
+from tilefuse.schedule.tile import Level, TileProgram
+from tilefuse.schedule.walk_template import kept_extents, spread_extents
+from tilefuse.target.device import DeviceSpec
 
 WARP, MOST_THREADS = 32, 1024
+# Steps of a flat walk whose loads a thread issues all before the first use, where a form gives a block many of them.
+MOST_UNROLLED = 8
 IN_BLOCK = (Worker.WARP, Worker.CTA, Worker.THREAD)
+
+
+def in_own_words(template: Template, program: TileProgram, device: DeviceSpec) -> Template:
+    """The template in the words of the program's walk; the same object where it is already. Raises: as `with_rows_of_blocks`."""
+    match program.choice:
+        case Rows() as choice if isinstance(program.internal, Domain):
+            return with_rows_of_blocks(template, choice, program.internal, kept_extents(program))
+        case Pointwise() as choice if isinstance(program.internal, Domain):
+            return with_flat_blocks(template, choice, spread_extents(program), device)
+    return template
+
+
+def with_flat_blocks(template: Template, choice: Pointwise, spread_of: Mapping[str, tuple[int, ...]], device: DeviceSpec) -> Template:
+    """The template with blocks of whole dimensions as threads and steps of a flat walk; the same object where it has none.
+
+    spread_of: extents of the dimensions that the walk goes over, of each value with a schedule.
+    Raises: UserError for blocks whose elements do not lie one after another, or counts that do not cover a dimension.
+    """
+    made: list[Schedule] = []
+    given = {s.name: s.value for s in template.settings}
+    steps = 0
+    for schedule in template.schedules:
+        extents = spread_of.get(schedule.name, ())
+        attrs = schedule.attrs[:len(extents)]
+        flat = all(a == (Step(Worker.GRID),) for a in attrs[:-1]) and attrs and [s.worker for s in attrs[-1]] == [Worker.GRID, Worker.CTA]
+        if flat or len(attrs) < len(extents) or not extents:
+            made.append(schedule)
+            continue
+        block = _kept(schedule, extents)
+        elements = (block[-1].count or 1) if len(block) > 1 else 1
+        vectors = -(-elements // (int(given.get("vector", 0)) or choice.vector))
+        turns = -(-vectors // device.max_threads_per_block)
+        threads = int(given.get("cta_size", 0)) or -(-vectors // turns)
+        steps = -(-vectors // threads)
+        grid = Step(Worker.GRID)
+        walked = (*((grid,),) * (len(extents) - 1), (grid, Step(Worker.CTA, threads)))
+        made.append(replace(schedule, attrs=(*walked, *schedule.attrs[len(extents):])))
+    if not steps:
+        return template
+    added = [] if "steps" in given else [Setting("steps", steps)]
+    if steps > MOST_UNROLLED and "unrolled" not in given:
+        added.append(Setting("unrolled", False))
+    return replace(template, schedules=tuple(made), settings=(*template.settings, *added))
 
 
 def with_rows_of_blocks(template: Template, choice: Rows, domain: Domain, kept_of: Mapping[str, tuple[int, ...]]) -> Template:
@@ -41,9 +90,13 @@ def _translated(schedule: Schedule, choice: Rows, domain: Domain, kept: tuple[in
     if not kept or len(attrs) < len(kept):
         return schedule
     usual = all(a == (Step(Worker.GRID),) for a in attrs[:len(kept) - 1]) and attrs[len(kept) - 1][0].worker is Worker.GRID
-    if usual and attrs[len(kept):len(kept) + 1] != ((Step(Worker.CTA),),):
+    last = attrs[len(kept) - 1]
+    uncounted = usual and len(last) == 2 and last[1].count is None
+    if usual and not uncounted and attrs[len(kept):len(kept) + 1] != ((Step(Worker.CTA),),):
         return schedule
-    rows = attrs[len(kept) - 1] if usual else _kept(schedule, kept)
+    rows = last if usual else _kept(schedule, kept)
+    if uncounted:
+        rows = _as_many_rows(rows, attrs[len(kept):], choice, cta_size)
     inside = rows[1].count or 1 if len(rows) == 2 else 1
     warps = any(s.worker is Worker.WARP for a in attrs[:len(kept)] for s in a)
     given = (cta_size or MOST_THREADS * warps) // inside
@@ -51,6 +104,14 @@ def _translated(schedule: Schedule, choice: Rows, domain: Domain, kept: tuple[in
     is_shared = bool(reduced) and reduced[0][-1].worker is Worker.CTA
     keep = tuple(level for level in schedule.keep if level is not Level.SHARED or is_shared)
     return replace(schedule, attrs=(*((Step(Worker.GRID),),) * (len(kept) - 1), rows, *reduced), keep=keep)
+
+
+def _as_many_rows(rows: Attr, reduced: Sequence[Attr], choice: Rows, cta_size: int) -> Attr:
+    """GRID-WARP or GRID-CTA without a number: as many rows as a block of `cta_size` threads has, or as the scheduler chose."""
+    inner = reduced[0][-1] if reduced else Step(Worker.THREAD)
+    lanes = inner.count or {Worker.THREAD: 1, Worker.WARP: WARP}.get(inner.worker, choice.threads)
+    count = max(1, cta_size // lanes) if cta_size else choice.rows
+    return (rows[0], replace(rows[1], count=count)) if count > 1 else rows[:1]
 
 
 def _kept(schedule: Schedule, kept: tuple[int, ...]) -> Attr:

@@ -1,6 +1,6 @@
 // k_y: 50176 blocks of 128 threads, for sm_90a
 // nodes: %y
-// schedule: y [GRID,GRID,GRID,GRID,GRID,GRID-CTA_128]; vector=1; steps=1; unrolled=true; cta_num=50176; cta_size=128;
+// schedule: y [GRID,GRID,GRID,GRID-CTA_128,THREAD,THREAD]; vector=1; steps=1; unrolled=true; cta_num=50176; cta_size=128;
 // reads 102760448 bytes, writes 25690112 bytes
 extern "C" __global__ void __launch_bounds__(128)
 k_y(

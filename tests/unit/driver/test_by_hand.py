@@ -7,6 +7,7 @@ import torch
 import tilefuse
 from tests.unit.schedule.test_by_hand import SOFTMAX
 from tilefuse.base.errors import CompilerError, UserError
+from tilefuse.ir.text import parse_graph
 
 
 def test_more_shared_memory_than_a_block_has_is_refused_with_the_numbers() -> None:
@@ -39,3 +40,14 @@ def test_the_request_stands_in_the_error_and_long_texts_do_not() -> None:
         tilefuse.compile(SOFTMAX, target="h200", plan=text)
     (note,) = caught.value.__notes__
     assert "graph @softmax for h200 with plan=<" in note and "kernel k0" not in note
+
+
+def test_blocks_of_whole_dimensions_run_on_the_host() -> None:
+    """FusionStitching's form of an elementwise kernel: a block a row, which one vector more than its threads does not fill."""
+    graph = parse_graph("""graph @mapped(%x: f32[7, 3, 85]) -> (f32[7, 3, 85]) {
+      %y: f32[7, 3, 85] = map [i, j, k] { add(%x[i, j, k], 1.0:f32) }
+      return %y
+    }""")
+    x = torch.rand(7, 3, 85)
+    for text in ("y [GRID,CTA,CTA];", "y [GRID,GRID,WARP]; cta_size=32; vector=2;", "y [CTA,CTA,CTA];"):
+        torch.testing.assert_close(tilefuse.compile(graph, device="host", check=True, template=text)(x)[0], x + 1)

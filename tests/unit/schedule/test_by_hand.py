@@ -83,6 +83,73 @@ def test_the_papers_forms_determine_kernels(text: str, rows: int, threads: int, 
     assert by_hand(made.notation, base) == made
 
 
+MAPPED = parse_graph("""graph @mapped(%x: f32[64, 8, 300]) -> (f32[64, 8, 300]) {
+  %add_1: f32[64, 8, 300] = map [i, j, k] { add(%x[i, j, k], 1.0:f32) }
+  return %add_1
+}""")
+
+
+@pytest.mark.parametrize(("text", "threads", "steps", "blocks"), [
+    ("add_1 [GRID,CTA,CTA];", 600, 1, 64),
+    ("add_1 [GRID,GRID,CTA];", 75, 1, 512),
+    ("add_1 [GRID,GRID,WARP];", 75, 1, 512),
+    ("add_1 [GRID_32-WARP_2,WARP,CTA];", 600, 2, 32),
+    ("add_1 [GRID_32-WARP_2,WARP,CTA]; cta_size=256;", 256, 5, 30),
+    ("add_1 [GRID,CTA,CTA]; vector=2; steps=4; unrolled=false;", 600, 4, 32),
+    ("add_1 [CTA,CTA,CTA];", 1011, 38, 1)])
+def test_the_papers_forms_of_elementwise_values_determine_flat_walks(text: str, threads: int, steps: int, blocks: int) -> None:
+    """Figure 5 (a) and (b): a block has whole dimensions, its threads share their elements."""
+    base = schedule_pattern(MAPPED, ["add_1"], {}, H200)
+    assert isinstance(base, TileProgram)
+    made = by_hand(text, base)
+    assert isinstance(made.choice, Pointwise) and (made.choice.threads, made.choice.steps) == (threads, steps)
+    assert made.launch.num_blocks == blocks and made.choice.unrolled == (steps <= 8 and "unrolled" not in text)
+    assert by_hand(made.notation, base) == made and compose(made, H200).launch.num_threads == threads
+
+
+def test_a_reduction_by_one_thread_is_written_as_the_paper_writes_it() -> None:
+    """5.2: [GRID,CTA,CTA,THREAD] where the reduced dimension is trivially small, which makes it a flat walk here."""
+    graph = parse_graph("""graph @small(%x: f32[64, 80, 40, 3]) -> (f32[64, 80, 40]) {
+      %reduce_1: f32[64, 80, 40] = reduce.sum [i, j, k] over [l < 3] { %x[i, j, k, l] }
+      return %reduce_1
+    }""")
+    base = schedule_pattern(graph, ["reduce_1"], {}, H200)
+    assert isinstance(base, TileProgram) and isinstance(base.choice, Pointwise)
+    assert base.notation.startswith("reduce_1 [GRID,GRID,GRID-CTA_128,THREAD];")
+    made = by_hand("reduce_1 [GRID,CTA,CTA,THREAD];", base)
+    assert isinstance(made.choice, Pointwise) and (made.choice.threads, made.choice.steps, made.launch.num_blocks) == (800, 4, 64)
+    for text in (base.notation, "reduce_1 [GRID,GRID,GRID-CTA,THREAD];"):
+        assert by_hand(text, base) == base
+    with pytest.raises(UserError, match="a flat walk spreads"):
+        by_hand("reduce_1 [GRID,GRID,GRID-CTA_128,CTA];", base)
+
+
+@pytest.mark.parametrize(("text", "rows", "threads", "cluster"), [
+    ("m [GRID,CTA]S; y [GRID,CTA];", 1, 256, 1),
+    ("m [GRID,CTA_64]S;", 1, 64, 1),
+    ("m [GRID,CTA_64]SG;", 1, 64, 1),
+    ("m [GRID,CTA_64]G; y [GRID,CTA_64]G;", 1, 64, 1),
+    ("y [GRID,CTA_64];", 1, 64, 1),
+    ("y [GRID,CTA]; cta_size=512;", 1, 512, 1),
+    ("m [GRID-WARP,WARP];", 1, 32, 1),
+    ("m [GRID-WARP,WARP]; cta_size=128;", 4, 32, 1),
+    ("m [GRID-CTA,WARP_16]; cta_size=128;", 8, 16, 1),
+    ("m [GRID,CLUSTER_4-CTA_32]C;", 1, 32, 4),
+    ("m [GRID,CLUSTER_2-CTA]; y [GRID,CLUSTER_2-CTA];", 1, 128, 2)])
+def test_what_follows_from_the_pattern_need_not_be_written(text: str, rows: int, threads: int, cluster: int) -> None:
+    """That a shared value is a result as well, counts, and the schedules of other values."""
+    graph = parse_graph("""graph @both(%x: f32[128, 1024]) -> (f32[128], f32[128, 1024]) {
+      %m: f32[128] = reduce.max [i] over [k < 1024] { %x[i, k] }
+      %y: f32[128, 1024] = map [i, j] { sub(%x[i, j], %m[i]) }
+      return %m, %y
+    }""")
+    base = schedule_pattern(graph, ["m", "y"], {}, H200)
+    assert isinstance(base, TileProgram)
+    made = by_hand(text, base)
+    assert isinstance(made.choice, Rows) and (made.choice.rows, made.choice.threads, made.choice.cluster) == (rows, threads, cluster)
+    assert by_hand(made.notation, base) == made
+
+
 @pytest.mark.parametrize(("text", "message", "hint"), [
     ("reduce_1 [GRID_20-WARP_2,WARP,WARP,CTA]S;", "20 x 2 steps do not cover dimension 0 of 64", "GRID-WARP_2"),
     ("reduce_1 [GRID,WARP,GRID,CTA]S;", "1 x 8 x 1 of 64 x 8 x 4, which do not lie one after another", "whole dimensions"),
@@ -101,6 +168,8 @@ def test_columns_and_flat_walks_take_templates_too() -> None:
     assert isinstance(columns, TileProgram)
     made = by_hand("s [GRID-CTA_8,GRID_2-CTA_32];", columns)
     assert isinstance(made.choice, Columns) and (made.choice.threads_x, made.choice.threads_y, made.choice.split) == (8, 32, 2)
+    narrow = by_hand("s [GRID,CTA_32];", columns)
+    assert isinstance(narrow.choice, Columns) and (narrow.choice.threads_x, narrow.choice.threads_y) == (1, 32)
     flat = tile_program("bias-gelu", H200)
     assert isinstance(flat, TileProgram)
     wide = by_hand("y [GRID,GRID-CTA_512]; steps=2;", flat)

@@ -59,6 +59,16 @@ def test_members_of_unlike_size_walk_alike() -> None:
     assert [p.num_blocks for p in flat.parts] == [6, 2]
 
 
+def test_schedules_without_pack_are_told_apart_by_their_values() -> None:
+    """Figure 5 (a) of FusionStitching lists them; members of one part say the same."""
+    made = by_hand("rx [GRID-CTA_2,CTA_64]; ua [GRID-CTA_128]; ry [GRID-CTA_2,CTA_64];")
+    rows = next(g for g in made.groups if isinstance(g.program.choice, Rows))
+    flat = next(g for g in made.groups if g.flat)
+    assert (rows.program.choice.threads, rows.program.choice.rows) == (64, 2) and made.threads == 128  # type: ignore[union-attr]
+    assert isinstance(flat.program.choice, Pointwise) and flat.program.choice.threads == 128
+    assert by_hand("ua [CTA]; cta_size=128;").threads == 128, "one block takes the longest member"
+
+
 def test_other_parts_follow_the_number_of_threads() -> None:
     before = packed().choice
     assert isinstance(before, Packed) and before.threads != 512
@@ -71,6 +81,7 @@ def test_other_parts_follow_the_number_of_threads() -> None:
     ("pack { 2 x { rx [GRID-CTA_2,CTA_64]; } 2 x { ry [GRID-CTA_4,CTA_32]; } };", UserError, "two templates of one part", ""),
     ("pack { 2 x { rx [GRID-CTA_2,CTA_64]; } 2 x { ua [GRID-CTA_512]; } };", UserError, "128 and 512 threads", ""),
     ("pack { 2 x { rw [GRID-CTA_2,CTA_64]; } };", NameLookupError, "no part computes %rw", "rx"),
+    ("rx [GRID-CTA_2,CTA_64]; ry [GRID-CTA_4,CTA_32];", UserError, "%ry and %rx are computed alike", "share its template"),
     ("pack { 2 x { vector=4; } };", UserError, "has no schedule", "found by the values"),
     ("pack { 2 x { rx [GRID,CLUSTER_2-CTA_64]; } };", UserError, "cannot be like this", ""),
     ("pack { 2 x { rx [GRID-CTA_2,CTA_64]; depth=3; } };", CompilerError, "depth", ""),
