@@ -81,6 +81,26 @@ def test_models_through_torch_compile(model: str, mode: str) -> None:
     assert record["status"] == "ok", record
 
 
+def test_a_model_seen_before_is_not_traced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled as by a second process: AOTAutograd is left out, and the results are the same."""
+    from tilefuse.driver import known_programs, torch_backend
+
+    monkeypatch.setattr(known_programs, "enabled", True)
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).cuda().half().eval()
+    x = torch.randn(2, 16, 64, device="cuda", dtype=torch.half)
+    found = []
+    for _ in range(2):
+        torch_backend.reset()
+        compiled = torch.compile(layer, backend=torch_backend.backend, options={"strict": True, "cache_dir": str(tmp_path)})
+        with torch.no_grad():
+            found.append(compiled(x))
+        monkeypatch.setattr(torch_backend, "import_fx", lambda *_: pytest.fail("traced again"))
+    assert torch.equal(*found)
+    with torch.no_grad():
+        wanted = copy.deepcopy(layer).double()(x.double())
+    assert (found[0].double() - wanted).norm() <= 4 * 2**-11 * wanted.norm()  # some roundings to f16 one after the other
+
+
 def test_training_follows_eager() -> None:
     """Five steps of gradient descent with batch norm, dropout off and a softmax loss: losses agree."""
     from tilefuse.driver import torch_backend

@@ -69,7 +69,8 @@ class Options:
     cxx: str = option("", "C++ compiler of the host executor; empty: CXX, then g++, then clang++", affects_code=False)
     cache: bool = option(True, "keep compiled kernels on disk", affects_code=False)
     plan_cache: bool = option(
-        True, "keep plans and sources of programs, and what was judged of patterns, on disk beside the kernels", affects_code=False)
+        True, "keep traced graphs, plans and sources of programs, and what was judged of patterns, on disk beside the kernels",
+        affects_code=False)
     cache_dir: str = option("", "folder of the kernel cache; empty: the user's cache folder", affects_code=False)
     # What is shown
     debug: int = option(0, "1 fallbacks and device, 2 + time, bytes, GB/s a kernel, 3 + plan, 4 + source, 5 + IR after each pass, "

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
 from tilefuse.driver.compile import compile_imported
+from tilefuse.driver.known_traces import Trace, find_trace, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
@@ -64,10 +65,19 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
+    digest = trace_digest(gm, inputs, name, settings.options)
+    known = find_trace(digest, settings.options) if digest else None
+    if known is not None:
+        return _unboxed(_part_of(known, "inference", settings))
+
+    def keep(trace: Trace) -> None:
+        if digest:
+            keep_trace(digest, trace, len(inputs), settings.options)
+
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_(part: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
             _restride(part, given)
-            return compile_part(part, kind, f"{name}_{kind}", settings)
+            return compile_part(part, kind, f"{name}_{kind}", settings, told=keep if kind == "inference" else None)
 
         return compile_
 
@@ -82,10 +92,11 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     return compiled(gm, inputs)  # type: ignore[no-any-return]
 
 
-def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, whole: bool = True) -> Callable[[list[Any]], Any]:
+def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, whole: bool = True,
+                 told: Callable[[Trace], None] | None = None) -> Callable[[list[Any]], Any]:
     """One graph as a boxed callable: compiled, or run by torch where it cannot be.
 
-    whole: whether it is all of what torch calls, not a part between nodes that torch runs.
+    whole: whether it is all of what torch calls, not a part between nodes that torch runs. told: hears of a graph that was compiled whole.
     Raises: CompilerError of every kind with `strict`; otherwise ToolchainError only.
     """
     graph_text = ""
@@ -94,7 +105,8 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         with _disable_current_modes():
             imported = import_fx(gm, name)
             graph_text = print_graph(imported.graph)
-            made = _compiled(gm, kind, imported, settings, whole)
+            trace = Trace(imported, _device_of(gm), _moved_arguments(gm))
+            made = _compiled(trace, kind, settings, whole)
     except UnsupportedError as reason:
         return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
     except ToolchainError:
@@ -107,8 +119,28 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     _summarise(name, imported)
     if whole:
         _report_strides(made, gm)
+    if told is not None:
+        told(trace)
     _PARTS.append(weakref.ref(made))
     return made.boxed()
+
+
+def _part_of(trace: Trace, kind: str, settings: Settings) -> Callable[[list[Any]], Any]:
+    """The boxed callable of a graph that was traced before. Raises: as `compile_imported`; such a graph was compiled before, too."""
+    with _disable_current_modes():
+        made = _compiled(trace, kind, settings, True)
+    _summarise(trace.imported.graph.name, trace.imported)
+    _PARTS.append(weakref.ref(made))
+    return made.boxed()
+
+
+def _unboxed(run: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    """The function that dynamo calls, with arguments one by one."""
+
+    def call(*arguments: Any) -> Any:
+        return run(list(arguments))
+
+    return call
 
 
 def compiled_parts(kind: str | None = None) -> list[CompiledPart]:
@@ -147,15 +179,19 @@ def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError
     return _by_torch(gm)
 
 
-def _compiled(gm: torch.fx.GraphModule, kind: str, imported: Imported, settings: Settings, whole: bool) -> CompiledPart:
-    device = _device_of(gm)
+def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool) -> CompiledPart:
+    imported = trace.imported
     free = _saved(imported) if kind == "forward" and whole else ()
-    program = compile_imported(imported, device=device, options=settings.options, free_results=free)
-    placeholders = gm.graph.find_nodes(op="placeholder")
-    here = program.device.type
-    moved = [n for n, p in enumerate(placeholders) if isinstance(p.meta.get("val"), torch.Tensor) and p.meta["val"].device.type != here]
-    capture = settings.options.cuda_graph and kind == "inference" and whole and not moved
-    return CompiledPart(kind, program, imported, moved, _static_inputs(imported) if capture else (), capture)
+    program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free)
+    capture = settings.options.cuda_graph and kind == "inference" and whole and not trace.moved
+    return CompiledPart(kind, program, imported, trace.moved, _static_inputs(imported) if capture else (), capture)
+
+
+def _moved_arguments(gm: torch.fx.GraphModule) -> tuple[int, ...]:
+    """Numbers of arguments that torch passes on another kind of device than the graph's."""
+    here = "cpu" if _device_of(gm) == "host" else "cuda"
+    fakes = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+    return tuple(n for n, fake in enumerate(fakes) if isinstance(fake, torch.Tensor) and fake.device.type != here)
 
 
 def _device_of(gm: torch.fx.GraphModule) -> str:

@@ -28,10 +28,12 @@ from tilefuse.base.errors import UserError
 
 FORMAT = "1"
 LOCK_TIMEOUT_S = 600.0
-# The folder of planned programs (see `program_store`).
+# The folders of planned programs (see `program_store`) and of torch's graphs that were traced (see `driver.known_traces`).
 PROGRAMS = "programs"
+TRACES = "traces"
 # The folder of what planning judged of patterns (see `judgement_store`).
 JUDGEMENTS = "judgements"
+TEXTS = (PROGRAMS, TRACES, JUDGEMENTS)
 # What reading a damaged archive raises: which one depends on the byte that is wrong.
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError)
 
@@ -203,7 +205,7 @@ class KernelCache:
         """Bytes of all files of the folder. Units: bytes."""
         if self.folder is None:
             return sum(len(e.payload) for e in self._memory.values())
-        return sum(_file_bytes(p) for part in ("entries", "payloads", PROGRAMS, JUDGEMENTS) for p in (self.folder / part).rglob("*"))
+        return sum(_file_bytes(p) for part in ("entries", "payloads", *TEXTS) for p in (self.folder / part).rglob("*"))
 
     def clear(self) -> int:
         """Removes all entries, the plans of programs and what was judged of patterns; the number of entries removed."""
@@ -213,9 +215,10 @@ class KernelCache:
         if self.folder is None:
             return num_entries
         paths = list((self.folder / "entries").rglob("*.json"))
-        parts = (p for name in ("entries", "payloads", PROGRAMS, JUDGEMENTS) for p in (self.folder / name).rglob(".part-*"))
+        texts = (p for name in TEXTS for p in (self.folder / name).rglob("*.bin"))
+        parts = (p for name in ("entries", "payloads", *TEXTS) for p in (self.folder / name).rglob(".part-*"))
         for path in (*paths, *(self.folder / "payloads").glob("*.bin"), *(self.folder / "locks").glob("*.lock"),
-                     *(self.folder / PROGRAMS).rglob("*.bin"), *(self.folder / JUDGEMENTS).rglob("*.bin"), *parts):
+                     *texts, *parts):
             path.unlink(missing_ok=True)
         return len(paths)
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from tilefuse.base.errors import UserError
-from tilefuse.runtime.cache import DAMAGE, FORMAT, JUDGEMENTS, PROGRAMS, CacheWarning, KernelCache, require_folder, write_whole
+from tilefuse.runtime.cache import DAMAGE, FORMAT, JUDGEMENTS, PROGRAMS, TRACES, CacheWarning, KernelCache, require_folder, write_whole
 
 
 def export_cache(cache: KernelCache, path: Path | str) -> int:
@@ -34,8 +34,9 @@ def export_cache(cache: KernelCache, path: Path | str) -> int:
                     source = folder / "payloads" / f"{sha}.bin"
                     if source.exists():
                         archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
-                for program in (folder / PROGRAMS).rglob("*.bin"):
-                    archive.write(program, f"{PROGRAMS}/{program.name}")
+                for kind in (PROGRAMS, TRACES):
+                    for kept in (folder / kind).rglob("*.bin"):
+                        archive.write(kept, f"{kind}/{kept.name}")
                 for judged in (folder / JUDGEMENTS).rglob("*.bin"):
                     archive.write(judged, f"{JUDGEMENTS}/{judged.parent.name}/{judged.name}")
             file.seek(0)
@@ -66,7 +67,7 @@ def import_cache(cache: KernelCache, path: Path | str) -> int:
 
 
 def _import_plan(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
-    """A program's plan and sources, or judgements of patterns; what has damage that does not show here is found when it is read."""
+    """A program's plan and sources, a traced graph, or judgements of patterns. Damage that does not show here is found when it is read."""
     target = _place(name, folder)
     if target is None or target.exists():
         return
@@ -79,13 +80,13 @@ def _import_plan(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
 
 
 def _place(name: str, folder: Path) -> Path | None:
-    """Where a file of plans or judgements lies; None for another one."""
+    """Where a file of plans, graphs or judgements lies; None for another one."""
     path = Path(name)
     if path.suffix != ".bin" or not path.stem.isalnum():
         return None
     match path.parts[:-1]:
-        case (kind,) if kind == PROGRAMS:
-            return folder / PROGRAMS / path.stem[:2] / path.name
+        case (kind,) if kind in (PROGRAMS, TRACES):
+            return folder / kind / path.stem[:2] / path.name
         case (kind, family) if kind == JUDGEMENTS and family.isalnum():
             return folder / JUDGEMENTS / family / path.name
     return None

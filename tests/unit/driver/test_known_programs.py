@@ -148,7 +148,7 @@ def test_a_program_that_no_compiler_takes_is_not_kept(options: Options, monkeypa
 
 
 def test_old_programs_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Options) -> None:
-    monkeypatch.setattr("tilefuse.runtime.program_store.MAX_ENTRIES", 10)
+    monkeypatch.setattr("tilefuse.runtime.text_store.MAX_ENTRIES", 10)
     store = ProgramStore(tmp_path)
     program, _ = compiled(softmax(), options)
     from tilefuse.runtime.program_store import StoredProgram
