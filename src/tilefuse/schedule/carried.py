@@ -24,7 +24,7 @@ SHAPES = ((16, 512), (32, 512))
 # Elements that a thread holds of rows of several f32 operands which are also written, where it pays: half as much is on its way through a
 # turn, and clusters of twice as many blocks write half as many partial sums (measured on H200 by 16 and by 8, gradients of layer norm over
 # 256 f32 73.4 and 70.4 us, 1024 70.6 and 69.2, 4096 72.4 and 70.7, 8192 74.1 and 71.4, 32768 74.4 and 70.7, 65536 74.3 and 71.9; of RMS
-# norm over 32768 72.9 and 70.2, 65536 74.1 and 71.7, but over 1024 69.8 and 71.6, 4096 70.9 and 72.9, 8192 72.7 and 73.8).
+# norm over 8192 72.7 and 71.4, 32768 72.9 and 70.2, 65536 74.1 and 71.7, but by single blocks over 1024 69.8 and 71.6, 4096 70.9 and 72.9).
 FEW_ELEMENTS, FEW_ELEMENTS_THREADS = 8, 512
 # Threads of a block of a cluster whose rows carry several sums of 16-bit elements: two blocks share a multiprocessor, and one works while
 # the other waits (measured on H200, gradients of layer norm f16 over 32768: 74.3 and 75.1 us by 4 blocks of 512 threads, 73.0 and 73.5 by 8
@@ -90,7 +90,7 @@ def _of_few_elements(length: int, written: Written) -> tuple[int, int, int] | No
     if rest or lanes % 32 or lanes & (lanes - 1):
         return None
     threads, cluster = min(lanes, FEW_ELEMENTS_THREADS), -(-lanes // FEW_ELEMENTS_THREADS)
-    if not (1 if written.several else 8) <= cluster <= 16:
+    if not (1 if written.several else 2) <= cluster <= 16:
         return None
     return threads, FEW_ELEMENTS_THREADS // threads, cluster
 
