@@ -158,7 +158,8 @@ class IntegerProgram:
         # The solver's clock runs on from one call to the next.
         solver.setOptionValue("time_limit", solver.getRunTime() + seconds)
         given = highspy.HighsSolution()
-        given.col_value = [1.0 if c in set(start) else 0.0 for c in range(len(self._columns))]
+        begun = set(start)
+        given.col_value = [1.0 if c in begun else 0.0 for c in range(len(self._columns))]
         solver.setSolution(given)
         solver.run()
         status = solver.getModelStatus()

@@ -100,7 +100,8 @@ class _Draft:
         alike: dict[object, list[int]] = {}
         small: dict[int, None] = {}
         for n, item in enumerate(self.chosen):
-            if item.priced is None or packable(item.priced.program) is not None:
+            # A packed kernel is asked for no program: most of them are in no plan, and have none yet.
+            if item.priced is None or item.priced.figures.template == "packed" or packable(item.priced.program) is not None:
                 continue
             program = item.priced.program
             alike.setdefault(_likeness(item), []).append(n)

@@ -63,7 +63,8 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
         if options.planner == "ilp":
             best, search = plan_globally(graph, views, pricer, options, device, found)
             search = replace(search, greedy_us=packed.objective_us)
-            best = best if options.peak_memory_mb else _packed(graph, views, best, pricer)
+            if not options.peak_memory_mb:
+                best = packed if best is found else _packed(graph, views, best, pricer)
             if options.peak_memory_mb or best.total_us(pricer) < packed.total_us(pricer):
                 packed = best
             elif search.planner == "ilp":

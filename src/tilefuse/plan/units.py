@@ -77,9 +77,11 @@ class Units:
 
     def pattern(self, unit: Unit) -> Pattern:
         """The unit's nodes, and those of its values that somebody outside needs."""
-        core = set(unit.core)
-        written = tuple(n for n in unit.core if n in self.escaping or not core.issuperset(self.users[n]))
-        return Pattern(tuple(self._sorted(dict.fromkeys((*unit.core, *unit.extra, *self._views_inside(unit))))), written)
+        core, users, escaping = set(unit.core), self.users, self.escaping
+        written = tuple(n for n in unit.core if n in escaping or not core.issuperset(users[n]))
+        views = tuple(self._views_inside(unit)) if self.views else ()
+        nodes = unit.core if not (unit.extra or views) else tuple(self._sorted(dict.fromkeys((*unit.core, *unit.extra, *views))))
+        return Pattern(nodes, written)
 
     def _views_inside(self, unit: Unit) -> Iterator[str]:
         """Views that products of a kernel read: the kernel reads what they are views of, or computes it.
