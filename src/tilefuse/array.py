@@ -134,7 +134,6 @@ from tilefuse.frontends.array_manipulation import (
     moveaxis,
     pad,
     permute_dims,
-    put,
     repeat,
     reshape,
     roll,
@@ -156,6 +155,13 @@ from tilefuse.frontends.array_products import (
 )
 from tilefuse.frontends.array_random import dropout
 from tilefuse.frontends.array_scan import scan
+from tilefuse.frontends.array_selection import (
+    nonzero,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
 from tilefuse.frontends.array_sorting import (
     argsort,
     isin,
@@ -183,6 +189,8 @@ from tilefuse.frontends.array_statistics import (
     sum,
     var,
 )
+from tilefuse.frontends.array_types import COMPLEX_REMEDY
+from tilefuse.frontends.array_writing import put
 from tilefuse.ir.dtype import BF16 as bfloat16
 from tilefuse.ir.dtype import BOOL as bool
 from tilefuse.ir.dtype import F8E4M3 as float8_e4m3fn
@@ -207,15 +215,19 @@ _OTHER_NAMES = {
     "inv": "linalg.inv", "mul": "multiply", "norm": "linalg.vector_norm", "power": "pow", "rand": "random.uniform",
     "randn": "random.normal", "sub": "subtract", "transpose": "permute_dims or matrix_transpose", "unsqueeze": "expand_dims",
     "vstack": "concat", "mod": "remainder", "invert": "bitwise_invert", "left_shift": "bitwise_left_shift",
-    "right_shift": "bitwise_right_shift", "nonzero": "where, since shapes do not depend on data", "unique":
-    "sort, since shapes do not depend on data", "masked_fill": "where", "tensor": "asarray", "from_numpy": "asarray",
+    "right_shift": "bitwise_right_shift", "unique": "unique_values", "masked_fill": "where", "masked_select": "x[mask]",
+    "tensor": "asarray", "from_numpy": "asarray", "flatnonzero": "nonzero", "argwhere": "nonzero", "index_put": "put",
+    "copy": "asarray(x, copy=True)",
 }
+# What arrays cannot be or do -> what to write instead.
+_NOT_HERE = dict.fromkeys(("complex64", "complex128", "imag", "fft"),
+                          f"arrays hold bool, integers and real floats, no complex numbers; {COMPLEX_REMEDY}")
 
 
 if not TYPE_CHECKING:  # a checker should still find slips itself
     def __getattr__(name: str) -> NoReturn:
         hint = _OTHER_NAMES.get(name)
-        told = f"; it is called {hint} here" if hint is not None and "since" not in hint else f"; use {hint}" if hint is not None else ""
+        told = f"; it is called {hint} here" if hint is not None else f": {_NOT_HERE[name]}" if name in _NOT_HERE else ""
         if not told:
             near = nearest(name, __all__)
             told = f"; {near}" if near else ""
@@ -230,17 +242,18 @@ __all__ = [
     "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes",
     "broadcast_to", "can_cast", "ceil", "clip", "compile", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero",
-    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty", "empty_like",
-    "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip", "float16",
-    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "fma", "from_dlpack", "full", "full_like",
-    "grad", "greater", "greater_equal", "hypot", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isin",
-    "isinf", "isnan", "less", "less_equal", "lgamma", "linalg", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
-    "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max",
-    "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter",
-    "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder", "positive", "pow", "prod", "program",
-    "put", "random", "real", "reciprocal", "register_operator", "remainder", "repeat", "reshape", "result_type", "roll", "round",
-    "rsqrt", "scan", "searchsorted", "Session", "sigmoid", "sign", "signbit", "sin", "sinh", "softmax", "sort", "split", "sqrt",
-    "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot",
-    "tile", "topk", "trace_nan", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad",
-    "var", "Variable", "variable", "vecdot", "where", "zeros", "zeros_like",
+    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty",
+    "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip",
+    "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "fma", "from_dlpack", "full",
+    "full_like", "grad", "greater", "greater_equal", "hypot", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype",
+    "isfinite", "isin", "isinf", "isnan", "less", "less_equal", "lgamma", "linalg", "linspace", "log", "log10", "log1p", "log2",
+    "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul",
+    "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative",
+    "newaxis", "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder",
+    "positive", "pow", "prod", "program", "put", "random", "real", "reciprocal", "register_operator", "remainder", "repeat",
+    "reshape", "result_type", "roll", "round", "rsqrt", "scan", "searchsorted", "Session", "sigmoid", "sign", "signbit", "sin",
+    "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",
+    "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace_nan", "tril", "triu", "trunc", "uint16", "uint32",
+    "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad", "var",
+    "Variable", "variable", "vecdot", "where", "zeros", "zeros_like",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import is_
@@ -25,11 +25,12 @@ from tilefuse.driver.array_evaluate import Evaluation, compute
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph, present_device
 from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_graph import graph_of, walking
+from tilefuse.frontends.array_graph import graph_of, nodes_outside, walking
 from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, number_of_type, user_place, user_span
 from tilefuse.frontends.array_random import generator
 from tilefuse.frontends.array_tracing import Readings, function_name, is_tracing, tracing
 from tilefuse.frontends.array_trees import flatten, num_leaves, unflatten
+from tilefuse.frontends.array_writing import num_writes, write_whole, written_since
 from tilefuse.ir.dtype import I64
 from tilefuse.ir.graph import Graph, Type
 from tilefuse.plan.updated_layouts import layouts_of_updated
@@ -46,6 +47,9 @@ class Traced:
     leaves    what the graph's inputs stand for: placeholders of arguments, the random key, arrays from outside
     form      the results' tree; outputs: for each leaf of it (result number, -1) or (-1, argument that it takes over)
     readings  what was read of networks, whose arrays and modes may change
+    outside   what the graph takes from outside of the function: it is traced again when an array of these was written to after
+              `num_writes` writes
+    written   arguments that the function writes to, each with the output that they are then
     """
 
     graph: Graph
@@ -56,6 +60,9 @@ class Traced:
     types: tuple[Type, ...]
     outputs: tuple[tuple[int, int], ...]
     readings: Readings
+    outside: tuple[ArrayNode, ...]
+    num_writes: int
+    written: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +93,21 @@ class _Entry:
     run: Any = None
     fixed: tuple[Any, ...] = ()
     guard: Any = field(default_factory=threading.Lock)
+    # Of the outputs, those that the function returns: arguments that it wrote to follow.
+    num_returned: int = 0
+    # How many writes to arrays there had been when `outside` was looked at.
+    seen_writes: int = -1
     # The same arguments with a network in another mode (training and not), or with arrays of other types.
     other: _Entry | None = None
 
     def holds(self) -> bool:
-        """Whether the networks that the function reads are in the state for which it was traced, but for the data of their arrays."""
+        """Whether the networks that the function reads are in the state for which it was traced, but for the data of their arrays, and
+        other arrays from outside were not written to."""
+        writes = num_writes()
+        if self.seen_writes != writes:
+            if any(written_since(n, self.traced.num_writes) for n in self.traced.outside):
+                return False
+            self.seen_writes = writes
         return (all(now() == then for now, then in self.traced.readings.settings.values())
                 and all(s.is_as_before() for s in self.sources if type(s) is _Outside))
 
@@ -113,8 +130,16 @@ class Compiled:
     def __call__(self, *args: Any, **named: Any) -> Any:
         if is_tracing():
             return self.function(*args, **named)
-        entry, nodes = self._entry(args, named)
-        return self._run(entry, nodes)
+        leaves: list[Any] = []
+        form = self._form(args, named, leaves)
+        entry, nodes = self._entry(args, named, form, leaves)
+        if not entry.traced.written:
+            return unflatten(entry.traced.form, iter(self._run(entry, nodes)))
+        targets = [_target(self.__name__, leaves, n) for n in entry.traced.written]
+        made = self._run(entry, nodes)
+        for target, output in zip(targets, entry.traced.written.values(), strict=True):
+            write_whole(target, made[output])
+        return unflatten(entry.traced.form, iter(made[:entry.num_returned]))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the instance is the first argument, a setting like any object that is no array."""
@@ -134,7 +159,9 @@ class Compiled:
 
     def program_of(self, *args: Any, **named: Any) -> Any:
         """The program for such arguments, compiled and not run."""
-        return self._entry(args, named)[0].program
+        leaves: list[Any] = []
+        form = self._form(args, named, leaves)
+        return self._entry(args, named, form, leaves)[0].program
 
     # Calls
 
@@ -156,9 +183,7 @@ class Compiled:
             nodes = [n if n.device == self._device else Evaluation.moved(n, self._device, False) for n in nodes]
         return nodes
 
-    def _entry(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[_Entry, list[ArrayNode]]:
-        leaves: list[Any] = []
-        form = self._form(args, named, leaves)
+    def _entry(self, args: tuple[Any, ...], named: dict[str, Any], form: Any, leaves: Sequence[Any]) -> tuple[_Entry, list[ArrayNode]]:
         nodes = self._nodes(leaves)
         devices = {n.device for n in nodes}
         key = (form, tuple([n.type_number for n in nodes]), devices.pop() if len(devices) == 1 else tuple([n.device for n in nodes]))
@@ -174,7 +199,7 @@ class Compiled:
                 first.other = found
         return found, nodes
 
-    def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> Any:
+    def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> list[Array]:
         buffers = [n.buffer for n in nodes]
         if entry.donated:
             take_donated(entry.donated, entry.strides, buffers)
@@ -204,7 +229,7 @@ class Compiled:
                     tensor = tensor.detach()  # arrays do not share a tensor object, so that donating one is seen by the other
                 taken.add(id(tensor))
             made.append(Array(Source(of, entry.device, tensor, "", "data", type_number)))
-        return unflatten(traced.form, iter(made))
+        return made
 
     def _results(self, entry: _Entry, given: list[Any]) -> list[Any]:
         if not (self._options.cuda_graph and entry.program.device.type == "cuda"):
@@ -235,26 +260,37 @@ class Compiled:
         device = self._device or (common_device(nodes) if nodes else Evaluation.default_device())
         own = tuple(Source(n.type, device, None, path, "placeholder") for n, path in zip(nodes, paths, strict=True))
         key = Source(Type(I64, (1,)), device, None, "random_key", "placeholder")
-        given = iter([Array(p) for p in own])
         parts, named = form
-        arguments = [unflatten(part, given) for part in parts]
-        keywords = {} if named is None else unflatten(named, given)
         with tracing(self.__name__, (*own, key)) as readings, generator.tracing(Array(key)) as draws:
+            handles = [Array(p) for p in own]
+            given = iter(handles)
+            arguments = [unflatten(part, given) for part in parts]
+            keywords = {} if named is None else unflatten(named, given)
             result = self.function(*arguments, **keywords)
         outputs: list[Any] = []
         out_form = flatten(result, outputs)
         arrays = [x if isinstance(x, Array) else Array(Evaluation.source(x, None, device, None)) for x in outputs]
-        if not arrays:
+        written = {n: handle for n, (handle, source) in enumerate(zip(handles, own, strict=True)) if handle.node is not source}
+        if not arrays and not written:
             raise UserError(f"{self.__name__} gives no array, so there is nothing to compile", where=user_span(),
                             hint="return the arrays that it computes")
+        places = {array.node: n for n, array in reversed(list(enumerate(arrays)))}
+        for handle in written.values():
+            if places.setdefault(handle.node, len(arrays)) == len(arrays):
+                arrays.append(Array(handle.node))
         with walking:
             graph, leaves = _in_argument_order(*graph_of(arrays, _graph_name(self.__name__)), own)
-        pairs = self._pairs(form, out_form, own, arrays, args)
-        return self._updated(graph, leaves, own, key if draws.num_drawn else None, out_form, arrays, pairs, readings)
+            outside = nodes_outside(arrays, {*own, key})
+        after = {n: places[handle.node] for n, handle in written.items()}
+        pairs = self._pairs(form, out_form, own, arrays, args, after)
+        results, updates, taken = self._updated(graph, leaves, own, pairs)
+        return Traced(replace(graph, results=results, updates=updates), leaves, own, key if draws.num_drawn else None, out_form,
+                      tuple(a.node.type for a in arrays), taken, readings, tuple(n for n in outside if n not in readings.arrays), num_writes(),
+                      after)
 
-    def _updated(self, graph: Graph, leaves: tuple[ArrayNode, ...], own: tuple[Source, ...], key: Source | None, form: Any,
-                 arrays: Sequence[Array], pairs: dict[int, int], readings: Readings) -> Traced:
-        """The graph with donated inputs updated by the outputs that take them over."""
+    def _updated(self, graph: Graph, leaves: tuple[ArrayNode, ...], own: tuple[Source, ...],
+                 pairs: dict[int, int]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[tuple[int, int], ...]]:
+        """(results, updates, outputs) of the graph with donated inputs updated by the outputs that take them over."""
         name_of = {leaf: i.name for leaf, i in zip(leaves, graph.inputs, strict=True)}
         results: list[str] = []
         updates: list[tuple[str, str]] = []
@@ -269,12 +305,12 @@ class Compiled:
             else:
                 outputs.append((len(results), -1))
                 results.append(value)
-        return Traced(replace(graph, results=tuple(results), updates=tuple(updates)), leaves, own, key, form,
-                      tuple(a.node.type for a in arrays), tuple(outputs), readings)
+        return tuple(results), tuple(updates), tuple(outputs)
 
-    def _pairs(self, form: Any, out_form: Any, own: Sequence[Source], arrays: Sequence[Array], args: tuple[Any, ...]) -> dict[int, int]:
-        """Output number -> donated argument leaf that it takes over: parts of the results of a donated argument's form first, then
-        whatever has the type."""
+    def _pairs(self, form: Any, out_form: Any, own: Sequence[Source], arrays: Sequence[Array], args: tuple[Any, ...],
+               written: Mapping[int, int]) -> dict[int, int]:
+        """Output number -> donated argument leaf that it takes over: what the leaf is after writes to it, then parts of the results of a
+        donated argument's form, then whatever has the type."""
         spans, at = [], 0
         for part in form[0]:
             spans.append((at, at + num_leaves(part)))
@@ -284,11 +320,15 @@ class Compiled:
             raise UserError(f"argument {max(self.donate)} of {self.__name__} is donated, and there are {len(args)}", where=user_span())
         free = {leaf for n in donated for leaf in range(*spans[n])}
         pairs: dict[int, int] = {}
+        for leaf, output in written.items():
+            if leaf in free and output not in pairs:
+                pairs[output] = leaf
+                free.discard(leaf)
         pieces = list(enumerate_parts(out_form))
         for n in donated:
             low, high = spans[n]
             for place, part in pieces:
-                fits = part == form[0][n] and not any(place + k in pairs for k in range(high - low))
+                fits = part == form[0][n] and not any(place + k in pairs or low + k not in free for k in range(high - low))
                 if fits and all(arrays[place + k].node.type == own[low + k].type for k in range(high - low)):
                     pairs.update({place + k: low + k for k in range(high - low)})
                     free -= set(range(low, high))
@@ -325,7 +365,7 @@ class Compiled:
         program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options,
                                 result_layouts={v: wanted[t] for t, v in graph.updates if t in wanted})
         return _Entry(traced, program, tuple(sources), tuple(donated), consumed, tuple(strides), device,
-                      tuple(map(number_of_type, traced.types)))
+                      tuple(map(number_of_type, traced.types)), num_returned=num_leaves(traced.form))
 
     def _consumed(self, traced: Traced, args: tuple[Any, ...]) -> tuple[int, ...]:
         """Numbers of all leaves of donated arguments."""
@@ -345,6 +385,19 @@ def _in_argument_order(graph: Graph, leaves: tuple[ArrayNode, ...], own: Sequenc
     place_of: dict[ArrayNode, int] = {leaf: n for n, leaf in enumerate(own)}
     order = sorted(range(len(leaves)), key=lambda n: (place_of.get(leaves[n], len(own)), n))
     return replace(graph, inputs=tuple(graph.inputs[n] for n in order)), tuple(leaves[n] for n in order)
+
+
+def _target(name: str, leaves: Sequence[Any], number: int) -> Array:
+    """The caller's array that a call writes to. Raises: UserError where that is none, or stands for several arguments."""
+    target = leaves[number]
+    if not isinstance(target, Array) or isinstance(target.node, Source) and target.node.role != "data":
+        kind = target.node.role if isinstance(target, Array) else type(target).__name__  # type: ignore[union-attr]
+        raise UserError(f"{name} writes to an argument, and a {kind} is given for it", where=user_span(),
+                        hint="give an array: asarray(x, copy=True)")
+    if sum(leaf is target for leaf in leaves) > 1:
+        raise UserError(f"{name} writes to an argument, and the same array is given for another one too", where=user_span(),
+                        hint="give a copy for one of them: asarray(x, copy=True)")
+    return target
 
 
 def enumerate_parts(form: Any, at: int = 0) -> Any:

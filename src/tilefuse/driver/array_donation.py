@@ -53,14 +53,14 @@ def take_donated(donated: Sequence[int], strides: Sequence[tuple[int, ...]], buf
             buffer = buffer.data  # raises
         if buffer.stride() != wanted:
             buffers[number] = torch.empty_strided(tuple(buffer.shape), wanted, dtype=buffer.dtype, device=buffer.device).copy_(buffer)
-        elif id(buffer) in repeated or _is_used_elsewhere(buffer.untyped_storage()):
+        elif id(buffer) in repeated or is_used_elsewhere(buffer.untyped_storage()):
             buffers[number] = buffer.clone()
 
 
 _use_count = torch._C._storage_Use_Count
 
 
-def _is_used_elsewhere(storage: Any) -> bool:
+def is_used_elsewhere(storage: Any) -> bool:
     """Whether another tensor shares the storage (one use is the tensor's, one this very object's), or its memory is not torch's own:
     a numpy array's, or another framework's."""
     return _use_count(storage._cdata) > 2 or not storage.resizable()

@@ -14,13 +14,15 @@ import torch
 from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import SharingError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
+from tilefuse.driver.array_donation import is_used_elsewhere
+from tilefuse.driver.array_followers import follow, variables_of
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
 from tilefuse.frontends.array import Array, install
 from tilefuse.frontends.array_graph import graph_of, structure_of, walking
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, user_span
 from tilefuse.frontends.array_tracing import is_tracing, value_error
-from tilefuse.frontends.array_types import NAME_OF, as_number, integer_range
+from tilefuse.frontends.array_types import NAME_OF, as_number, integer_range, known_types
 from tilefuse.ir.dtype import BOOL, DTYPES, F32, F64, I64, DType
 from tilefuse.ir.graph import Type
 from tilefuse.ir.scalar import NUMPY_DTYPES
@@ -87,6 +89,7 @@ def compute(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -
             find_nan(graph_of([Array(n) for n in pending])[0], given, pending[0].device, Options.from_environment())
         taken = {id(buffer) for buffer in given}
         results = program(*given)
+        follow(pending, leaves)
         with walking:
             for node, result in zip(pending, results, strict=True):
                 if node.buffer is None:  # else another thread computed it meanwhile
@@ -176,6 +179,19 @@ class Evaluation:
         return Source(node.type, device, node.buffer.to(_torch_device(device), copy=copy))
 
     @staticmethod
+    def is_settled(nodes: Sequence[ArrayNode]) -> bool:
+        """Whether all is known but for computing, and follows no variable."""
+        pending = [n for n in nodes if n.buffer is None]
+        with walking:
+            leaves = structure_of(pending)[1] if pending else []
+        return not any(n.buffer is None or variables_of(n) for n in (*(n for n in nodes if n.buffer is not None), *leaves))
+
+    @staticmethod
+    def is_lone(buffer: Any) -> bool:
+        """Whether the memory is torch's own, and no other tensor lies in it."""
+        return not is_used_elsewhere(buffer.untyped_storage())
+
+    @staticmethod
     def host_array(node: ArrayNode) -> np.ndarray[Any, Any]:
         """As numpy; bfloat16 and the 8-bit floats by the types of ml_dtypes."""
         tensor, dtype = node.buffer.detach().cpu(), node.type.dtype
@@ -208,14 +224,15 @@ def tensor_of(data: Any, dtype: DType | None = None) -> Any:
         data = _of_buffer(data)
         if not isinstance(data, np.ndarray) or data.dtype.kind not in "biuf":
             raise TypeMismatchError(f"a value of type {type(data).__name__} is no array of real numbers", where=user_span(),
-                                    hint="asarray takes numbers, nested lists of them, numpy and torch arrays, anything with DLPack")
+                                    hint=known_types("complex") if isinstance(data, complex) else
+                                    "asarray takes numbers, nested lists of them, numpy and torch arrays, anything with DLPack")
     return as_tensor(np.asarray(data) if isinstance(data, np.generic) else data, "asarray").detach()
 
 
 def _plain_numpy(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array with the bytes of a number in this machine's order, and no negative steps. Raises: TypeMismatchError."""
     if data.dtype.kind not in "biufc" and data.dtype not in NUMPY_DTYPES.values() or data.dtype.kind == "f" and data.dtype.itemsize > 8:
-        raise TypeMismatchError(f"arrays have no type {data.dtype}", where=user_span(), hint=f"known: {', '.join(NAME_OF.values())}")
+        raise TypeMismatchError(f"arrays have no type {data.dtype}", where=user_span(), hint=known_types(data.dtype))
     if np.ma.is_masked(data):
         raise TypeMismatchError("a masked array has elements without a value", where=user_span(), hint="x.filled(value) gives them one")
     native = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
@@ -256,7 +273,7 @@ def _of_list(data: Any, dtype: DType | None) -> Any:
     except ValueError as error:
         raise TypeMismatchError(f"the lists do not have one shape: {error}", where=user_span()) from None
     if found.dtype.kind not in "biuf":
-        raise TypeMismatchError(f"a list of {found.dtype} is no array of real numbers", where=user_span())
+        raise TypeMismatchError(f"a list of {found.dtype} is no array of real numbers", where=user_span(), hint=known_types(found.dtype))
     limits = dtype or (None if any(isinstance(leaf, np.generic) for leaf in leaves) else I64)
     if limits is not None and limits.is_integer and found.dtype.kind in "iu" and found.size:
         for number in (int(found.min()), int(found.max())):
@@ -289,7 +306,7 @@ def _known_dtype(tensor: Any) -> str:
     name = DTYPE_NAMES.get(tensor.dtype)
     if name is None:
         raise TypeMismatchError(f"arrays have no type {str(tensor.dtype).removeprefix('torch.')}", where=user_span(),
-                                hint=f"known: {', '.join(NAME_OF.values())}")
+                                hint=known_types(tensor.dtype))
     return name
 
 

@@ -15,6 +15,7 @@ from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, str
 from tilefuse.frontends.array_nodes import Applied, user_span
 from tilefuse.frontends.array_trees import flatten, settings, unflatten
 from tilefuse.frontends.array_types import NAME_OF
+from tilefuse.frontends.array_writing import latest
 from tilefuse.ir.graph import Graph
 from tilefuse.passes.autodiff import gradient_graph
 
@@ -61,6 +62,11 @@ def _check_history(y: Array, xs: list[Array]) -> None:
     unmet = next((n for n, x in enumerate(xs) if x.node not in known), None)
     if unmet is None:
         return
+    for node in below:
+        if latest(node) is xs[unmet].node:
+            raise UserError(f"the value depends on what array {unmet} of those to differentiate by held before it was written to, not on "
+                            "what it holds now", where=user_span(),
+                            hint="write before computing the value, or keep the old one: asarray(x, copy=True)")
     asked = {x.node for x in xs}
     for node in below:
         if isinstance(node, Applied) and node.buffer is not None and not node.operands and node.node.reads() and node not in asked:
@@ -87,21 +93,25 @@ def value_and_grad(fn: Callable[..., Any], argument: int | tuple[int, ...] = 0,
                    has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
     """A function that gives `fn`'s value and its gradient with respect to one of its arguments (by position), or to several.
 
-    Numpy arrays and torch tensors among these become arrays. has_aux: `fn` gives a pair, of which only the first is differentiated.
+    Numpy arrays and torch tensors among these become arrays. What `fn` writes to these arguments stays inside of it.
+    has_aux: `fn` gives a pair, of which only the first is differentiated.
     Raises: as `grad`; UserError for a position without an argument.
     """
 
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         positions = argument if isinstance(argument, tuple) else (argument,)
-        given = list(args)
+        given, wanted = list(args), list(args)
         for n in positions:
             if not -len(args) <= n < len(args):
                 raise UserError(f"the gradient is wanted of argument {n}, {len(args)} are given", where=user_span())
             leaves: list[Any] = []
             form = flatten(args[n], leaves)
-            given[n] = unflatten(form, iter([x if isinstance(x, Array) else asarray(x) for x in leaves]))
+            arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
+            wanted[n] = unflatten(form, iter(arrays))
+            # Handles of its own: what `fn` writes to its argument is no other argument to differentiate by.
+            given[n] = unflatten(form, iter([Array(x.node) if type(x) is Array else x for x in arrays]))
         value = fn(*given, **kwargs)
-        slopes = grad(value[0] if has_aux else value, tuple([given[n] for n in positions]))
+        slopes = grad(value[0] if has_aux else value, tuple([wanted[n] for n in positions]))
         return value, slopes if isinstance(argument, tuple) else slopes[0]
 
     return both

@@ -15,6 +15,7 @@ from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.array_evaluate import Evaluation
+from tilefuse.driver.array_followers import forget_followers
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
 from tilefuse.frontends.array import Array
@@ -55,7 +56,7 @@ class Variable(Array):
         if made.dtype != self.dtype:
             raise TypeMismatchError(f"a variable of {NAME_OF[self.dtype]} cannot hold {NAME_OF[made.dtype]}", where=user_span(),
                                     hint="convert the value with astype")
-        return Assign(self, made)
+        return Assign(self, Array(made.node))  # a later write to the array does not change what is assigned
 
     @property
     def value(self) -> Array:
@@ -143,9 +144,11 @@ class Session:
         if checks_nan():
             assert graph is not None
             find_nan(graph, given, device, self._options)
+        results = program(*given)
+        forget_followers(v for v in targets if isinstance(v, Source))
         held = {id(b) for b in given}
         made: list[Array] = []
-        for node, tensor in zip(nodes, program(*given), strict=True):
+        for node, tensor in zip(nodes, results, strict=True):
             if id(tensor) in held:
                 tensor = tensor.clone()  # a variable's own memory changes with the next assignment
             held.add(id(tensor))

@@ -1,4 +1,4 @@
-"""`Array`: an immutable handle on a tensor expression, computed when its data is asked for.
+"""`Array`: a handle on a tensor expression, computed when its data is asked for. Writing to it gives it another expression.
 
 Arithmetic records a node and returns at once. Printing, `float()`, `bool()`, `.numpy()`, DLPack and `evaluate` compute. The computing is
 the driver's: it installs itself here as the `Evaluator`.
@@ -6,6 +6,7 @@ the driver's: it installs itself here as the `Evaluator`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol, Union
@@ -14,7 +15,7 @@ import numpy as np
 
 from tilefuse.base.errors import InternalError, ShapeError, SharingError, TypeMismatchError, UserError
 from tilefuse.frontends.array_lowering import ELEMENTWISE, lower_elementwise, operand_dtype
-from tilefuse.frontends.array_methods import ArrayMethods
+from tilefuse.frontends.array_methods import ArrayMethods, functions
 from tilefuse.frontends.array_nodes import (
     MOST_RECORDINGS,
     ArrayNode,
@@ -23,12 +24,12 @@ from tilefuse.frontends.array_nodes import (
     Source,
     played,
     record,
-    record_view,
+    record_known,
     recording,
     user_span,
 )
-from tilefuse.frontends.array_subscript import Plan, lower_subscript, subscript_plan
-from tilefuse.frontends.array_types import NAME_OF, Number, as_number, number_constant, promote
+from tilefuse.frontends.array_subscript import Plan, lower_subscript, mask_in, subscript_plan
+from tilefuse.frontends.array_types import NAME_OF, Number, as_number, known_types, number_constant, promote
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.tensor import TensorBuilder
 
@@ -56,6 +57,12 @@ class Evaluator(Protocol):
     def moved(self, node: ArrayNode, device: str, copy: bool) -> Source:
         """A leaf with the data of a computed node on another device."""
 
+    def is_settled(self, nodes: Sequence[ArrayNode]) -> bool:
+        """Whether the values are there or can be computed now, and no assignment to a variable will change them."""
+
+    def is_lone(self, buffer: Any) -> bool:
+        """Whether no other tensor and no other library sees the memory."""
+
     def host_array(self, node: ArrayNode) -> np.ndarray[Any, Any]:
         """The data of a computed node as a numpy array (of its memory, where it lies on the host)."""
 
@@ -64,6 +71,9 @@ _installed: list[Evaluator] = []
 # Called with a node and what is wanted of it ("bool", "float", ...) before it is computed; a tracer refuses here. Of this context: other
 # threads may trace or compute meanwhile.
 value_hooks: ContextVar[tuple[Callable[[ArrayNode, str], None], ...]] = ContextVar("tilefuse_value_hooks", default=())
+
+# What is being traced in this context: another object each time. Arrays remember in which trace they were made.
+current_trace: ContextVar[object | None] = ContextVar("tilefuse_current_trace", default=None)
 
 
 def install(evaluator: Evaluator) -> None:
@@ -81,13 +91,14 @@ def installed() -> Evaluator:
 class Array(ArrayMethods):
     """A tensor whose value is computed when it is asked for. `node` says how."""
 
-    __slots__ = ("__weakref__", "node")
+    __slots__ = ("__weakref__", "node", "trace")
     # numpy leaves arithmetic with its own scalars and arrays to us.
     __array_ufunc__ = None
     __array_priority__ = 100
 
     def __init__(self, node: ArrayNode) -> None:
         self.node = node
+        self.trace = current_trace.get()
 
     # What it is
 
@@ -149,8 +160,6 @@ class Array(ArrayMethods):
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """The module of the array functions. Raises: UserError for a version of the standard that it does not follow."""
-        import sys
-
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
             raise UserError(f"arrays follow the array API standard 2024.12, not {api_version}", where=user_span())
         return sys.modules["tilefuse.array"]
@@ -251,14 +260,19 @@ class Array(ArrayMethods):
     # Indexing
 
     def __getitem__(self, key: Any, /) -> Array:
+        if mask_in(key, Array):
+            return functions()["selected"](self, key)
         plan, indices = subscript_plan(self.shape, key, Array)
         view = None if indices else _view(self.node, plan)
         if view is not None:
-            return Array(record_view(lower_subscript, self.node, (plan,), view))
+            return Array(record_known(lower_subscript, (self.node,), (plan,), view))
         return apply(lower_subscript, (self, *indices), (plan,))
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        raise TypeMismatchError("arrays are immutable", where=user_span(), hint="x = where(mask, value, x), or x = put(x, key, value)")
+        if sys.getrefcount(self) < _REFERENCES_OF_NAMED:
+            raise UserError("nothing holds the array that is written to: a subscript, .T and the like give arrays of their own",
+                            where=user_span(), hint="write x[0, 1] = v, not x[0][1] = v; or name the part: row = x[0]; row[1] = v")
+        functions()["write"](self, key, value)
 
     # Arithmetic
 
@@ -300,6 +314,24 @@ class Array(ArrayMethods):
     def __invert__(self) -> Array: return unary("bitwise_invert", self)
 
 
+class _Probe:
+    """Sees how many references the interpreter counts for what is written to."""
+
+    def __setitem__(self, key: Any, value: list[int], /) -> None:
+        value.append(sys.getrefcount(self))
+
+
+def _references_of_named() -> int:
+    """References to an array that has a name or a place when it is written to; 0 where the interpreter counts no more than for others."""
+    unnamed: list[int] = []
+    named: list[int] = []
+    _Probe()[0] = unnamed
+    probe = _Probe()
+    probe[0] = named
+    return named[0] if named[0] > unnamed[0] else 0
+
+
+_REFERENCES_OF_NAMED = _references_of_named()
 Operand = Union[Array, bool, int, float]
 
 # Recordings by what was written: types of arrays and plain Python numbers (0.0 and -0.0 by their texts).
@@ -318,10 +350,10 @@ def apply(lowering: Lowering, operands: Sequence[Array], settings: tuple[Any, ..
 
 
 def copied(x: Array) -> Array:
-    """The same values in memory of their own, which nothing else changes. What has no data yet has no memory to share: it is itself."""
-    if x.node.buffer is None:
-        return x
-    return Array(record_view(lower_copy, x.node, (), x.node.buffer.clone()))
+    """The same values in memory of their own, which nothing else changes. What has no data yet has no memory to share."""
+    if x.node.buffer is None or current_trace.get() is not None:
+        return Array(x.node)
+    return Array(record_known(lower_copy, (x.node,), (), x.node.buffer.clone()))
 
 
 def lower_copy(b: TensorBuilder, x: str) -> str:
@@ -377,7 +409,8 @@ def checked_number(name: str, given: Any) -> Number:
     number = as_number(given)
     if number is None:
         raise TypeMismatchError(f"{name} takes arrays and real numbers, not a {type(given).__name__}", where=user_span(),
-                                hint="asarray takes numpy and torch arrays")
+                                hint=known_types("complex") if "complex" in type(given).__name__ else
+                                "asarray takes numpy and torch arrays")
     return number
 
 
@@ -435,7 +468,7 @@ def _view(source: ArrayNode, plan: Plan) -> Any:
 
     So loops over batches compile nothing. A variable's data may change under the view, so it is read when the result is.
     """
-    if source.buffer is None or isinstance(source, Source) and source.role != "data":
+    if source.buffer is None or not installed().is_settled((source,)):
         return None
     return plan.of_tensor(source.buffer)
 

@@ -45,7 +45,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Array):
-        made = obj if wanted is None else astype(obj, wanted)
+        made = obj if wanted is None else astype(obj, wanted, copy=False)
         made = made if device is None else made.to_device(device)
         if copy is False and made is not obj:
             raise SharingError(f"an array of {NAME_OF[obj.dtype]} on {obj.device} cannot become one of {NAME_OF[made.dtype]} on "

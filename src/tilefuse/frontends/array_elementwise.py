@@ -124,8 +124,11 @@ def _held(bound: Number, dtype: DType) -> Number | None:
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
-    """`x` converted to a data type. Floats become integers by truncation. (`copy` has no meaning: arrays are immutable.)"""
-    made = x if as_dtype(dtype) == x.dtype else apply(lower_cast, (x,), (as_dtype(dtype),))
+    """`x` converted to a data type. Floats become integers by truncation.
+
+    copy: False gives an array that has the type already as it is, True another one (of the same data, which no write to it changes).
+    """
+    made = (Array(x.node) if copy else x) if as_dtype(dtype) == x.dtype else apply(lower_cast, (x,), (as_dtype(dtype),))
     return made if device is None else made.to_device(device)
 
 

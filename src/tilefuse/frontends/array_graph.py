@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.errors import InternalError
@@ -103,6 +103,18 @@ def in_order(nodes: Sequence[ArrayNode], through: bool = False) -> list[ArrayNod
         seen.add(top)
         ordered.append(top)
     return ordered
+
+
+def nodes_outside(arrays: Sequence[Array], own: Collection[ArrayNode | None]) -> tuple[ArrayNode, ...]:
+    """The nodes below these arrays that stand on none of the leaves `own`."""
+    inside: set[ArrayNode] = set()
+    found: list[ArrayNode] = []
+    for node in in_order([a.node for a in arrays]):
+        if node in own or not is_leaf(node) and any(o in inside for o in node.operands):  # type: ignore[union-attr]
+            inside.add(node)
+        else:
+            found.append(node)
+    return tuple(found)
 
 
 def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[ArrayNode]]:

@@ -68,8 +68,8 @@ class NamespaceFacts:
     """What `__array_namespace_info__()` gives."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Masks as subscripts and shapes that depend on data are not offered."""
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": None}
+        """Masks as subscripts and shapes that depend on data are there where values are: not while a function is traced."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> str:
         """Where arrays are made when nothing is said."""

@@ -8,11 +8,9 @@ from typing import Any
 
 from tilefuse.base.errors import AxisError, ShapeError, SharingError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all, checked_number, copied
-from tilefuse.frontends.array_lowering import lower_full
-from tilefuse.frontends.array_nodes import record_view, user_span
-from tilefuse.frontends.array_subscript import Plan, lower_subscript, subscript_plan
+from tilefuse.frontends.array_nodes import record_known, user_span
+from tilefuse.frontends.array_selection import repeated
 from tilefuse.frontends.array_types import Number, number_constant, promote_all
-from tilefuse.ir.dtype import I64
 from tilefuse.ir.scalar import Const
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.tensor_elementwise import broadcast_shapes as shapes_together
@@ -68,7 +66,7 @@ def reshape(x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None
     except RuntimeError:
         raise SharingError(f"reshape of an array of shape {x.shape} to {made.shape} needs a copy: its elements lie in another order",
                            where=user_span(), hint="drop copy=False") from None
-    return Array(record_view(lower_layout, x.node, ("reshape", wanted), seen))
+    return Array(record_known(lower_layout, (x.node,), ("reshape", wanted), seen))
 
 
 def lower_layout(b: TensorBuilder, x: str, method: str, *settings: Any) -> str:
@@ -232,17 +230,23 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     return apply(lower_layout, (x,), ("tile", axes_tuple(repetitions)))
 
 
-def repeat(x: Array, repeats: int, /, *, axis: int | None = None) -> Array:
-    """Every element `repeats` times in a row. (Numbers of repetitions from data would make the shape depend on data.)"""
+def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
+    """Every element `repeats` times in a row, or as often as an array says for each (the result's shape then depends on its data).
+
+    Raises: ShapeError for less than no repetitions; UserError for an array in a trace.
+    """
+    flat = reshape(x, (-1,)) if axis is None else x
+    along = 0 if axis is None else own_axis(axis, x)
+    if isinstance(repeats, Array):
+        return repeated(flat, repeats, along)
     try:
         count = operator.index(repeats)
     except TypeError:
-        raise TypeMismatchError("repeat takes one Python integer", where=user_span(),
-                                hint="take(x, indices) repeats as an index array says") from None
+        raise TypeMismatchError(f"repeat takes an integer or an array of integers, not a {type(repeats).__name__}", where=user_span(),
+                                hint="asarray makes an array of a list") from None
     if count < 0:
         raise ShapeError(f"repeat: {count} times is less than none", where=user_span())
-    flat = reshape(x, (-1,)) if axis is None else x
-    return apply(lower_layout, (flat,), ("repeat_interleave", count, 0 if axis is None else own_axis(axis, x)))
+    return apply(lower_layout, (flat,), ("repeat_interleave", count, along))
 
 
 def pad(x: Array, /, widths: Any, *, mode: str = "constant", value: Number = 0) -> Array:
@@ -324,57 +328,3 @@ def lower_take_along(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
     around = shapes_together((*have[:d], 1, *have[d + 1 :]), (*chosen[:d], 1, *chosen[d + 1 :]))
     wide = b.broadcast_to(x, (*around[:d], have[d], *around[d + 1 :]))
     return b.gather_elements(wide, b.broadcast_to(indices, (*around[:d], chosen[d], *around[d + 1 :])), d, wrap=True)
-
-
-def put(x: Array, key: Any, value: Array | Number, /, *, accumulate: bool = False) -> Array:
-    """`x` with x[key] replaced by `value` (broadcast), or `value` added there; the functional form of x[key] = value.
-
-    Where several positions of an index array are equal, one of the values wins; with `accumulate` all are added.
-    """
-    plan, indices = subscript_plan(x.shape, key, Array)
-    if not isinstance(value, Array):
-        value = apply(lower_full, (), ((), number_constant(checked_number("put", value), x.dtype)), x.device)
-    return apply(lower_put, (x, value, *indices), (plan, bool(accumulate)))
-
-
-def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
-    """A scatter over the subscripted domain: slices become index arrays of their positions.
-
-    Raises: ShapeError for a value that does not broadcast to what is replaced.
-    """
-    *indices, plan, accumulate = rest
-    assert isinstance(plan, Plan)
-    real = [i for i in plan.items if i[0] != "new"]
-    kept = b.cast(value, b.dtype_of(x))
-    if not indices:
-        return _put_slices(b, x, kept, real, plan, accumulate)
-    if any(i[0] == "slice" and (i[1], i[3]) != (0, 1) or i[0] == "new" for i in plan.items):
-        raise ShapeError("put takes index arrays together with whole dimensions (:) only", hint="put a slice of the slice")
-    at = [indices[i[1]] if i[0] == "index" else b.full((), i[1], I64) if i[0] == "at" else None for i in real]
-    return b.index_put(x, at, kept, accumulate)
-
-
-def _put_slices(b: TensorBuilder, x: str, value: str, items: Sequence[Any], plan: Plan, accumulate: bool) -> str:
-    shape = b.shape_of(x)
-    old = lower_subscript(b, x, plan)
-    fresh = b.broadcast_to(value, b.shape_of(old))
-    if accumulate:
-        fresh = b.elementwise("add", old, fresh)
-    # Back to the rank of x: integers stand as dimensions of extent 1, new dimensions go.
-    extents = [1 if i[0] == "at" else i[2] for i in items]
-    source = b.reshape(fresh, extents)
-    flipped = [d for d, i in enumerate(items) if i[0] == "slice" and i[3] < 0]
-    source = b.flip(source, flipped) if flipped else source
-    ranges = [range(i[1], i[1] + 1) if i[0] == "at" else range(i[1], i[1] + i[2] * i[3], i[3]) for i in items]
-    ranges = [r[::-1] if r.step < 0 else r for r in ranges]
-    if any(not len(r) for r in ranges):
-        return x
-    # Innermost first: each step replaces one dimension of what the dimensions before it select.
-    parts = [x]
-    for d, r in enumerate(ranges[:-1]):
-        parts.append(b.slice(parts[-1], [r.start], [r[-1] + 1], [r.step], axes=[d]))
-    for d in reversed(range(len(ranges))):
-        r = ranges[d]
-        source = b.slice_scatter(parts[d], source, d, r.start, r[-1] + 1, r.step) if len(r) < shape[d] or r.step != 1 else source
-    return source
-

@@ -25,98 +25,99 @@ class ArrayMethods:
 
     def sum(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `sum`."""
-        return _functions()["sum"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
+        return functions()["sum"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
 
     def prod(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `prod`."""
-        return _functions()["prod"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
+        return functions()["prod"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
 
     def mean(self, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `mean`."""
-        return _functions()["mean"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
+        return functions()["mean"](_unwritten(self, out), axis=axis, dtype=dtype, keepdims=keepdims)
 
     def var(self, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
         """As the function `var`: over the number of elements unless `correction` says less."""
-        return _functions()["var"](self, axis=axis, correction=correction, keepdims=keepdims)
+        return functions()["var"](self, axis=axis, correction=correction, keepdims=keepdims)
 
     def std(self, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
         """As the function `std`: over the number of elements unless `correction` says less."""
-        return _functions()["std"](self, axis=axis, correction=correction, keepdims=keepdims)
+        return functions()["std"](self, axis=axis, correction=correction, keepdims=keepdims)
 
     def max(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `max`."""
-        return _functions()["max"](_unwritten(self, out), axis=axis, keepdims=keepdims)
+        return functions()["max"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
     def min(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `min`."""
-        return _functions()["min"](_unwritten(self, out), axis=axis, keepdims=keepdims)
+        return functions()["min"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Array:
         """As the function `argmax`."""
-        return _functions()["argmax"](self, axis=axis, keepdims=keepdims)
+        return functions()["argmax"](self, axis=axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Array:
         """As the function `argmin`."""
-        return _functions()["argmin"](self, axis=axis, keepdims=keepdims)
+        return functions()["argmin"](self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `any`."""
-        return _functions()["any"](_unwritten(self, out), axis=axis, keepdims=keepdims)
+        return functions()["any"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
     def all(self, axis: Axis = None, keepdims: bool = False, *, out: None = None) -> Array:
         """As the function `all`."""
-        return _functions()["all"](_unwritten(self, out), axis=axis, keepdims=keepdims)
+        return functions()["all"](_unwritten(self, out), axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array:
         """As the function `cumulative_sum`."""
-        return _functions()["cumulative_sum"](self, axis=axis, dtype=dtype)
+        return functions()["cumulative_sum"](self, axis=axis, dtype=dtype)
 
     def reshape(self, *shape: Any) -> Array:
         """As the function `reshape`; the extents as arguments or in one tuple."""
-        return _functions()["reshape"](self, shape[0] if len(shape) == 1 else shape)
+        return functions()["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
     def flatten(self) -> Array:
         """All elements in row-major order, in one dimension."""
-        return _functions()["reshape"](self, (-1,))
+        return functions()["reshape"](self, (-1,))
 
     def ravel(self) -> Array:
-        """As `flatten`: arrays are immutable, so a view and a copy are one."""
+        """As `flatten`: writing to one array changes no other, so a view and a copy are one."""
         return self.flatten()
 
     def squeeze(self, axis: Axis = None) -> Array:
         """As the function `squeeze`."""
-        return _functions()["squeeze"](self, axis)
+        return functions()["squeeze"](self, axis)
 
     def swapaxes(self, axis1: int, axis2: int) -> Array:
         """With two dimensions exchanged."""
-        return _functions()["swapaxes"](self, axis1, axis2)
+        return functions()["swapaxes"](self, axis1, axis2)
 
     def astype(self, dtype: Any) -> Array:
         """As the function `astype`."""
-        return _functions()["astype"](self, dtype)
+        return functions()["astype"](self, dtype)
 
     def clip(self, min: Any = None, max: Any = None) -> Array:
         """As the function `clip`."""
-        return _functions()["clip"](self, min, max)
+        return functions()["clip"](self, min, max)
 
     def round(self) -> Array:
         """As the function `round`: halves to even."""
-        return _functions()["round"](self)
+        return functions()["round"](self)
 
     def dot(self, other: Any) -> Array:
         """As `self @ other`."""
-        return _functions()["product"](self, other)
+        return functions()["product"](self, other)
 
 
 def _unwritten(x: ArrayMethods, out: object) -> ArrayMethods:
     if out is not None:
-        raise TypeMismatchError("arrays are immutable, so nothing is written to out=", where=user_span(), hint="use the result")
+        raise TypeMismatchError("nothing is written to out=", where=user_span(), hint="use the result, or x[...] = result")
     return x
 
 
 @cache
-def _functions() -> dict[str, Callable[..., Array]]:
-    from tilefuse.frontends import array, array_elementwise, array_manipulation, array_statistics
+def functions() -> dict[str, Callable[..., Array]]:
+    """The functions over arrays by name, for what stands below them."""
+    from tilefuse.frontends import array, array_elementwise, array_manipulation, array_selection, array_statistics, array_writing
 
-    modules = (array, array_statistics, array_manipulation, array_elementwise)
+    modules = (array_writing, array_selection, array, array_statistics, array_manipulation, array_elementwise)
     return {name: f for module in modules for name, f in vars(module).items() if callable(f) and not name.startswith("_")}

@@ -30,7 +30,7 @@ PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
 NOT_THE_USERS = (PACKAGE_FOLDER, *(str(Path(str(found.origin)).parent) + os.sep for found in map(find_spec, ("torch", "numpy")) if found))
 # Beyond this many the recordings are forgotten (numbers are never used twice, so what was compiled stays valid).
 MOST_RECORDINGS = 50_000
-# Views of data: loops over batches make many that differ, and no program depends on them.
+# Views of data and writes into it: loops over batches make many that differ, and no program depends on them.
 MOST_VIEWS = 4096
 
 Place = tuple[str, int]
@@ -165,15 +165,15 @@ def recording(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple
     return found
 
 
-def record_view(lowering: Lowering, operand: ArrayNode, settings: tuple[Any, ...], view: Any) -> ArrayNode:
-    """As `record` for one result whose data is there: `view`. The node tells gradients how it came about, and has no number."""
-    key = (lowering, settings, operand.type_number)
+def record_known(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...], data: Any) -> ArrayNode:
+    """As `record` for one result whose data is there. The node tells gradients how it came about, and has no number."""
+    key = (lowering, settings, *[o.type_number for o in operands])
     found = _views.get(key)
     if found is None:
-        found = _views.put(key, _record(lowering, (operand,), settings, numbered=False))
-    made = played(found, (operand,))[0]
-    if made is not operand:
-        made.buffer = view
+        found = _views.put(key, _record(lowering, operands, settings, numbered=False))
+    made = played(found, operands)[0]
+    if made not in operands:
+        made.buffer = data
     return made
 
 

@@ -37,7 +37,9 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
     form = flatten(xs, leaves)
     turns = _turns(leaves, length)
     start: list[Any] = []
-    state, state_form = init, flatten(init, start)
+    state_form = flatten(init, start)
+    # Handles of its own: a step that writes to its state does not write to `init`.
+    state = unflatten(state_form, iter([Array(_array(x).node) for x in start]))
     types = [x.node.type for x in map(_array, start)]
     outputs: list[list[Any]] = []
     out_form: Any = None

@@ -1,9 +1,9 @@
-"""Subscripts of arrays: integers, slices, `...`, `None` and integer arrays, as one view and at most one gather."""
+"""Subscripts of arrays: integers, slices, `...`, `None`, integer arrays and masks, as one view and at most one gather."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,28 @@ class Plan:
 
     items: tuple[Item, ...]
 
-    def of_tensor(self, tensor: Any) -> Any:
-        """The view of a torch tensor; None where torch has none (steps below 1)."""
+    def is_view(self) -> bool:
+        """Whether torch has such a view."""
+        return all(i[0] in ("at", "new") or i[0] == "slice" and i[3] > 0 for i in self.items)
+
+    def ranges(self, shape: Sequence[int]) -> list[range]:
+        """The positions that are selected of each dimension of the array; all where index arrays decide."""
+        gathers = any(i[0] == "index" for i in self.items)
+        found = []
+        for item, extent in zip((i for i in self.items if i[0] != "new"), shape, strict=True):
+            if item[0] == "slice":
+                found.append(range(item[1], item[1] + item[2] * item[3], item[3]))
+            else:
+                found.append(range(extent) if gathers else range(item[1], item[1] + 1))
+        return found
+
+    def positions(self, b: TensorBuilder, indices: Sequence[str]) -> list[str | None]:
+        """What subscripts each dimension of `lower_view`. With index arrays an integer counts as one, as in numpy: it decides where the
+        gathered dimensions stand."""
+        return [indices[i[1]] if i[0] == "index" else b.full((), i[1], I64) if i[0] == "at" else None for i in self.items]
+
+    def of_tensor(self, tensor: Any, indices: Sequence[Any] = ()) -> Any:
+        """The view of a torch tensor, or its elements at index tensors; None where torch has none (steps below 1)."""
         key: list[Any] = []
         for item in self.items:
             match item:
@@ -36,36 +56,82 @@ class Plan:
                     key.append(slice(first, first + (count - 1) * step + 1 if count else first, step))
                 case ("new",):
                     key.append(None)
+                case ("index", number):
+                    key.append(indices[number])
         return tensor[tuple(key)]
 
 
-def subscript_plan(shape: Sequence[int], key: Any, array_class: type) -> tuple[Plan, tuple[Any, ...]]:
-    """The plan of x[key] for an array of this shape, and the index arrays in order.
+def is_mask(one: Any, array_class: type) -> bool:
+    """Whether a part of a subscript is an array of bool."""
+    return isinstance(one, array_class) and one.dtype.kind == "bool"  # type: ignore[attr-defined]
 
-    Raises: AxisError for a subscript out of range or too many of them; ShapeError for a mask; TypeMismatchError for what is no subscript.
+
+def mask_in(key: Any, array_class: type) -> bool:
+    """Whether a subscript has a mask."""
+    return any(is_mask(k, array_class) for k in key) if key.__class__ is tuple else is_mask(key, array_class)
+
+
+def masked_key(key: Any, shape: Sequence[int], array_class: type) -> tuple[Any, tuple[Any, ...], int]:
+    """(mask, the key with whole dimensions in its place, the dimension of x[that key] where the mask's begin) of a key with a mask.
+
+    The mask is None where there are more index arrays, or integers: what they select has another form.
+    Raises: AxisError, ShapeError for a mask that does not fit.
     """
+    listed = _listed(key, shape, array_class)
+    masks = [n for n, k in enumerate(listed) if is_mask(k, array_class)]
+    if len(masks) > 1 or any(isinstance(k, array_class) and n != masks[0] or hasattr(k, "__index__") and not isinstance(k, array_class)
+                             for n, k in enumerate(listed)):
+        return None, (), 0
+    mask = listed[masks[0]]
+    before = listed[:masks[0]]
+    dimensions = sum(k is not None for k in before)
+    _check_mask(mask, shape, dimensions)
+    return mask, (*before, *(slice(None),) * mask.ndim, *listed[masks[0] + 1:]), len(before)
+
+
+def _check_mask(mask: Any, shape: Sequence[int], at: int) -> None:
+    if tuple(mask.shape) != tuple(shape[at:at + mask.ndim]):
+        raise ShapeError(f"a mask of shape {tuple(mask.shape)} for dimensions of extents {tuple(shape[at:at + mask.ndim])}",
+                         where=user_span(), hint="a mask has the shape of the dimensions that it selects from")
+
+
+def _listed(key: Any, shape: Sequence[int], array_class: type) -> list[Any]:
+    """The parts of a key, one a dimension (masks stand for several), with `...` written out as whole dimensions."""
     listed = list(key) if isinstance(key, tuple) else [key]
-    if sum(k is Ellipsis for k in listed) > 1:
+    dots = [n for n, k in enumerate(listed) if k is Ellipsis]
+    if len(dots) > 1:
         raise AxisError("a subscript has at most one ...", where=user_span())
-    used = sum(1 for k in listed if k is not None and k is not Ellipsis)
+    used = sum(k.ndim if is_mask(k, array_class) else 1 for k in listed if k is not None and k is not Ellipsis)
     if used > len(shape):
         raise AxisError(f"{used} subscripts for an array of shape {tuple(shape)}", where=user_span())
-    if Ellipsis not in [k for k in listed if k is None or k is Ellipsis]:
-        listed.append(Ellipsis)
+    at = dots[0] if dots else len(listed)
+    listed[at:at + 1] = [slice(None)] * (len(shape) - used)
+    return listed
+
+
+def subscript_plan(shape: Sequence[int], key: Any, array_class: type,
+                   positions: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Plan, tuple[Any, ...]]:
+    """The plan of x[key] for an array of this shape, and the index arrays in order.
+
+    positions: gives the index arrays, one a dimension, of what a mask selects.
+    Raises: AxisError for a subscript out of range or too many of them; ShapeError for a mask that does not fit, or where there are no
+        `positions`; TypeMismatchError for what is no subscript.
+    """
     items: list[Item] = []
     indices: list[Any] = []
     at = 0
-    for one in listed:
+    for one in _listed(key, shape, array_class):
         if one is None:
             items.append(("new",))
-            continue
-        if one is Ellipsis:
-            for _ in range(len(shape) - used):
-                items.append(("slice", 0, shape[at], 1))
-                at += 1
-            continue
-        items.append(_item(one, shape, at, indices, array_class))
-        at += 1
+        elif positions is not None and is_mask(one, array_class):
+            _check_mask(one, shape, at)
+            selected = positions(one)
+            items += [("index", len(indices) + n) for n in range(len(selected))]
+            indices += selected
+            at += len(selected)
+        else:
+            items.append(_item(one, shape, at, indices, array_class))
+            at += 1
     return Plan(tuple(items)), tuple(indices)
 
 
@@ -98,16 +164,21 @@ def _item(one: Any, shape: Sequence[int], at: int, indices: list[Any], array_cla
 
 
 def _mask() -> ShapeError:
-    return ShapeError("a boolean mask gives an array whose shape depends on the data, and shapes here are static", where=user_span(),
-                      hint="where(mask, x, 0) keeps the shape; sum(where(mask, x, 0)) sums what the mask selects")
+    return ShapeError("a bool is no subscript", where=user_span(), hint="a boolean mask is an array: asarray([True, False])")
 
 
 def lower_subscript(b: TensorBuilder, x: str, *rest: Any) -> str:
     """The view of the plan, then the gather of the index arrays (negative ones count from the end)."""
     *indices, plan = rest
     assert isinstance(plan, Plan)
+    seen = lower_view(b, x, plan)
+    return b.index(seen, plan.positions(b, indices)) if indices else seen
+
+
+def lower_view(b: TensorBuilder, x: str, plan: Plan) -> str:
+    """What the slices and new dimensions of a plan select; dimensions that index arrays decide, and integers beside them, stay whole."""
     shape = b.shape_of(x)
-    gathers = bool(indices)
+    gathers = any(i[0] == "index" for i in plan.items)
     extents: list[int] = []
     for item in plan.items:
         if item[0] == "slice":
@@ -132,17 +203,7 @@ def lower_subscript(b: TensorBuilder, x: str, *rest: Any) -> str:
                     out.append(next(left))
         return out
 
-    seen = b.view("subscript", x, extents, subscripts)
-    if not gathers:
-        return seen
-    # With index arrays an integer counts as one, as in numpy: it decides where the gathered dimensions stand.
-    at: list[str | None] = []
-    for item in plan.items:
-        if item[0] == "index":
-            at.append(indices[item[1]])
-        else:
-            at.append(b.full((), item[1], I64) if item[0] == "at" else None)
-    return b.index(seen, at)
+    return b.view("subscript", x, extents, subscripts)
 
 
 def _dimension(plan: Plan, item: Item) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilefuse.base.errors import UserError
-from tilefuse.frontends.array import value_hooks
+from tilefuse.frontends.array import current_trace, value_hooks
 from tilefuse.frontends.array_graph import is_leaf
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, user_span
 
@@ -28,6 +28,15 @@ _REMEDIES: dict[str, tuple[str, str]] = {
     "assert": ("an assert", _OUTSIDE), "print": ("a print", _OUTSIDE),
     "choice": ("a choice (a if c else b, and, or, not)", f"{_WHERE}; logical_and, logical_or, logical_not"),
     "other": ("Python code", _OUTSIDE),
+}
+_KEPT = "where(mask, x, 0) keeps the shape, and sum(where(mask, x, 0)) sums what the mask selects"
+# What is computed with a shape of its own -> the remedies.
+_SHAPING = {
+    "a boolean mask": f"{_KEPT}; where(mask, v, x), or x[mask] = v with a single v, writes",
+    "nonzero": f"x != 0 says where, argmax(x != 0) the first place, count_nonzero how many; {_KEPT}",
+    "repeat by an array": "take(x, indices) repeats as an index array of known shape says",
+    **dict.fromkeys(("unique_all", "unique_counts", "unique_inverse", "unique_values"),
+                    "sort(x) keeps the shape, and equal neighbours stand side by side; isin(x, values) compares with known ones"),
 }
 
 # Names of the functions that this context is tracing, the innermost last.
@@ -68,6 +77,11 @@ def is_tracing() -> bool:
     return bool(_traced.get())
 
 
+def traced_name() -> str:
+    """The function that is being traced. Requires: `is_tracing()`."""
+    return _traced.get()[-1]
+
+
 def value_error(wanted: str) -> UserError:
     """The error for a value that is asked for in the middle of a trace. Requires: `is_tracing()`."""
     return control_flow_error(_traced.get()[-1], wanted)
@@ -88,12 +102,14 @@ def tracing(name: str, placeholders: Sequence[ArrayNode]) -> Iterator[Readings]:
 
     hooks = value_hooks.set((*value_hooks.get(), refuse))
     names = _traced.set((*_traced.get(), name))
+    trace = current_trace.set(object())
     readings = Readings()
     before = _readings.set(readings)
     try:
         yield readings
     finally:
         _readings.reset(before)
+        current_trace.reset(trace)
         _traced.reset(names)
         value_hooks.reset(hooks)
 
@@ -115,6 +131,9 @@ def depends_on(node: ArrayNode, leaves: set[ArrayNode]) -> bool:
 def control_flow_error(name: str, wanted: str) -> UserError:
     """The error for a value that Python asks for while a function is traced."""
     span = user_span()
+    if wanted in _SHAPING:
+        return UserError(f"the shape that {wanted} gives depends on data, and while {name} is traced there is none: its arguments stand "
+                         "for any data", where=span, hint=_SHAPING[wanted])
     kind, remedy = _REMEDIES[_statement(span.line_text, wanted)]
     what = kind if kind != "Python code" else wanted if wanted == "DLPack" else f"{wanted}()"
     return UserError(f"{what} needs the value of an array while {name} is traced, and there is none yet: its arguments stand for any data",

@@ -29,6 +29,7 @@ PUBLIC_NAMES: dict[str, DType] = {
 }
 NAME_OF: dict[DType, str] = {dtype: name for name, dtype in PUBLIC_NAMES.items()}
 DEFAULT_FLOAT, DEFAULT_INT = F32, I64
+COMPLEX_REMEDY = "take x.real and x.imag as two arrays, or compute in torch: torch.from_dlpack(x), and asarray for the way back"
 _BY_NUMPY: dict[np.dtype[Any], DType] = {kind: DTYPES[name] for name, kind in NUMPY_DTYPES.items()}
 
 KINDS: dict[str, tuple[DType, ...]] = {
@@ -40,6 +41,12 @@ KINDS: dict[str, tuple[DType, ...]] = {
     "complex floating": (),
     "numeric": (I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64),
 }
+
+
+def known_types(given: object) -> str:
+    """The hint for a type that arrays do not have."""
+    known = f"known: {', '.join(PUBLIC_NAMES)}"
+    return f"{COMPLEX_REMEDY}; {known}" if "complex" in str(given) else known
 
 
 def as_dtype(given: Any) -> DType:
@@ -61,7 +68,7 @@ def as_dtype(given: Any) -> DType:
             found = None
     if found is None:
         raise TypeMismatchError(f"there is no data type {given!r}", where=user_span(),
-                                hint=nearest(text, PUBLIC_NAMES) or f"known: {', '.join(PUBLIC_NAMES)}")
+                                hint=nearest(text, PUBLIC_NAMES) or known_types(text))
     return found
 
 

@@ -21,6 +21,8 @@ def bounds_given(e: Affine, extents: Extents, facts: Facts) -> Interval | None:
 
     NOWHERE where the facts contradict each other: the place is never reached. Conservative otherwise.
     """
+    if not e.terms:
+        return e.const, e.const
     low: int | None = e.const
     high: int | None = e.const
     for atom, c in e.terms:
@@ -77,13 +79,21 @@ def _atom_bounds(atom: Atom, extents: Extents, facts: Facts) -> Interval | None:
     raise TypeError(f"not an index atom: {atom!r}")
 
 
-def _fact(e: Affine, low: int, high: int) -> tuple[Affine, Interval]:
-    return Affine(e.terms), (low - e.const, high - e.const)
+def _joined(facts: Facts, e: Affine, low: int, high: int) -> Facts:
+    """The facts with `e` in an interval. One on the same expression is narrowed: many writes to one array nest as many guards."""
+    bare, low, high = Affine(e.terms), low - e.const, high - e.const
+    for n, (known, interval) in enumerate(facts):
+        if known == bare:
+            return (*facts[:n], (bare, (max(low, interval[0]), min(high, interval[1]))), *facts[n + 1:])
+    return (*facts, (bare, (low, high)))
 
 
 def assume(bounds: Iterable[Bound], facts: Facts) -> Facts:
     """The facts that hold where all `bounds` do too. Bounds on constants add nothing."""
-    return facts + tuple(_fact(b.index, b.low, b.high - 1) for b in bounds if b.index.terms)
+    for b in bounds:
+        if b.index.terms:
+            facts = _joined(facts, b.index, b.low, b.high - 1)
+    return facts
 
 
 def deny(bounds: Iterable[Bound], extents: Extents, facts: Facts) -> Facts:
@@ -99,9 +109,9 @@ def deny(bounds: Iterable[Bound], extents: Extents, facts: Facts) -> Facts:
     if bound.low >= bound.high:
         return facts
     if span[0] >= bound.low:
-        return (*facts, _fact(bound.index, max(bound.high, span[0]), span[1]))
+        return _joined(facts, bound.index, max(bound.high, span[0]), span[1])
     if span[1] < bound.high:
-        return (*facts, _fact(bound.index, span[0], min(bound.low - 1, span[1])))
+        return _joined(facts, bound.index, span[0], min(bound.low - 1, span[1]))
     return facts
 
 

@@ -356,3 +356,85 @@ def test_options_are_those_of_the_compiler() -> None:
     assert len(fn.program_of(data(4, 4)).kernels) > 1
     checked = ta.compile(lambda x: ta.exp(x) * ta.sum(x), check=True)
     assert np.isfinite(checked(data(4, 4)).numpy()).all()
+
+
+def test_a_compiled_function_writes_to_its_arguments_as_the_function_does() -> None:
+    """Arguments in any nesting, returned or not, donated or not; what it made itself; several keys; in one program."""
+    def fn(state: dict[str, ta.Array], x: ta.Array, n: int) -> ta.Array:
+        old = state["a"] * 1.0
+        state["a"][1:, 0] = x
+        state["a"][state["a"] > 1.0] = 0.0
+        own = ta.zeros(4)
+        own[n] += ta.sum(old)
+        own[ta.asarray([0, 3])] = state["b"][:2]
+        return own
+
+    for donate in ((), (0,)):
+        compiled = ta.compile(fn, donate=donate)
+        for n in (1, -2, 1):
+            made = {"a": data(3, 2, seed=n + 2), "b": data(3)}
+            plain = {"a": data(3, 2, seed=n + 2), "b": data(3)}
+            own, wanted = compiled(made, data(2, seed=9), n), fn(plain, data(2, seed=9), n)
+            assert np.allclose(own.numpy(), wanted.numpy(), atol=1e-6)
+            assert np.array_equal(made["a"].numpy(), plain["a"].numpy())
+            if not donate:
+                assert np.array_equal(made["b"].numpy(), plain["b"].numpy())
+        assert len(compiled.programs) == 2
+
+
+def test_a_written_and_returned_argument_is_one_output() -> None:
+    @ta.compile(donate=0)
+    def step(x: ta.Array) -> tuple[ta.Array, ta.Array]:
+        x[0] = x[1] + 1
+        return x, x[1]
+
+    x = data(2, 64)
+    place, wanted = x.node.buffer.data_ptr(), np.array(x.tolist()[1], np.float32)
+    made, row = step(x)
+    assert x.node.buffer.data_ptr() == place
+    assert np.array_equal(x.numpy(), made.numpy()) and np.array_equal(made.numpy()[0], wanted + 1) and np.array_equal(row.numpy(), wanted)
+    x[0] = 0.0
+    assert made.numpy()[0].any() and not x.numpy()[0].any()
+
+
+def test_what_a_call_cannot_write_to_is_said() -> None:
+    def fn(x: ta.Array, y: ta.Array) -> None:
+        x[0] = y[0]
+
+    compiled = ta.compile(fn)
+    a, b = data(3), data(3, seed=1)
+    assert compiled(a, b) is None and a.numpy()[0] == b.numpy()[0]
+    for given, told in (((np.zeros(3, np.float32), b), "a ndarray is given"), ((ta.variable([1.0, 2.0, 3.0]), b), "a variable is given"),
+                        ((a, a), "the same array is given for another")):
+        with pytest.raises(UserError, match=told):
+            compiled(*given)
+    outer = ta.zeros(3)
+
+    def leaking(x: ta.Array) -> ta.Array:
+        outer[0] = x[0]
+        return x
+
+    with pytest.raises(UserError, match="made outside of it") as caught:
+        ta.compile(leaking)(a)
+    assert "leaking is being traced" in str(caught.value) and "outer[0] = x[0]" in str(caught.value) and not any(outer.tolist())
+
+
+def test_a_function_sees_later_writes_to_arrays_from_outside() -> None:
+    """Computed or not when it was traced; it is traced again then, and only then."""
+    shift, lazy, traces = ta.asarray([1.0, 2.0]), ta.ones(2) * 3.0, []
+
+    @ta.compile
+    def moved(x: ta.Array) -> ta.Array:
+        traces.append(1)
+        mine = ta.asarray(shift, copy=True)
+        mine[1] = 0.0
+        return x + shift * lazy + mine
+
+    x = ta.zeros(2)
+    assert moved(x).tolist() == [4, 6] and moved(x).tolist() == [4, 6] and len(traces) == 1
+    lazy[0] = 5.0
+    assert moved(x).tolist() == [6, 6]
+    shift[1] = 10.0
+    assert moved(x).tolist() == [6, 30] and moved(x).tolist() == [6, 30] and len(traces) == 3
+    x[0] = 1.0
+    assert moved(x).tolist() == [7, 30] and len(traces) == 3

@@ -101,3 +101,25 @@ def test_no_elements_and_nothing_to_compute() -> None:
     w = ta.variable(np.zeros((0, 3), np.float32))
     assert ta.Session().run(w).shape == (0, 3)
     assert ta.Session().run([]) == []
+
+
+def test_what_was_printed_follows_its_variables() -> None:
+    """An array that was computed, by name or on the way, is computed again after an assignment; one that `evaluate` took is data."""
+    w = ta.variable([1.0, 2.0])
+    twice = w * 2
+    more = twice + 1
+    assert twice.tolist() == [2, 4] and more.tolist() == [3, 5] and twice[0].tolist() == 2
+    kept = ta.evaluate(w * 3)
+    part = twice[1]
+    session = ta.Session()
+    assert session.run(w.assign(w + 10)).tolist() == [11, 12]
+    assert twice.tolist() == [22, 24] and more.tolist() == [23, 25] and part.tolist() == 24 and kept.tolist() == [3, 6]
+    assert session.run([more, kept + 1])[0].tolist() == [23, 25]
+    read = ta.compile(lambda x: x + twice)
+    assert read(ta.zeros(2)).tolist() == [22, 24]
+    session.run(w.assign(w + 1))
+    assert read(ta.zeros(2)).tolist() == [24, 26] and session.run(more).tolist() == [25, 27]
+    wanted = ta.ones(2)
+    change = w.assign(wanted)
+    wanted[0] = 5.0
+    assert session.run(change).tolist() == [1, 1]
