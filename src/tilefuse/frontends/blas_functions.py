@@ -1,42 +1,65 @@
 """Libraries of elementary functions: the shipped one and users' folders, and finding the function that a call means.
 
 A library is a folder with one folder a function (see blas_metadata.py). Users' libraries come first: a function there hides the shipped
-one of the same name.
+one of the same name. Users' are read and checked whole; of the shipped one the names, and each function when it is asked for: all of it
+takes as long as finding the first program of a script.
 """
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar, cast
 
-from tilefuse.base.errors import UserError
-from tilefuse.frontends.blas_metadata import METADATA, MetadataReader, Slip
+from tilefuse.base.errors import InternalError, UserError
+from tilefuse.frontends.blas_metadata import METADATA, Listed, MetadataReader, Slip
 from tilefuse.ir.elementary import ComposedFunction, ElementaryFunction
 
 AnyFunction = ElementaryFunction | ComposedFunction
+Stamp = tuple[tuple[str, int, int], ...]
+Found = TypeVar("Found")
+
+
+class OnDemand(Mapping[str, Found]):
+    """What `make` gives for each of some names, found out when it is asked for."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], Found]) -> None:
+        self._names = dict.fromkeys(names)
+        self._make = make
+
+    def __getitem__(self, name: str) -> Found:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
 
 @dataclass(frozen=True)
 class FunctionLibrary:
     """Functions by name, and by the name that scripts call (where several stand, they differ in the number of inputs).
 
-    composed: those that are calls of others.
+    composed: those that are calls of others. calls: the name that scripts call -> names of its functions.
     """
 
     functions: Mapping[str, ElementaryFunction]
-    composed: Mapping[str, ComposedFunction] = field(default_factory=dict)
+    composed: Mapping[str, ComposedFunction]
+    calls: Mapping[str, tuple[str, ...]]
 
     @property
-    def called(self) -> dict[str, tuple[AnyFunction, ...]]:
+    def called(self) -> Mapping[str, tuple[AnyFunction, ...]]:
         """Call name -> its functions."""
-        found: dict[str, tuple[AnyFunction, ...]] = {}
-        everything: list[AnyFunction] = [*self.functions.values(), *self.composed.values()]
-        for function in everything:
-            name = function.called or function.name
-            found[name] = (*found.get(name, ()), function)
-        return found
+        return OnDemand(self.calls, lambda call: tuple(self.functions[n] if n in self.functions else self.composed[n]
+                                                       for n in self.calls[call]))
 
 
 def shipped_folder() -> Path:
@@ -49,16 +72,33 @@ def read_library(*folders: str | os.PathLike[str], shipped: bool = True) -> Func
 
     Raises: UserError that tells every slip of the folders' metadata.
     """
-    found: dict[str, AnyFunction] = {}
-    for folder in (*map(Path, folders), *([shipped_folder()] if shipped else [])):
+    own: dict[str, AnyFunction] = {}
+    for folder in map(Path, folders):
         functions, slips = _read(folder, _stamp(folder))
-        if slips:
-            raise UserError(f"the library {folder} cannot be used:\n" + "\n".join(map(str, slips)),
-                            hint="docs/blas.md describes the metadata and the rules for routines")
-        for function in functions:
-            found.setdefault(function.name, function)
-    return FunctionLibrary({n: f for n, f in found.items() if isinstance(f, ElementaryFunction)},
-                           {n: f for n, f in found.items() if isinstance(f, ComposedFunction)})
+        _usable(folder, slips)
+        for given in functions:
+            own.setdefault(given.name, given)
+    home = shipped_folder()
+    stamp = _stamp(home) if shipped else ()
+    listed = {one.name: one for one in _listed(home, stamp) if one.name not in own} if shipped else {}
+    plain = [n for n, f in own.items() if isinstance(f, ElementaryFunction)] + [n for n, one in listed.items() if not one.composed]
+    composed = [n for n, f in own.items() if isinstance(f, ComposedFunction)] + [n for n, one in listed.items() if one.composed]
+
+    def function(name: str) -> AnyFunction:
+        return own[name] if name in own else _made(listed[name], stamp)
+
+    calls: dict[str, tuple[str, ...]] = {}
+    for name in (*plain, *composed):
+        call = own[name].called or name if name in own else listed[name].called or name
+        calls[call] = (*calls.get(call, ()), name)
+    return FunctionLibrary(cast(Mapping[str, ElementaryFunction], OnDemand(plain, function)),
+                           cast(Mapping[str, ComposedFunction], OnDemand(composed, function)), calls)
+
+
+def _usable(folder: Path, slips: Sequence[Slip]) -> None:
+    if slips:
+        raise UserError(f"the library {folder} cannot be used:\n" + "\n".join(map(str, slips)),
+                        hint="docs/blas.md describes the metadata and the rules for routines")
 
 
 def library_slips(folder: str | os.PathLike[str]) -> tuple[Slip, ...]:
@@ -73,7 +113,7 @@ def _folders(folder: Path) -> Sequence[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))) if folder.is_dir() else []
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+def _stamp(folder: Path) -> Stamp:
     """Names, sizes and times of the files, so that a changed library is read again."""
     found: list[tuple[str, int, int]] = []
     for one in _folders(folder):
@@ -83,7 +123,24 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 @cache
-def _read(folder: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[tuple[AnyFunction, ...], tuple[Slip, ...]]:
+def _listed(folder: Path, stamp: Stamp) -> tuple[Listed, ...]:
+    """What a library's functions are called, and nothing else of them."""
+    return tuple(one for place in _folders(folder) for one in MetadataReader(place).listed())
+
+
+@cache
+def _made(one: Listed, stamp: Stamp) -> AnyFunction:
+    """One function of the shipped library. Raises: UserError where its metadata are wrong (somebody changed them)."""
+    reader = MetadataReader(one.folder)
+    found = [f for f in reader.functions(one.dtype) if f.name == one.name]
+    _usable(one.folder, reader.slips)
+    if not found:
+        raise InternalError(f"{one.name} is in {one.folder} by name only; please report")
+    return found[0]
+
+
+@cache
+def _read(folder: Path, stamp: Stamp) -> tuple[tuple[AnyFunction, ...], tuple[Slip, ...]]:
     if not stamp:
         return (), (Slip(str(folder), "", "is no library: there is no folder with a " + METADATA + " in it",
                          "a library is a folder with one folder a function; docs/blas.md has an example"),)

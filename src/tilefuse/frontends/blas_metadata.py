@@ -61,6 +61,17 @@ class Slip:
         return place + self.message + (f"\n  hint: {self.remedy}" if self.remedy else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A function by its names: its own, and the one that scripts call ("": the same). `composed`: it is calls of others."""
+
+    name: str
+    called: str
+    dtype: DType
+    composed: bool
+    folder: Path
+
+
 @dataclass
 class MetadataReader:
     """Reads one folder; `slips` grows. `functions` gives what was whole enough to build."""
@@ -131,8 +142,15 @@ class MetadataReader:
         # Names of the function itself are never another's.
         return {k: v for k, v in base.items() if k not in ("names", "called", "transposed", "turned")} | own
 
-    def functions(self) -> tuple[ElementaryFunction | ComposedFunction, ...]:
-        """One function for each element type that `names` lists; none where the metadata cannot be used."""
+    def listed(self) -> tuple[Listed, ...]:
+        """The functions of the folder by their names; what else the metadata say is not looked at."""
+        table = self.table(self.folder) or {}
+        names = self.take(table, "names", dict, {})
+        return tuple(Listed(names[d.name], self.by_type(table, "called", d), d, table.get("kind") == COMPOSED, self.folder)
+                     for d in (F32, F64) if isinstance(names.get(d.name), str))
+
+    def functions(self, only: DType | None = None) -> tuple[ElementaryFunction | ComposedFunction, ...]:
+        """One function for each element type that `names` lists (for one of them with `only`); none where the metadata cannot be used."""
         table = self.table(self.folder)
         if table is None:
             return ()
@@ -149,7 +167,7 @@ class MetadataReader:
         found: list[ElementaryFunction | ComposedFunction] = []
         made = self.composed if table.get("kind") == COMPOSED else self.function
         for dtype in (F32, F64):
-            if isinstance(names.get(dtype.name), str):
+            if only in (None, dtype) and isinstance(names.get(dtype.name), str):
                 before = len(self.slips)
                 function = made(table, dtype, names)
                 self.slips[before:] = [s for s in dict.fromkeys(self.slips[before:]) if s not in self.slips[:before]]

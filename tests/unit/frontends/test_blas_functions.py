@@ -2,16 +2,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.frontends.blas_functions import library_slips, read_library, shipped_folder
+from tilefuse.frontends import blas_functions
+from tilefuse.frontends.blas_functions import AnyFunction, library_slips, read_library, shipped_folder
 from tilefuse.frontends.blas_lower import ArgumentShape, call_graph, resolve
 from tilefuse.frontends.blas_meaning import parse_meaning
+from tilefuse.frontends.blas_metadata import MetadataReader
 from tilefuse.frontends.blas_syntax import parse_script
-from tilefuse.ir.dtype import F32, F64
+from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.elementary import HigherOrder, SharedPlace, ThreadMapping, routine_macros
 
 TOML = """\
@@ -189,6 +192,31 @@ def test_shipped_files_are_all_used() -> None:
     used = {Path(i.file).resolve() for f in found for i in f.implementations}
     assert {p.resolve() for p in shipped_folder().glob("*/*.h")} == used
     assert parse_meaning("r = sum(i) x[i]")[0].name == "r"
+
+
+def test_only_functions_that_are_called_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all of the shipped library took as long as finding a script's first program; names and forms are known without it."""
+    read: list[str] = []
+    whole = MetadataReader.functions
+
+    def functions(reader: MetadataReader, only: DType | None = None) -> tuple[AnyFunction, ...]:
+        read.append(reader.folder.name)
+        return whole(reader, only)
+
+    monkeypatch.setattr(MetadataReader, "functions", functions)
+    monkeypatch.setattr(blas_functions, "_made", cache(blas_functions._made.__wrapped__))
+    script = parse_script("matrix A; vector x; input A, x; y = sgemv(A, x); z = sscal(2.0, y); return z;")
+    call_graph(resolve(script, read_library()), {"A": ArgumentShape((3, 2)), "x": ArgumentShape((2,))})
+    assert sorted(read) == ["gemv", "gemv_full", "scal"]  # both forms of sgemv: their arguments decide
+
+
+def test_listed_names_are_those_of_the_functions() -> None:
+    """Of every shipped function, its own name and the one that scripts call."""
+    library = read_library()
+    for name, function in (*library.functions.items(), *library.composed.items()):
+        assert function.name == name and name in library.calls[function.called or name]
+    assert sum(map(len, library.calls.values())) == len(library.functions) + len(library.composed)
+    assert not library_slips(shipped_folder())
 
 
 def test_every_shipped_function_is_on_the_page() -> None:
