@@ -1,6 +1,7 @@
 """Measuring on the host executor: kernels really run; a fake clock where the time itself is the question."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.unit.plan.graphs import softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
 from tilefuse.driver.lone_kernel import drawn_inputs, index_extents, lone_program
-from tilefuse.driver.measure import DiskRecords, KernelMeasurer, same
+from tilefuse.driver.measure import DiskRecords, KernelMeasurer, same, time_program
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.measure import Timing
@@ -78,6 +79,29 @@ def test_what_does_not_compile_is_rejected_with_the_compilers_words(monkeypatch:
     measurer.prepare([fused()])
     found = measurer.measure(fused())
     assert isinstance(found, Rejected) and found.reason is Reason.DOES_NOT_COMPILE and "no-such-compiler" in found.detail
+
+
+def test_results_of_timed_calls_take_turns_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many calls' results live at a time as are asked for: a call's stores find no lines of the call before in a cache."""
+    places: list[int] = []
+
+    class OnDevice:
+        device = torch.device("cuda", 0)
+
+        def __call__(self, x: torch.Tensor) -> list[torch.Tensor]:
+            result = x + 1
+            places.append(result.data_ptr())
+            return [result]
+
+    def replayed(calls_on: Callable[[int], Sequence[Callable[[], object]]], device: torch.device, repeats: int) -> list[float]:
+        for call in calls_on(0):
+            call()
+        return [1.0] * repeats
+
+    monkeypatch.setattr("tilefuse.runtime.replay_times.replay_samples_us", replayed)
+    sets = [[torch.zeros(1 << 12)] for _ in range(4)]
+    assert time_program(OnDevice(), sets, 8, kept=4).median_us == 1.0
+    assert all(len(set(places[n:n + 4])) == 4 for n in range(5))
 
 
 def test_a_template_that_its_composer_cannot_write_is_rejected() -> None:
