@@ -42,6 +42,7 @@ class Candidates:
         self.alone: dict[int, Priced] = {}
         self.without_schedule: list[int] = []
         self.walks = pricer.products.walks
+        self._alone_us: dict[int, float] = {}
         self._pricer = pricer
         self._options = options
         self._until = until
@@ -71,10 +72,14 @@ class Candidates:
 
     def alone_us(self, members: Iterable[int]) -> float:
         """Time of the units as one kernel or call each. Units: microseconds."""
-        return sum(self.alone[m].cost.us if m in self.alone else self._call_us(self.units.units[m]) for m in members)
+        known = self._alone_us
+        return sum([known[m] if m in known else self._unit_us(m) for m in members])
 
-    def _call_us(self, unit: Unit) -> float:
-        return self._pricer.call_or_kernel(unit.core, self.units.kernel(unit))[0]
+    def _unit_us(self, number: int) -> float:
+        unit, priced = self.units.units[number], self.alone.get(number)
+        us = self._pricer.call_or_kernel(unit.core, self.units.kernel(unit))[0] if priced is None else priced.cost.us
+        self._alone_us[number] = us
+        return us
 
     def offer(self, members: Iterable[int], generator: str, packed: bool = False) -> Candidate | Rejected:
         """The candidate of these units, or why there is none; a set that was offered before keeps its first answer.
@@ -139,7 +144,11 @@ class Candidates:
 
     def form(self, unit: int) -> tuple[int, ...]:
         """Equal for units that are equal up to names."""
-        return self._pricer.form(self.units.pattern(self.units.units[unit]))
+        return self.form_of(self.units.pattern(self.units.units[unit]))
+
+    def form_of(self, pattern: Pattern) -> tuple[int, ...]:
+        """Equal for patterns that are equal up to names."""
+        return self._pricer.form(pattern)
 
     def counts(self) -> tuple[tuple[str, int], ...]:
         """Candidates of each generator, by name."""

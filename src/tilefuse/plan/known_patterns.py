@@ -98,6 +98,12 @@ def parse_judgement(text: str, names: Sequence[str]) -> Judgement | None:
         return None
 
 
+def renamed_reason(why: Rejected, names: Sequence[str], others: Sequence[str]) -> Rejected | None:
+    """A reason that speaks of a pattern's values (`names`) as that of another one's (`others`); None where it speaks of a value outside."""
+    detail = _numbered(why.detail, {name: n for n, name in enumerate(names)})
+    return None if detail is None else Rejected(why.reason, _NUMBERED.sub(lambda m: f"%{others[int(m[1])]}", detail))
+
+
 def _numbered(detail: str, number_of: Mapping[str, int]) -> str | None:
     outside = False
 

@@ -104,8 +104,15 @@ def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
     """The matrix products of a graph that kernels may hold on a device."""
-    def alone(node: Node) -> bool:
-        return fusible_product(node, graph, device) and prod(node.type.shape[:-1]) <= FEW_ROWS
+    known: dict[str, bool] = {}
 
-    return Products(lambda n: fusible_product(n, graph, device), lambda n: library_product_us(n, graph, device), alone,
-                    find_walks(graph, device))
+    def fusible(node: Node) -> bool:
+        found = known.get(node.name)
+        if found is None:
+            found = known[node.name] = fusible_product(node, graph, device)
+        return found
+
+    def alone(node: Node) -> bool:
+        return fusible(node) and prod(node.type.shape[:-1]) <= FEW_ROWS
+
+    return Products(fusible, lambda n: library_product_us(n, graph, device), alone, find_walks(graph, device))

@@ -41,6 +41,7 @@ class Units:
         self.light = light
         self.views = views
         self._reads = {n.name: n.reads() for n in graph.nodes}
+        self._calls = frozenset(n.name for n in graph.nodes if n.category == "library")
         self._windows = frozenset(v for v, view in views.items() if is_window(graph, view))
         self.escaping = frozenset(self.memory(v) for v in graph.escaping)
         needed = values_in_memory(graph, views)
@@ -88,10 +89,10 @@ class Units:
 
         A window outside is an operand as it stands: steps that differ in where their window begins are equal kernels then.
         """
-        if unit.is_library:
+        if unit.is_library or self._calls.isdisjoint(unit.core):
             return
         inside = {*unit.core, *unit.extra}
-        stack = [v for n in unit.core if self.graph.node_by_name[n].category == "library" for v in self._reads[n]]
+        stack = [v for n in unit.core if n in self._calls for v in self._reads[n]]
         while stack:
             value = stack.pop()
             if value in self.views and (value not in self._windows or self.views[value].base in inside):

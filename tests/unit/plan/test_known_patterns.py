@@ -16,7 +16,15 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.plan import structure
 from tilefuse.plan.ilp import Selection
-from tilefuse.plan.known_patterns import Figures, Judgement, judgement_text, parse_judgement, parse_selection, selection_text
+from tilefuse.plan.known_patterns import (
+    Figures,
+    Judgement,
+    judgement_text,
+    parse_judgement,
+    parse_selection,
+    renamed_reason,
+    selection_text,
+)
 from tilefuse.plan.pattern import Cost, Pattern, Plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.structure import Structures
@@ -229,3 +237,9 @@ def test_selections_round_trip() -> None:
     chosen = Selection((0, 3), 1.5, 1.5, 2, 1, 0.0, True)
     assert parse_selection(selection_text(chosen), 4) == chosen
     assert parse_selection(selection_text(chosen), 3) is None  # of another program
+
+
+def test_a_reason_is_told_again_in_the_names_of_another_pattern() -> None:
+    why = Rejected(Reason.UNSUPPORTED_OP, "%b reads %a.1, 2 of 3")
+    assert renamed_reason(why, ("a.1", "b"), ("x", "y")) == Rejected(Reason.UNSUPPORTED_OP, "%y reads %x, 2 of 3")
+    assert renamed_reason(why, ("b",), ("y",)) is None
