@@ -201,8 +201,9 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
     names = (a.name, b.name)
     path = _path_outside(plan, a, b) or _path_outside(plan, b, a)
     if path is not None:
-        return Answer(first, second, False, "not-convex", "one kernel would wait for itself: a path leaves it and comes back through "
-                      + " -> ".join(path), chosen_us, kernels=names)
+        return _unpacked(plan, setting, a, b, first, second) or Answer(
+            first, second, False, "not-convex", "one kernel would wait for itself: a path leaves it and comes back through "
+            + " -> ".join(path), chosen_us, kernels=names)
     inside = set(a.pattern.nodes) | set(b.pattern.nodes)
     nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside)
     joined = pattern_of(plan, nodes, (a, b))
@@ -216,6 +217,55 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
     told = f"; what was tried of it was refused: {kept}" if kept is not None else ""
     return Answer(first, second, False, "search", f"one kernel would be faster, and was not among the candidates that were tried{told}",
                   chosen_us, priced.cost.us, names, (nodes,))
+
+
+def _unpacked(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, first: str, second: str) -> Answer | None:
+    """The parts of two kernels that hold the values as one kernel, and what is packed beside them as kernels of its own.
+
+        k0 = {y}, k1 = {g, c}, and y -> product -> g        c may join y where g may not: {y, c} | {g}
+
+    None where nothing is packed beside them, or the path goes through the parts themselves.
+    """
+    parts = [_connected_with(plan.graph, n, k.pattern.nodes) for n, k in ((first, a), (second, b))]
+    beside = [tuple(n for n in k.pattern.nodes if n not in part) for k, part in zip((a, b), parts, strict=True)]
+    if not any(beside):
+        return None
+    kernel_of = {id(k): [replace(k, pattern=pattern_of(plan, nodes, [k])) for nodes in (part, rest) if nodes]
+                 for k, part, rest in zip((a, b), parts, beside, strict=True)}
+    apart = replace(plan, steps=tuple(s for step in plan.steps for s in kernel_of.get(id(step), [step])))
+    one, other = kernel_of[id(a)][0], kernel_of[id(b)][0]
+    if _path_outside(apart, one, other) or _path_outside(apart, other, one):
+        return None
+    inside = {*one.pattern.nodes, *other.pattern.nodes}
+    joined = tuple(n.name for n in plan.graph.nodes if n.name in inside)
+    names, chosen_us = (a.name, b.name), a.cost.us + b.cost.us
+    priced = price(setting, pattern_of(apart, joined, (one, other)))
+    if isinstance(priced, Rejected):
+        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
+    rests = [price(setting, k.pattern) for found in kernel_of.values() for k in found[1:]]
+    other_us = priced.cost.us + sum(r.cost.us for r in rests if not isinstance(r, Rejected))
+    told = ", with what is packed beside them as kernels of its own"
+    others = (joined, *(k.pattern.nodes for found in kernel_of.values() for k in found[1:]))
+    if other_us < chosen_us:
+        return Answer(first, second, False, "search", f"one kernel would be faster{told}, and was not among the candidates that were tried",
+                      chosen_us, other_us, names, others)
+    return Answer(first, second, False, "cost", f"one kernel is no faster{told}", chosen_us, other_us, names, others)
+
+
+def _connected_with(graph: Graph, name: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    """The nodes of a kernel that depend on each other and on a value of it, in their order."""
+    linked: dict[str, list[str]] = {n: [] for n in nodes}
+    for node in nodes:
+        for value in graph.node_by_name[node].reads():
+            if value in linked:
+                linked[node].append(value)
+                linked[value].append(node)
+    found, waiting = {name}, [name]
+    while waiting:
+        fresh = [n for n in linked[waiting.pop()] if n not in found]
+        found.update(fresh)
+        waiting += fresh
+    return tuple(n for n in nodes if n in found)
 
 
 def pattern_of(plan: Plan, nodes: Sequence[str], own: Sequence[PlannedKernel]) -> Pattern:

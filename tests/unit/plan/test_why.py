@@ -8,7 +8,8 @@ from tilefuse.base.errors import NameLookupError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.edit import setting_of_plan
+from tilefuse.plan.edit import plan_of_patterns, setting_of_plan
+from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.why import Answer, why
 from tilefuse.target.catalog import host_device
@@ -58,6 +59,27 @@ def test_two_kernels_are_compared_with_one() -> None:
 def test_a_path_through_a_library_call_is_named() -> None:
     found = asked(layers(2), "a0", "x1", host_device())
     assert not found.together and found.decided_by == "not-convex" and "matmul" in found.detail and found.other_us is None
+
+
+@pytest.mark.parametrize(("value", "decided_by"), [("f32[256, 256] = map [i, j] { exp(%y[i, j]) }", "cost"),
+                                                   ("f32[256] = reduce.sum [j] over [k < 256] { %y[k, j] }", "reduction-mismatch")])
+def test_what_is_packed_beside_a_value_does_not_decide(value: str, decided_by: str) -> None:
+    """c is packed with g, which waits for a product of y; c itself does not."""
+    graph = parse_graph(f"""graph @g(%x: f32[256, 256], %w: f32[256, 4096]) -> (f32[256, 4096], f32[256], {value.partition(" = ")[0]}) {{
+      %s: f32[256] = reduce.sum [i] over [k < 256] {{ %x[i, k] }}
+      %y: f32[256, 256] = map [i, j] {{ div(%x[i, j], %s[i]) }}
+      %p: f32[256, 4096] = library.matmul (%y, %w)
+      %g: f32[256, 4096] = map [i, j] {{ tanh(%p[i, j]) }}
+      %c: {value}
+      return %g, %s, %c
+    }}""")
+    options = Options().with_overrides(stitch=False)
+    setting = setting_of_plan(plan_graph(graph, {}, H200, options), H200, options)
+    plan = plan_of_patterns([("k0", Pattern(("s", "y"), ("s", "y"))), ("k1", Pattern(("g", "c"), ("g", "c")))], setting)
+    found = why(plan, setting, "y", "c")
+    assert not found.together and found.decided_by == decided_by, found.text()
+    assert found.chosen_us is not None and (found.others == (("s", "y", "c"), ("g",)) if decided_by == "cost" else not found.others)
+    assert why(plan, setting, "y", "g").decided_by == "not-convex"
 
 
 def test_the_schedulers_reason_is_given() -> None:
