@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tools": {"", "base", "target", "ir", "runtime", "frontends", "passes", "schedule", "plan", "codegen", "driver"},
     "": {"base", "target", "ir", "runtime", "frontends", "passes", "schedule", "plan", "codegen", "driver"},
     "nn": {"", "base", "frontends"},
-    "optim": {"", "base", "nn"},
+    "optim": {"", "base", "frontends", "nn"},
 }
 
 

@@ -284,9 +284,9 @@ class Compiled:
         after = {n: places[handle.node] for n, handle in written.items()}
         pairs = self._pairs(form, out_form, own, arrays, args, after)
         results, updates, taken = self._updated(graph, leaves, own, pairs)
+        captured = tuple(n for n in outside if n not in readings.arrays)
         return Traced(replace(graph, results=results, updates=updates), leaves, own, key if draws.num_drawn else None, out_form,
-                      tuple(a.node.type for a in arrays), taken, readings, tuple(n for n in outside if n not in readings.arrays), num_writes(),
-                      after)
+                      tuple(a.node.type for a in arrays), taken, readings, captured, num_writes(), after)
 
     def _updated(self, graph: Graph, leaves: tuple[ArrayNode, ...], own: tuple[Source, ...],
                  pairs: dict[int, int]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[tuple[int, int], ...]]:

@@ -19,6 +19,7 @@ from tilefuse.driver.array_followers import follow, variables_of
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
 from tilefuse.frontends.array import Array, install
+from tilefuse.frontends.array_arguments import array_list
 from tilefuse.frontends.array_graph import graph_of, structure_of, walking
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, user_span
 from tilefuse.frontends.array_tracing import is_tracing, value_error
@@ -69,7 +70,7 @@ def program(*arrays: Array, **options: Any) -> Program:
 
     Raises: UserError where all of them have their data already; as `evaluate`.
     """
-    pending = [a.node for a in arrays if a.node.buffer is None]
+    pending = [a.node for a in array_list(arrays, "program") if a.node.buffer is None]
     if not pending:
         raise UserError("there is nothing left to compute: the arrays have their data", where=user_span(),
                         hint="ask before they are evaluated or printed")

@@ -43,6 +43,8 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
     if seed is None and y.size != 1:
         raise ShapeError(f"the gradient of an array of shape {y.shape} needs a seed, because it is not a single number", where=user_span(),
                          hint="sum it, or pass seed=")
+    if seed is not None and not isinstance(seed, Array):
+        raise TypeMismatchError(f"a seed is an array, not a {type(seed).__name__}", where=user_span(), hint="asarray makes one")
     if seed is not None and (seed.shape != y.shape or not seed.dtype.is_float):
         raise ShapeError(f"a seed of shape {seed.shape} ({NAME_OF[seed.dtype]}) does not fit an array of shape {y.shape}",
                          where=user_span())

@@ -7,9 +7,11 @@ Everything fetched in one run sees the variables as they were before it; assignm
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
@@ -30,10 +32,11 @@ MOST_PROGRAMS = 512
 
 def placeholder(shape: int | Sequence[int], dtype: Any = None, name: str = "", *, device: Any = None) -> Array:
     """An array without data; each `Session.run` is fed its value. `name` is for messages and generated code."""
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(n, int) and n >= 0 for n in extents):
+    extents = (shape,) if not isinstance(shape, Iterable) else tuple(shape)
+    if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in extents):
         raise ShapeError(f"the shape of a placeholder is numbers, not {shape}", where=user_span(),
                          hint="programs are compiled for fixed shapes: make a placeholder for each")
+    extents = tuple(map(int, extents))
     kind = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
     place = Evaluation.default_device() if device is None else Evaluation.device_named(device)
     return Array(Source(Type(kind, extents), place, None, name or "placeholder", "placeholder"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import ceil, isfinite, prod
 from typing import Any
 
 import numpy as np
 
 from tilefuse.base.errors import ShapeError, SharingError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, checked_number, copied, installed
+from tilefuse.frontends.array_arguments import of_arrays, whole_number
 from tilefuse.frontends.array_elementwise import astype
 from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_manipulation import broadcast_to, permute_dims, reshape
@@ -90,21 +91,25 @@ def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
     return zeros(shape, dtype=dtype, device=device)
 
 
+@of_arrays
 def full_like(x: Array, /, fill_value: Number, *, dtype: Any = None, device: Any = None) -> Array:
     """As `full`, with shape, type and device of `x`."""
     return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device)
 
 
+@of_arrays
 def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
     """As `zeros`, with shape, type and device of `x`."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
+@of_arrays
 def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
     """As `ones`, with shape, type and device of `x`."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
+@of_arrays
 def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
     """As `empty`, with shape, type and device of `x`."""
     return full_like(x, 0, dtype=dtype, device=device)
@@ -123,6 +128,8 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
     if not by:
         raise ShapeError("arange with step 0 never arrives", where=user_span())
     whole = all(isinstance(n, int) for n in numbers)
+    if not all(isfinite(n) and abs(n) < 1 << 62 for n in (begin, end, by)):
+        raise ShapeError(f"arange from {begin} to {end} by {by} has no end that can be reached", where=user_span())
     count = max(ceil((end - begin) / by), 0) if not whole else len(range(int(begin), int(end), int(by)))
     wanted = (DEFAULT_INT if whole else DEFAULT_FLOAT) if dtype is None else as_dtype(dtype)
     kind = I64 if whole else F64
@@ -134,7 +141,9 @@ def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, dev
 
     Exact: start + step * position in f64, rounded once; the last is stop itself.
     """
-    count = checked_shape(num)[0]
+    count = whole_number(num, "num")
+    if count < 0:
+        raise ShapeError(f"linspace of {count} numbers", where=user_span())
     gaps = count - 1 if endpoint else count
     begin, end = float(checked_number("linspace", start)), float(checked_number("linspace", stop))
     step = (end - begin) / gaps if gaps > 0 else 0.0
@@ -158,7 +167,7 @@ def lower_steps(b: TensorBuilder, count: int, first: Const, step: Const, last: C
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
     """1 on diagonal k (above the main one where positive), else 0."""
     shape = checked_shape((n_rows, n_rows if n_cols is None else n_cols))
-    return apply(lower_eye, (), (shape, int(k), DEFAULT_FLOAT if dtype is None else as_dtype(dtype)), _device(device))
+    return apply(lower_eye, (), (shape, whole_number(k, "k"), DEFAULT_FLOAT if dtype is None else as_dtype(dtype)), _device(device))
 
 
 def lower_eye(b: TensorBuilder, shape: tuple[int, int], k: int, dtype: DType) -> str:
@@ -170,14 +179,16 @@ def lower_eye(b: TensorBuilder, shape: tuple[int, int], k: int, dtype: DType) ->
     return b.make_map("eye", dtype, shape, axes, Guard((Bound(place, k, k + 1),), const(1, dtype), const(0, dtype)))
 
 
+@of_arrays
 def tril(x: Array, /, *, k: int = 0) -> Array:
     """The last two dimensions with zeros above diagonal k."""
-    return apply(lower_triangle, (x,), ("tril", int(k)))
+    return apply(lower_triangle, (x,), ("tril", whole_number(k, "k")))
 
 
+@of_arrays
 def triu(x: Array, /, *, k: int = 0) -> Array:
     """The last two dimensions with zeros below diagonal k."""
-    return apply(lower_triangle, (x,), ("triu", int(k)))
+    return apply(lower_triangle, (x,), ("triu", whole_number(k, "k")))
 
 
 def lower_triangle(b: TensorBuilder, x: str, which: str, k: int) -> str:
@@ -187,6 +198,7 @@ def lower_triangle(b: TensorBuilder, x: str, which: str, k: int) -> str:
     return b.tril(x, k) if which == "tril" else b.triu(x, k)
 
 
+@of_arrays
 def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     """Coordinate arrays of the grid over vectors. indexing: "xy" (the first two dimensions exchanged) or "ij"."""
     if indexing not in ("xy", "ij"):

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilefuse.base.errors import TypeMismatchError
 from tilefuse.frontends.array import Array, apply, binary, checked_number, power, unary
+from tilefuse.frontends.array_arguments import of_arrays
 from tilefuse.frontends.array_lowering import ELEMENTWISE
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import NAME_OF, Number, as_dtype, integer_range, met_by_number, number_constant, promote_all
@@ -62,11 +63,13 @@ def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
     return power(x1, x2)
 
 
+@of_arrays
 def real(x: Array, /) -> Array:
     """The real part: the array itself."""
     return unary("positive", x)
 
 
+@of_arrays
 def conj(x: Array, /) -> Array:
     """The complex conjugate: the array itself."""
     return unary("positive", x)
@@ -99,6 +102,7 @@ def lower_where(b: TensorBuilder, condition: str, *rest: Any) -> str:
     return b.where(condition, first, second)
 
 
+@of_arrays
 def clip(x: Array, /, min: Array | Number | None = None, max: Array | Number | None = None) -> Array:
     """`x` held inside [min, max], in its own type; either bound may be missing. NaN stays; where min > max, max wins."""
     out = x
@@ -123,6 +127,7 @@ def _held(bound: Number, dtype: DType) -> Number | None:
     return low if bound < low else high if bound > high else int(bound)
 
 
+@of_arrays
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     """`x` converted to a data type. Floats become integers by truncation.
 
@@ -137,6 +142,7 @@ def lower_cast(b: TensorBuilder, x: str, dtype: DType) -> str:
     return b.cast(x, dtype)
 
 
+@of_arrays
 def fma(x1: Array, x2: Array, x3: Array, /) -> Array:
     """x1 * x2 + x3, rounded once, in floats of one type."""
     common = promote_all(a.dtype for a in (x1, x2, x3))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all
+from tilefuse.frontends.array_arguments import of_arrays, real_number, whole_number
 from tilefuse.frontends.array_creation import eye, zeros
 from tilefuse.frontends.array_elementwise import abs, astype
 from tilefuse.frontends.array_manipulation import axes_tuple, broadcast_shapes, broadcast_to, diagonal, matrix_transpose, squeeze, stack
@@ -61,9 +62,10 @@ class SVDResult(NamedTuple):
 # Kernels
 
 
+@of_arrays
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """The vector product along a dimension of extent 3."""
-    shape = broadcast_shapes(x1.shape, x2.shape)
+    shape, axis = broadcast_shapes(x1.shape, x2.shape), whole_number(axis, "axis")
     if not -len(shape) <= axis < len(shape) or shape[axis] != 3 or x1.shape[axis] != 3 or x2.shape[axis] != 3:
         raise ShapeError(f"cross of shapes {x1.shape} and {x2.shape} along axis {axis}: both have 3 elements there", where=user_span())
     lead = (slice(None),) * (axis % len(shape))
@@ -71,15 +73,17 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     return stack([a[(n + 1) % 3] * b[(n + 2) % 3] - a[(n + 2) % 3] * b[(n + 1) % 3] for n in range(3)], axis=axis)
 
 
+@of_arrays
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sum of a diagonal of the last two dimensions."""
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
+@of_arrays
 def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
     """The p-norm over dimensions (all where None), for any p, also 0 and the infinities."""
     over = None if axis is None else axes_tuple(axis)
-    return apply(lower_norm, (_floats("vector_norm", x),), (over, bool(keepdims), float(ord)))
+    return apply(lower_norm, (_floats("vector_norm", x),), (over, bool(keepdims), real_number(ord, "ord")))
 
 
 def lower_norm(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keepdims: bool, order: float) -> str:
@@ -106,6 +110,7 @@ def lower_norm(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keepdims:
     return b.cast(b.expression(root, b.reduce(powers, "sum", over, keepdims), dtype=work, name="norm"), wanted)
 
 
+@of_arrays
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Array:
     """Norm of matrices in the last two dimensions: "fro", "nuc", 1, -1, 2, -2 or the infinities.
 
@@ -130,9 +135,11 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None 
     return made if keepdims else squeeze(made, axis=(-2, -1))
 
 
+@of_arrays
 def matrix_power(x: Array, n: int, /) -> Array:
     """The n-th power of square matrices by repeated squaring; a negative one of the inverse."""
     _square("matrix_power", x)
+    n = whole_number(n, "n")
     base, left = (inv(x), -n) if n < 0 else (x, n)
     made: Array | None = None
     while left:
@@ -147,36 +154,43 @@ def matrix_power(x: Array, n: int, /) -> Array:
 # The framework's
 
 
+@of_arrays
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     """The triangular factor of positive definite matrices."""
     return _called("linalg_cholesky", _square("cholesky", x), (x.shape,), upper=bool(upper))[0]
 
 
+@of_arrays
 def det(x: Array, /) -> Array:
     """Determinants."""
     return _called("linalg_det", _square("det", x), (x.shape[:-2],))[0]
 
 
+@of_arrays
 def inv(x: Array, /) -> Array:
     """Inverses."""
     return _called("linalg_inv", _square("inv", x), (x.shape,))[0]
 
 
+@of_arrays
 def slogdet(x: Array, /) -> SlogdetResult:
     """Signs and logarithms of the determinants."""
     return SlogdetResult(*_called("linalg_slogdet", _square("slogdet", x), (x.shape[:-2], x.shape[:-2])))
 
 
+@of_arrays
 def eigh(x: Array, /) -> EighResult:
     """Eigenvalues in rising order and eigenvectors of symmetric matrices."""
     return EighResult(*_called("linalg_eigh", _square("eigh", x), (x.shape[:-1], x.shape)))
 
 
+@of_arrays
 def eigvalsh(x: Array, /) -> Array:
     """Eigenvalues of symmetric matrices in rising order."""
     return eigh(x).eigenvalues
 
 
+@of_arrays
 def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     """Orthogonal and triangular factors. mode: "reduced" or "complete"."""
     *batch, m, n = _matrix("qr", x).shape
@@ -186,6 +200,7 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     return QRResult(*_called("linalg_qr", x, ((*batch, m, k), (*batch, k, n)), mode=mode))
 
 
+@of_arrays
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     """Singular value decomposition U * S @ Vh."""
     *batch, m, n = _matrix("svd", x).shape
@@ -194,11 +209,13 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     return SVDResult(*_called("linalg_svd", x, shapes, full_matrices=bool(full_matrices)))
 
 
+@of_arrays
 def svdvals(x: Array, /) -> Array:
     """Singular values in falling order."""
     return svd(x, full_matrices=False).S
 
 
+@of_arrays
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     """Number of singular values above rtol times the largest (where None: the larger extent times eps)."""
     *batch, m, n = _matrix("matrix_rank", x).shape
@@ -214,12 +231,14 @@ def _tolerance(x: Array, rtol: Any) -> Any:
     return float((m if m > n else n) * (2.0**-52 if x.dtype == F64 else 2.0**-23)) if rtol is None else rtol
 
 
+@of_arrays
 def pinv(x: Array, /, *, rtol: float | None = None) -> Array:
     """Pseudo-inverses: singular values below rtol times the largest count as 0 (where None: the larger extent times eps)."""
     *batch, m, n = _matrix("pinv", x).shape
-    return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=float(_tolerance(x, rtol)))[0]
+    return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=real_number(_tolerance(x, rtol), "rtol"))[0]
 
 
+@of_arrays
 def solve(x1: Array, x2: Array, /) -> Array:
     """The solution of x1 @ x = x2, where x2 is one vector or matrices."""
     common = promote(x1.dtype, x2.dtype)

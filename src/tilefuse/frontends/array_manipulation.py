@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilefuse.base.errors import AxisError, ShapeError, SharingError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all, checked_number, copied
+from tilefuse.frontends.array_arguments import array_list, of_arrays, whole_number
 from tilefuse.frontends.array_nodes import record_known, user_span
 from tilefuse.frontends.array_selection import repeated
 from tilefuse.frontends.array_types import Number, number_constant, promote_all
@@ -51,6 +52,7 @@ def own_axes(axis: Any, x: Array) -> tuple[int, ...]:
     return found
 
 
+@of_arrays
 def reshape(x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Array:
     """The elements in row-major order under another shape; one extent may be -1.
 
@@ -75,16 +77,19 @@ def lower_layout(b: TensorBuilder, x: str, method: str, *settings: Any) -> str:
     return made
 
 
+@of_arrays
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     """Dimension d of the result is dimension axes[d]."""
     return apply(lower_layout, (x,), ("permute", axes_tuple(axes)))
 
 
+@of_arrays
 def matrix_transpose(x: Array, /) -> Array:
     """The last two dimensions exchanged."""
     return x.mT
 
 
+@of_arrays
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
     """Dimensions moved to other places; the others keep their order."""
     return apply(lower_moveaxis, (x,), (own_axes(source, x), own_axes(destination, x)))
@@ -101,16 +106,19 @@ def lower_moveaxis(b: TensorBuilder, x: str, source: tuple[int, ...], destinatio
     return b.permute(x, [moved[d] if d in moved else next(rest) for d in range(rank)])
 
 
+@of_arrays
 def swapaxes(x: Array, axis1: int, axis2: int, /) -> Array:
     """Two dimensions exchanged."""
-    return apply(lower_layout, (x,), ("transpose", int(axis1), int(axis2)))
+    return apply(lower_layout, (x,), ("transpose", whole_number(axis1, "an axis"), whole_number(axis2, "an axis")))
 
 
+@of_arrays
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
     """New dimensions of extent 1 at these positions of the result."""
     return apply(lower_layout, (x,), ("expand_dims", axes_tuple(axis)))
 
 
+@of_arrays
 def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
     """Without these dimensions of extent 1 (all such where None). Raises: ShapeError where one has another extent."""
     return apply(lower_squeeze, (x,), (None if axis is None else own_axes(axis, x),))
@@ -125,11 +133,13 @@ def lower_squeeze(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> str
     return b.squeeze(x, axes)
 
 
+@of_arrays
 def flip(x: Array, /, *, axis: Axes | None = None) -> Array:
     """In reverse order along these dimensions (all where None)."""
     return apply(lower_layout, (x,), ("flip", tuple(range(x.ndim)) if axis is None else own_axes(axis, x)))
 
 
+@of_arrays
 def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axes | None = None) -> Array:
     """Moved by `shift` along dimensions; what leaves at one end comes back at the other. Without axis: over all elements in order."""
     if axis is None:
@@ -143,11 +153,13 @@ def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axes | None = None) -
     return apply(lower_layout, (x,), ("roll", shifts, axes))
 
 
+@of_arrays
 def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
     """Repeated along dimensions of extent 1 and new leading ones."""
     return apply(lower_layout, (x,), ("broadcast_to", axes_tuple(shape)))
 
 
+@of_arrays
 def broadcast_arrays(*arrays: Array) -> list[Array]:
     """All arrays brought to the shape they broadcast to."""
     shape = broadcast_shapes(*(a.shape for a in arrays))
@@ -157,7 +169,7 @@ def broadcast_arrays(*arrays: Array) -> list[Array]:
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that all shapes broadcast to. Raises: ShapeError, at the user's line."""
     try:
-        return shapes_together(*shapes)
+        return shapes_together(*map(axes_tuple, shapes))
     except ShapeError as error:
         raise ShapeError(error.message, where=user_span()) from None
 
@@ -165,9 +177,9 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     """One after another along a dimension (flattened first where axis is None), in the type that all meet in."""
     if axis is None:
-        return concat([reshape(a, (-1,)) for a in arrays], axis=0)
-    several = _several(arrays, "concat")
-    return apply(lower_concat, several, (int(axis), promote_all(a.dtype for a in several)))
+        return concat([reshape(a, (-1,)) for a in array_list(arrays, "concat")], axis=0)
+    several = array_list(arrays, "concat")
+    return apply(lower_concat, several, (whole_number(axis, "axis"), promote_all(a.dtype for a in several)))
 
 
 def lower_concat(b: TensorBuilder, *given: Any) -> str:
@@ -183,8 +195,8 @@ def lower_concat(b: TensorBuilder, *given: Any) -> str:
 
 def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     """Side by side along a new dimension."""
-    several = _several(arrays, "stack")
-    return apply(lower_stack, several, (int(axis), promote_all(a.dtype for a in several)))
+    several = array_list(arrays, "stack")
+    return apply(lower_stack, several, (whole_number(axis, "axis"), promote_all(a.dtype for a in several)))
 
 
 def lower_stack(b: TensorBuilder, *given: Any) -> str:
@@ -199,22 +211,17 @@ def lower_stack(b: TensorBuilder, *given: Any) -> str:
     return b.concatenate([b.expand_dims(b.cast(x, common), d) for x in xs], d)
 
 
-def _several(arrays: Sequence[Array], name: str) -> tuple[Array, ...]:
-    listed = tuple(arrays)
-    if not listed or not all(isinstance(a, Array) for a in listed):
-        raise TypeMismatchError(f"{name} takes one or more arrays in a list", where=user_span())
-    return listed
-
-
+@of_arrays
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along a dimension, which disappears."""
     lead = (slice(None),) * (own_axis(axis, x) % x.ndim)
     return tuple(x[(*lead, n)] for n in range(x.shape[axis]))
 
 
+@of_arrays
 def split(x: Array, /, sections: int | Sequence[int], *, axis: int = 0) -> list[Array]:
     """Pieces along a dimension: so many of equal size, or pieces of these sizes."""
-    return list(apply_all(lower_split, (x,), (sections if isinstance(sections, int) else tuple(sections), own_axis(axis, x))))
+    return list(apply_all(lower_split, (x,), (sections if isinstance(sections, int) else axes_tuple(sections), own_axis(axis, x))))
 
 
 def lower_split(b: TensorBuilder, x: str, sections: int | tuple[int, ...], axis: int) -> tuple[str, ...]:
@@ -225,11 +232,13 @@ def lower_split(b: TensorBuilder, x: str, sections: int | tuple[int, ...], axis:
     return tuple(b.split(x, [extent // sections] * sections if isinstance(sections, int) else sections, axis))
 
 
+@of_arrays
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     """Laid side by side so many times a dimension."""
     return apply(lower_layout, (x,), ("tile", axes_tuple(repetitions)))
 
 
+@of_arrays
 def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
     """Every element `repeats` times in a row, or as often as an array says for each (the result's shape then depends on its data).
 
@@ -249,6 +258,7 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     return apply(lower_layout, (flat,), ("repeat_interleave", count, along))
 
 
+@of_arrays
 def pad(x: Array, /, widths: Any, *, mode: str = "constant", value: Number = 0) -> Array:
     """So many elements added before and after each dimension.
 
@@ -261,10 +271,10 @@ def pad(x: Array, /, widths: Any, *, mode: str = "constant", value: Number = 0) 
 def _pairs(widths: Any, rank: int) -> tuple[tuple[int, int], ...]:
     if isinstance(widths, int):
         return ((widths, widths),) * rank
-    listed = list(widths)
+    listed = list(widths) if isinstance(widths, Iterable) else []
     if len(listed) == 2 and all(isinstance(w, int) for w in listed):
         return ((listed[0], listed[1]),) * rank
-    if len(listed) != rank or any(isinstance(w, int) or len(w) != 2 for w in listed):
+    if len(listed) != rank or any(isinstance(w, int) or len(axes_tuple(w)) != 2 for w in listed):
         raise ShapeError(f"pad: one (before, after) pair for each of {rank} dimensions, not {widths!r}", where=user_span())
     return tuple((int(w[0]), int(w[1])) for w in listed)
 
@@ -274,9 +284,10 @@ def lower_pad(b: TensorBuilder, x: str, pairs: tuple[tuple[int, int], ...], mode
     return b.pad(x, pairs, mode, value.value)
 
 
+@of_arrays
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     """The elements of the last two dimensions with column - row = offset, as the last dimension."""
-    return apply(lower_diagonal, (x,), (int(offset),))
+    return apply(lower_diagonal, (x,), (whole_number(offset, "offset"),))
 
 
 def lower_diagonal(b: TensorBuilder, x: str, offset: int) -> str:
@@ -289,6 +300,7 @@ def lower_diagonal(b: TensorBuilder, x: str, offset: int) -> str:
 # Slices at positions that data gives
 
 
+@of_arrays
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     """Slices of `x` at positions along a dimension; negative ones count from the end, those out of range are held at the ends.
 
@@ -313,6 +325,7 @@ def lower_take(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
     return b.take(x, indices, axis, wrap=True)
 
 
+@of_arrays
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     """result[.., i, ..] = x[.., indices[.., i, ..], ..]; the other dimensions broadcast."""
     _check_indices(indices, "take_along_axis")

@@ -6,12 +6,14 @@ statistics are taken in the compute dtype. The layers themselves, which hold par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import pi, sqrt
 from typing import Any, Union
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array import Array, apply, apply_all
+from tilefuse.frontends.array_arguments import of_arrays, real_number, whole_number
+from tilefuse.frontends.array_manipulation import axes_tuple
 from tilefuse.frontends.array_nodes import Lowering, user_span
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.build import axis_names
@@ -26,7 +28,7 @@ Padding = Union[int, Sequence[Union[int, tuple[int, int]]]]
 
 def each(value: Extents, count: int, what: str) -> tuple[int, ...]:
     """One number a dimension. Raises: ShapeError where there are neither one nor `count`."""
-    listed = (value,) if isinstance(value, int) else tuple(value)
+    listed = (value,) if isinstance(value, int) else axes_tuple(value)
     if len(listed) not in (1, count):
         raise ShapeError(f"{what} has {len(listed)} numbers for {count} dimensions", where=user_span())
     return listed * count if len(listed) == 1 else listed
@@ -34,15 +36,19 @@ def each(value: Extents, count: int, what: str) -> tuple[int, ...]:
 
 def pairs(padding: Padding, count: int) -> tuple[tuple[int, int], ...]:
     """Elements added before and after, for each dimension. Raises: ShapeError where there are neither one nor `count`."""
-    listed = (padding,) if isinstance(padding, int) else tuple(padding)
+    listed = (padding,) if isinstance(padding, int) or not isinstance(padding, Iterable) else tuple(padding)
     if len(listed) not in (1, count):
         raise ShapeError(f"padding has {len(listed)} entries for {count} dimensions", where=user_span())
-    made = tuple((p, p) if isinstance(p, int) else (p[0], p[1]) for p in listed)
+    entries = [axes_tuple(p) for p in listed]
+    if any(len(e) not in (1, 2) for e in entries):
+        raise ShapeError(f"padding is a number or a (before, after) pair for each dimension, not {padding}", where=user_span())
+    made = tuple([(e[0], e[-1]) for e in entries])
     return made * count if len(made) == 1 else made
 
 
 # Products with weights
 
+@of_arrays
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight^T + bias, in the type of `x`. Shapes: x: [*B, inputs], weight: [outputs, inputs], bias: [outputs] -> [*B, outputs]"""
     return apply(_linear, (x, weight) if bias is None else (x, weight, bias))
@@ -66,6 +72,7 @@ def _linear(b: TensorBuilder, x: str, weight: str, bias: str | None = None) -> s
     return made if bias is None else b.elementwise("add", made, b.cast(bias, have))
 
 
+@of_arrays
 def convolution(x: Array, weight: Array, bias: Array | None = None, *, stride: Extents = 1, padding: Padding = 0, dilation: Extents = 1,
                 groups: int = 1) -> Array:
     """Cross-correlation over the spatial dimensions, in the type of `x`. padding: a number, one a dimension, or (before, after) pairs.
@@ -92,6 +99,7 @@ def _biased_convolution(b: TensorBuilder, x: str, weight: str, bias: str, *setti
     return b.elementwise("add", _convolution(b, x, weight, *settings), b.cast(_columns(b, bias, x), b.dtype_of(x)))
 
 
+@of_arrays
 def embedding(weight: Array, indices: Array) -> Array:
     """Rows of `weight`. Shapes: weight: [rows, *W], indices: integers [*I] -> [*I, *W]"""
     return apply(_embedding, (weight, indices))
@@ -105,11 +113,13 @@ def _embedding(b: TensorBuilder, weight: str, indices: str) -> str:
 
 # Windows
 
+@of_arrays
 def max_pool(x: Array, kernel: Extents, *, stride: Extents | None = None, padding: Padding = 0, dims: int = 2) -> Array:
     """The largest element of each window over the last `dims` dimensions; padding never wins. Shapes: x: [*B, *S] -> [*B, *S']"""
     return _pooled(x, "max", kernel, stride, padding, dims, True)
 
 
+@of_arrays
 def mean_pool(x: Array, kernel: Extents, *, stride: Extents | None = None, padding: Padding = 0, dims: int = 2,
               count_include_pad: bool = True) -> Array:
     """The mean of each window over the last `dims` dimensions. Shapes: x: [*B, *S] -> [*B, *S']"""
@@ -117,7 +127,10 @@ def mean_pool(x: Array, kernel: Extents, *, stride: Extents | None = None, paddi
 
 
 def _pooled(x: Array, monoid: str, kernel: Extents, stride: Extents | None, padding: Padding, dims: int, with_padding: bool) -> Array:
-    size = each(kernel, dims, "the window")
+    size = each(kernel, whole_number(dims, "dims"), "the window")
+    if not 0 < dims <= x.ndim or min(size) < 1:
+        raise ShapeError(f"a pool of windows {size} over the last {dims} dimensions of an array of shape {x.shape}", where=user_span(),
+                         hint="windows have at least one element, and the array has these dimensions")
     steps = size if stride is None else each(stride, dims, "stride")
     return apply(_pool, (x,), (monoid, size, steps, pairs(padding, dims), with_padding))
 
@@ -142,10 +155,11 @@ def _norm(lowering: Callable[..., str | tuple[str, ...]]) -> tuple[Lowering, Low
             lambda b, x, weight, *settings: lowering(b, x, weight, None, *settings), lowering)
 
 
+@of_arrays
 def layer_norm(x: Array, num_axes: int, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> Array:
     """(x - mean) / sqrt(variance + eps) over the last `num_axes` dimensions, times weight plus bias."""
     given = _given(weight, bias)
-    return apply(_LAYER_NORMS[len(given)], (x, *given), (num_axes, eps))
+    return apply(_LAYER_NORMS[len(given)], (x, *given), (whole_number(num_axes, "num_axes"), real_number(eps, "eps")))
 
 
 def _layer_norm(b: TensorBuilder, x: str, weight: str | None, bias: str | None, num_axes: int, eps: float) -> str:
@@ -156,15 +170,20 @@ def _layer_norm(b: TensorBuilder, x: str, weight: str | None, bias: str | None, 
 _LAYER_NORMS = _norm(_layer_norm)
 
 
+@of_arrays
 def group_norm(x: Array, groups: int, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> Array:
     """Layer norm over each of `groups` groups of channels with all positions. Shapes: x: [N, C, *S], weight, bias: [C]"""
     given = _given(weight, bias)
-    return apply(_GROUP_NORMS[len(given)], (x, *given), (groups, eps))
+    if x.ndim < 2 or whole_number(groups, "groups") < 1 or x.shape[1] % groups:
+        raise ShapeError(f"group norm of {groups} groups of an array of shape {x.shape}: they divide its second dimension",
+                         where=user_span())
+    return apply(_GROUP_NORMS[len(given)], (x, *given), (groups, real_number(eps, "eps")))
 
 
 _GROUP_NORMS = _norm(lambda b, x, weight, bias, groups, eps: b.group_norm(x, groups, weight, bias, eps)[0])
 
 
+@of_arrays
 def batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> tuple[Array, Array, Array]:
     """Each channel less its mean over its standard deviation, times weight plus bias; and mean and variance (over n) of the channels.
 
@@ -185,6 +204,7 @@ def _batch_norm(b: TensorBuilder, x: str, weight: str | None, bias: str | None, 
 _BATCH_NORMS = _norm(_batch_norm)
 
 
+@of_arrays
 def normalised(x: Array, mean: Array, variance: Array, weight: Array | None = None, bias: Array | None = None, *,
                eps: float = 1e-5) -> Array:
     """Batch norm with given statistics. Shapes: x: [N, C, *S], all others: [C]"""
@@ -227,15 +247,17 @@ def _normalised(b: TensorBuilder, x: str, mean: str, variance: str, weight: str 
 
 # What losses pick
 
+@of_arrays
 def one_hot(indices: Array, depth: int) -> Array:
     """1 where the position along a new last axis is the index, else 0, in f32."""
-    return apply(_one_hot, (indices,), (depth,))
+    return apply(_one_hot, (indices,), (whole_number(depth, "depth"),))
 
 
 def _one_hot(b: TensorBuilder, indices: str, depth: int) -> str:
     return b.one_hot(indices, depth, dtype=F32, on=1.0, off=0.0)
 
 
+@of_arrays
 def picked(x: Array, classes: Array, at: int = 1) -> Array:
     """The element of `x` along axis `at` that `classes` names, 0 where it names none; by comparison, so that no class is looked up.
 
@@ -264,7 +286,7 @@ def _picked(b: TensorBuilder, x: str, chosen: str, at: int) -> str:
 
 def _activation(name: str, x: Array, body: Callable[..., Expr], *numbers: float) -> Array:
     """A map of `x`; its numbers are kept as constants, which tell 0.0 from -0.0."""
-    return apply(_activated, (x,), (name, body, *(const(float(n), F64) for n in numbers)))
+    return apply(_activated, (x,), (name, body, *(const(real_number(n, f"a number of {name}"), F64) for n in numbers)))
 
 
 def _activated(b: TensorBuilder, x: str, name: str, body: Callable[..., Expr], *numbers: Const) -> str:
@@ -272,6 +294,7 @@ def _activated(b: TensorBuilder, x: str, name: str, body: Callable[..., Expr], *
     return b.expression(body, x, *(float(n.value) for n in numbers), dtype=b.dtype_of(x), name=name)
 
 
+@of_arrays
 def relu(x: Array) -> Array:
     """x where it is positive, else 0; NaN stays NaN. The derivative at 0 is 0."""
     return _activation("relu", x, _relu, 0)
@@ -281,6 +304,7 @@ def _relu(e: Expr, zero: Expr) -> Expr:
     return call("select", call("le", e, zero), zero, e)
 
 
+@of_arrays
 def leaky_relu(x: Array, slope: float = 0.01) -> Array:
     """x where it is positive, else slope * x."""
     return _activation("leaky_relu", x, _leaky_relu, 0, slope)
@@ -290,6 +314,7 @@ def _leaky_relu(e: Expr, zero: Expr, slope: Expr) -> Expr:
     return call("select", call("le", e, zero), call("mul", e, slope), e)
 
 
+@of_arrays
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """x where it is positive, else alpha * (exp(x) - 1)."""
     return _activation("elu", x, _elu, 0, alpha)
@@ -301,6 +326,7 @@ def _elu(e: Expr, zero: Expr, alpha: Expr) -> Expr:
     return call("select", is_low, call("mul", alpha, call("expm1", call("select", is_low, e, zero))), e)
 
 
+@of_arrays
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x))."""
     return _activation("sigmoid", x, _sigmoid)
@@ -310,6 +336,7 @@ def _sigmoid(e: Expr) -> Expr:
     return call("sigmoid", e)
 
 
+@of_arrays
 def silu(x: Array) -> Array:
     """x * sigmoid(x)."""
     return _activation("silu", x, _silu)
@@ -319,6 +346,7 @@ def _silu(e: Expr) -> Expr:
     return call("mul", e, call("sigmoid", e))
 
 
+@of_arrays
 def gelu(x: Array, approximate: str = "none") -> Array:
     """x times the normal distribution function at x; "tanh": the approximation of Hendrycks and Gimpel 2016, section 2.
 
@@ -341,6 +369,7 @@ def _gelu_by_tanh(e: Expr, half: Expr, one: Expr, root: Expr, cubic: Expr) -> Ex
     return call("mul", call("mul", half, e), call("add", one, call("tanh", call("mul", root, call("add", e, cube)))))
 
 
+@of_arrays
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|)). The derivative is sigmoid(x) also at 0."""
     return _activation("softplus", x, _softplus, 0)

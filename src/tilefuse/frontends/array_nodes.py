@@ -240,9 +240,14 @@ def common_device(operands: Sequence[ArrayNode]) -> str:
 def user_frame() -> FrameType:
     """The innermost frame outside the package, torch and numpy."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
+    while frame.f_back is not None and (frame.f_code.co_filename.startswith(NOT_THE_USERS) or _is_generated(frame)):
         frame = frame.f_back
     return frame
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether the code of a frame is what a decorator of the package's classes wrote (constructors of dataclasses)."""
+    return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__", "")).startswith("tilefuse.")
 
 
 def user_place() -> Place:

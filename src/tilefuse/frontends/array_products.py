@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilefuse.base.errors import ShapeError
+from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, lower_product, product
+from tilefuse.frontends.array_arguments import of_arrays, whole_number
 from tilefuse.frontends.array_manipulation import axes_tuple
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import promote
@@ -14,6 +15,7 @@ from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.tensor_elementwise import normal_axis
 
 
+@of_arrays
 def matmul(x1: Array, x2: Array, /) -> Array:
     """The matrix product of the last two dimensions; vectors count as one row (x1) or one column (x2).
 
@@ -22,9 +24,10 @@ def matmul(x1: Array, x2: Array, /) -> Array:
     return product(x1, x2)
 
 
+@of_arrays
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Sums of products along one dimension, the others broadcast."""
-    return apply(lower_vecdot, (x1, x2), (int(axis),))
+    return apply(lower_vecdot, (x1, x2), (whole_number(axis, "axis"),))
 
 
 def lower_vecdot(b: TensorBuilder, x1: str, x2: str, axis: int) -> str:
@@ -39,9 +42,16 @@ def lower_vecdot(b: TensorBuilder, x1: str, x2: str, axis: int) -> str:
     return b.reduce(terms, "sum", axis)
 
 
+@of_arrays
 def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
     """Sums of products over pairs of dimensions: the last n of x1 with the first n of x2, or those listed."""
-    chosen = int(axes) if isinstance(axes, int) else (axes_tuple(axes[0]), axes_tuple(axes[1]))
+    if isinstance(axes, int):
+        chosen: Any = int(axes)
+    else:
+        listed = list(axes) if isinstance(axes, Iterable) else []
+        if len(listed) != 2:
+            raise TypeMismatchError(f"tensordot takes axes as an integer or two lists of axes, not {axes!r}", where=user_span())
+        chosen = axes_tuple(listed[0]), axes_tuple(listed[1])
     return apply(lower_tensordot, (x1, x2), (chosen,))
 
 
@@ -73,6 +83,7 @@ def _product(extents: Sequence[int]) -> int:
     return out
 
 
+@of_arrays
 def outer(x1: Array, x2: Array, /) -> Array:
     """All products of elements of two vectors. Shapes: [M], [N] -> [M, N]"""
     if x1.ndim != 1 or x2.ndim != 1:
@@ -80,13 +91,14 @@ def outer(x1: Array, x2: Array, /) -> Array:
     return x1[:, None] * x2[None, :]
 
 
+@of_arrays
 def einsum(subscripts: str, *operands: Array) -> Array:
     """Sums of products by subscripts, as "bij,bjk->bik": letters that the result lacks are summed. No ellipsis.
 
     Two operands become one (batched) matrix product, more a chain of them from the left.
     Raises: ShapeError for subscripts that do not fit the operands.
     """
-    text = subscripts.replace(" ", "")
+    text = subscripts.replace(" ", "") if isinstance(subscripts, str) else "?"
     left, arrow, out = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(operands) or not all(t.isalpha() or not t for t in (*terms, out)):

@@ -17,6 +17,7 @@ import numpy as np
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, installed
+from tilefuse.frontends.array_arguments import of_arrays, real_number, whole_number
 from tilefuse.frontends.array_creation import Shape, checked_shape
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, as_dtype
@@ -51,7 +52,7 @@ class Generator:
     def seed(self, seed: int) -> None:
         """Starts the sequence of `seed`."""
         with self._guard:
-            self._seed, self._count = int(seed), 0
+            self._seed, self._count = whole_number(seed, "a seed"), 0
 
     def key(self, device: str) -> Array:
         """The next key. Shapes: i64[1]"""
@@ -107,7 +108,7 @@ def _key(seed: Any, device: str) -> Array:
         if seed.dtype != I64 or seed.shape not in ((), (1,)):
             raise TypeMismatchError(f"a seed is one int64, not an array {seed.dtype}{list(seed.shape)}", where=user_span())
         return seed
-    return fixed_key(_mixed(int(seed), 0), device)
+    return fixed_key(_mixed(whole_number(seed, "a seed"), 0), device)
 
 
 def _made(name: str, shape: Shape, dtype: Any, device: Any, seed: Any, *settings: Any) -> Array:
@@ -132,34 +133,37 @@ def lower_random(b: TensorBuilder, key: str, name: str, shape: tuple[int, ...], 
 
 def uniform(shape: Shape = (), *, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None, seed: Any = None) -> Array:
     """Uniform numbers in [low, high). seed: a number or a key (int64) of this draw's own; else the generator's next."""
-    return _made("uniform", shape, dtype, device, seed, float(low), float(high))
+    return _made("uniform", shape, dtype, device, seed, real_number(low, "low"), real_number(high, "high"))
 
 
 def normal(shape: Shape = (), *, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, seed: Any = None) -> Array:
     """Normally distributed numbers."""
-    return _made("normal", shape, dtype, device, seed, float(mean), float(std))
+    return _made("normal", shape, dtype, device, seed, real_number(mean, "mean"), real_number(std, "std"))
 
 
 def bernoulli(p: float = 0.5, shape: Shape = (), *, dtype: Any = "bool", device: Any = None, seed: Any = None) -> Array:
     """True with probability `p`."""
-    return _made("bernoulli", shape, dtype, device, seed, float(p))
+    return _made("bernoulli", shape, dtype, device, seed, real_number(p, "p"))
 
 
 def integers(low: int, high: int, shape: Shape = (), *, dtype: Any = None, device: Any = None, seed: Any = None) -> Array:
     """Uniform integers in [low, high), of which there are at most 2^24."""
+    low, high = whole_number(low, "low"), whole_number(high, "high")
     if not 0 < high - low <= 1 << 24:
         raise ShapeError(f"integers in [{low}, {high}): between 1 and 2^24 values", where=user_span())
-    return _made("integers", shape, I64 if dtype is None else dtype, device, seed, int(low), int(high))
+    return _made("integers", shape, I64 if dtype is None else dtype, device, seed, low, high)
 
 
+@of_arrays
 def dropout(x: Array, p: float = 0.5, *, seed: Any = None) -> Array:
     """`x` with each element zeroed with probability `p` and the others divided by 1 - p.
 
     Raises: TypeMismatchError for a `p` outside [0, 1] or elements that are no floats.
     """
-    if not x.dtype.is_float or not 0 <= p <= 1:
+    share = real_number(p, "p")
+    if not x.dtype.is_float or not 0 <= share <= 1:
         raise TypeMismatchError(f"dropout takes floats and a probability, got {x.dtype} and {p}", where=user_span())
-    return apply(lower_dropout, (x, _key(seed, x.device)), (float(p),))
+    return apply(lower_dropout, (x, _key(seed, x.device)), (share,))
 
 
 def lower_dropout(b: TensorBuilder, x: str, key: str, p: float) -> str:

@@ -33,6 +33,8 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
         UserError for more than 4096 turns.
     Cost: linear in the turns, which are recorded one after the other.
     """
+    if not callable(fn):
+        raise TypeMismatchError(f"the step of a scan is a function, not a {type(fn).__name__}", where=user_span())
     leaves: list[Any] = []
     form = flatten(xs, leaves)
     turns = _turns(leaves, length)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, installed
+from tilefuse.frontends.array_arguments import of_arrays
 from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_nodes import record_known, user_span
 from tilefuse.frontends.array_subscript import Plan, lower_subscript, subscript_plan
@@ -43,6 +44,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
+@of_arrays
 def nonzero(x: Array, /) -> tuple[Array, ...]:
     """The positions of all elements that are not 0 (NaN is not), in row-major order: an index array for each dimension.
 
@@ -86,6 +88,7 @@ def repeated(x: Array, counts: Array, axis: int) -> Array:
     return _read(x, plan, indices, True)
 
 
+@of_arrays
 def unique_all(x: Array, /) -> UniqueAll:
     """The distinct elements in order, where each is first, which one each element is, and how often each occurs. NaNs are all distinct.
 
@@ -95,18 +98,21 @@ def unique_all(x: Array, /) -> UniqueAll:
     return _unique(x, "unique_all")
 
 
+@of_arrays
 def unique_counts(x: Array, /) -> UniqueCounts:
     """The distinct elements in order, and how often each occurs. Raises: UserError in a trace."""
     found = _unique(x, "unique_counts")
     return UniqueCounts(found.values, found.counts)
 
 
+@of_arrays
 def unique_inverse(x: Array, /) -> UniqueInverse:
     """The distinct elements in order, and which one each element of `x` is. Raises: UserError in a trace."""
     found = _unique(x, "unique_inverse")
     return UniqueInverse(found.values, found.inverse_indices)
 
 
+@of_arrays
 def unique_values(x: Array, /) -> Array:
     """The distinct elements in order. Raises: UserError in a trace."""
     return _unique(x, "unique_values").values
@@ -139,7 +145,7 @@ def _indices(data: np.ndarray[Any, Any], device: str) -> Array:
 
 
 def _read(x: Array, plan: Plan, indices: tuple[Array, ...], plain: bool) -> Array:
-    """`x` at index arrays that are known; with its data at once where that can be known and the framework reads such a subscript (`plain`)."""
+    """`x` at index arrays that are known; with its data at once where it has some and the framework reads such subscripts (`plain`)."""
     nodes = [x.node, *(i.node for i in indices)]
     if not (plain and installed().is_settled(nodes)):
         return apply(lower_subscript, (x, *indices), (plan,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all, checked_number
+from tilefuse.frontends.array_arguments import of_arrays, whole_number
 from tilefuse.frontends.array_creation import full
 from tilefuse.frontends.array_manipulation import own_axis
 from tilefuse.frontends.array_nodes import user_span
@@ -18,11 +19,13 @@ from tilefuse.ir.tensor_elementwise import normal_axis
 _SORTED_AS_IS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8")
 
 
+@of_arrays
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """The elements in order along a dimension; NaN counts as the greatest. A scalar is in order."""
     return apply_all(lower_sort, (x,), (_sorted_along(x, axis), bool(descending)))[0]
 
 
+@of_arrays
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """The positions that sort `x` along a dimension; equal elements keep their order."""
     return apply_all(lower_sort, (x,), (_sorted_along(x, axis), bool(descending)))[1]
@@ -32,8 +35,10 @@ def _sorted_along(x: Array, axis: int) -> int:
     return axis if not x.ndim and axis in (0, -1) else own_axis(axis, x)
 
 
+@of_arrays
 def topk(x: Array, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
     """The k greatest (or least) elements along a dimension in order, and their positions. Raises: ShapeError where there are fewer."""
+    k = whole_number(k, "k")
     if not 0 <= k <= x.shape[own_axis(axis, x)]:
         raise ShapeError(f"topk: {k} elements along axis {axis} of an array of shape {x.shape}", where=user_span())
     values, positions = apply_all(lower_sort, (x,), (int(axis), bool(largest)))
@@ -69,6 +74,7 @@ def _sortable(b: TensorBuilder, x: str) -> str:
     return b.cast(x, I32 if have.bits < 32 else I64)
 
 
+@of_arrays
 def searchsorted(x1: Array, x2: Array | Number, /, *, side: str = "left", sorter: Array | None = None) -> Array:
     """Where elements of `x2` would stand in the sorted vector `x1`: before (left) or after (right) equal ones.
 

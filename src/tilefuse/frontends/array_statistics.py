@@ -7,6 +7,7 @@ from typing import Any
 
 from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply
+from tilefuse.frontends.array_arguments import of_arrays, real_number, whole_number
 from tilefuse.frontends.array_creation import zeros
 from tilefuse.frontends.array_elementwise import astype
 from tilefuse.frontends.array_manipulation import axes_tuple, concat, own_axis
@@ -52,21 +53,25 @@ def _check_axes(b: TensorBuilder, x: str, axes: tuple[int, ...] | None) -> None:
         raise AxisError(f"axis {axes} of an array without dimensions")
 
 
+@of_arrays
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
     """Sum over dimensions (all where None). float16 and bfloat16 accumulate in float32; small integers grow to 64 bits."""
     return apply(lower_reduce, (x,), ("sum", _axes(axis), bool(keepdims), _summed_dtype(x.dtype, dtype)))
 
 
+@of_arrays
 def prod(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
     """Product over dimensions (all where None)."""
     return apply(lower_reduce, (x,), ("prod", _axes(axis), bool(keepdims), _summed_dtype(x.dtype, dtype)))
 
 
+@of_arrays
 def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Greatest element over dimensions; NaN where there is one. Raises: ShapeError over no elements."""
     return _extreme("max", x, axis, keepdims)
 
 
+@of_arrays
 def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Least element over dimensions; NaN where there is one. Raises: ShapeError over no elements."""
     return _extreme("min", x, axis, keepdims)
@@ -87,11 +92,13 @@ def lower_extreme(b: TensorBuilder, x: str, monoid: str, axes: tuple[int, ...] |
     return b.reduce(x, monoid, axes, keepdims)
 
 
+@of_arrays
 def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
     """Position of the first greatest element along a dimension (row-major over all where None)."""
     return _position("argmax", x, axis, keepdims)
 
 
+@of_arrays
 def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
     """Position of the first least element along a dimension (row-major over all where None)."""
     return _position("argmin", x, axis, keepdims)
@@ -104,6 +111,7 @@ def _position(monoid: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     return _extreme(monoid, x, at, keepdims)
 
 
+@of_arrays
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Array:
     """Arithmetic mean; integers as the default float, bools as 0 and 1: the share that is true. float16 and bfloat16 accumulate in
     float32."""
@@ -112,14 +120,16 @@ def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False, dtype: Any =
     return _moment("mean", x if dtype is None else astype(x, as_dtype(dtype)), axis, keepdims, None)
 
 
+@of_arrays
 def var(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """Squared deviations from the mean over (number of elements - correction)."""
-    return _moment("variance", x, axis, keepdims, float(correction))
+    return _moment("variance", x, axis, keepdims, real_number(correction, "correction"))
 
 
+@of_arrays
 def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """Square root of `var`."""
-    return _moment("standard_deviation", x, axis, keepdims, float(correction))
+    return _moment("standard_deviation", x, axis, keepdims, real_number(correction, "correction"))
 
 
 def _moment(name: str, x: Array, axis: Axis, keepdims: bool, correction: float | None) -> Array:
@@ -142,26 +152,31 @@ def lower_moment(b: TensorBuilder, x: str, name: str, axes: tuple[int, ...] | No
     return str(getattr(b, name)(x, over, correction, keepdims))
 
 
+@of_arrays
 def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Whether all elements are true (not 0)."""
     return apply(lower_reduce, (x,), ("all", _axes(axis), bool(keepdims), None))
 
 
+@of_arrays
 def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Whether any element is true (not 0)."""
     return apply(lower_reduce, (x,), ("any", _axes(axis), bool(keepdims), None))
 
 
+@of_arrays
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Number of elements that are not 0."""
     return sum(x if x.dtype == BOOL else x != 0, axis=axis, keepdims=keepdims)
 
 
+@of_arrays
 def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
     """Running sum along a dimension; with `include_initial` a 0 stands in front."""
     return _running("sum", x, axis, dtype, include_initial)
 
 
+@of_arrays
 def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
     """Running product along a dimension; with `include_initial` a 1 stands in front."""
     return _running("prod", x, axis, dtype, include_initial)
@@ -184,17 +199,19 @@ def lower_running(b: TensorBuilder, x: str, monoid: str, axis: int, dtype: DType
     return b.concatenate([first, made], d)
 
 
+@of_arrays
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Differences of neighbours along a dimension, n times."""
     lead = (slice(None),) * (own_axis(axis, x) % x.ndim)
     parts = [p for p in (prepend, x, append) if p is not None]
     out = concat(parts, axis=axis) if len(parts) > 1 else x
-    for _ in range(n):
+    for _ in range(whole_number(n, "n")):
         later, earlier = out[(*lead, slice(1, None))], out[(*lead, slice(None, -1))]
         out = later != earlier if x.dtype == BOOL else later - earlier
     return out
 
 
+@of_arrays
 def logsumexp(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Log of the sum of exponentials, without overflow."""
     return apply(lower_logsumexp, (_float(x, "logsumexp"),), (_axes(axis), bool(keepdims)))
@@ -205,14 +222,16 @@ def lower_logsumexp(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keep
     return b.logsumexp(x, axes, keepdims)
 
 
+@of_arrays
 def softmax(x: Array, /, *, axis: int = -1) -> Array:
     """Exponentials that sum to one along a dimension."""
-    return apply(lower_softmax, (_float(x, "softmax"),), ("softmax", int(axis)))
+    return apply(lower_softmax, (_float(x, "softmax"),), ("softmax", whole_number(axis, "axis")))
 
 
+@of_arrays
 def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
     """Logarithm of softmax along a dimension."""
-    return apply(lower_softmax, (_float(x, "log_softmax"),), ("log_softmax", int(axis)))
+    return apply(lower_softmax, (_float(x, "log_softmax"),), ("log_softmax", whole_number(axis, "axis")))
 
 
 def lower_softmax(b: TensorBuilder, x: str, name: str, axis: int) -> str:

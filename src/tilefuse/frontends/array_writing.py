@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary, ref
 
 from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.frontends.array import Array, apply, current_trace, installed
+from tilefuse.frontends.array_arguments import of_arrays
 from tilefuse.frontends.array_elementwise import astype, where
 from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_manipulation import reshape
@@ -34,6 +35,7 @@ _written: WeakKeyDictionary[ArrayNode, tuple[int, ref[ArrayNode]]] = WeakKeyDict
 _num_writes = 0
 
 
+@of_arrays
 def put(x: Array, key: Any, value: Any, /, *, accumulate: bool = False) -> Array:
     """`x` with x[key] replaced by `value` (broadcast), or `value` added there; the functional form of x[key] = value.
 

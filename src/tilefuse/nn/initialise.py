@@ -12,13 +12,18 @@ from typing import Any, Union
 import numpy as np
 
 import tilefuse.array as ta
+from tilefuse.frontends.array_arguments import whole_number
+from tilefuse.frontends.array_creation import checked_shape
 
 Seed = Union[int, np.random.Generator, None]
 
 
 def generator(seed: Seed) -> np.random.Generator:
     """A generator from a number; a generator is handed through. None: a fixed one, since results must not change from run to run."""
-    return seed if isinstance(seed, np.random.Generator) else np.random.default_rng(0 if seed is None else seed)
+    if isinstance(seed, np.random.Generator):
+        return seed
+    number = 0 if seed is None else whole_number(seed, "a seed")
+    return np.random.default_rng(number if number >= 0 else number % (1 << 64))
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
@@ -31,17 +36,17 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
 
 def filled(shape: Sequence[int], value: float, dtype: Any = None, device: Any = None) -> Any:
     """An array of one number, as data: nothing is compiled to make it."""
-    return ta.asarray(np.full(tuple(shape), value, np.float32), dtype=ta.float32 if dtype is None else dtype, device=device)
+    return ta.asarray(np.full(checked_shape(shape), value, np.float32), dtype=ta.float32 if dtype is None else dtype, device=device)
 
 
 def uniform(shape: Sequence[int], low: float, high: float, seed: Seed = None, dtype: Any = None) -> Any:
     """Numbers spread evenly over [low, high)."""
-    return _array(generator(seed).uniform(low, high, tuple(shape)), dtype)
+    return _array(generator(seed).uniform(low, high, checked_shape(shape)), dtype)
 
 
 def normal(shape: Sequence[int], mean: float = 0.0, deviation: float = 1.0, seed: Seed = None, dtype: Any = None) -> Any:
     """Normally distributed numbers."""
-    return _array(generator(seed).normal(mean, deviation, tuple(shape)), dtype)
+    return _array(generator(seed).normal(mean, deviation, checked_shape(shape)), dtype)
 
 
 def kaiming_uniform(shape: Sequence[int], seed: Seed = None, gain: float = sqrt(2.0), dtype: Any = None) -> Any:
@@ -63,7 +68,7 @@ def xavier_uniform(shape: Sequence[int], seed: Seed = None, gain: float = 1.0, d
 
 def inverse_root(shape: Sequence[int], inputs: int, seed: Seed = None, dtype: Any = None) -> Any:
     """Uniform within 1 / sqrt(inputs) of zero: what linear layers and convolutions start from."""
-    bound = 1.0 / sqrt(max(inputs, 1))
+    bound = 1.0 / sqrt(max(whole_number(inputs, "the number of inputs"), 1))
     return uniform(shape, -bound, bound, seed, dtype)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import tilefuse.array as ta
 from tilefuse.base.errors import UserError
 from tilefuse.frontends import array_neural as neural
+from tilefuse.frontends.array_arguments import real_number, whole_number
 from tilefuse.frontends.array_neural import Extents, Padding
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import Seed, generator, inverse_root, normal
@@ -45,7 +46,8 @@ class Conv2d(Module):
     def __init__(self, inputs: int, outputs: int, kernel: Extents, stride: Extents = 1, padding: Padding = 0, dilation: Extents = 1,
                  groups: int = 1, bias: bool = True, *, seed: Seed = None, dtype: Any = None) -> None:
         super().__init__()
-        if inputs % groups or outputs % groups:
+        inputs, outputs, groups = (whole_number(n, "a number of channels or groups") for n in (inputs, outputs, groups))
+        if groups < 1 or inputs % groups or outputs % groups:
             raise UserError(f"{groups} groups do not divide {inputs} and {outputs} channels", where=user_span())
         draws = generator(seed)
         window = neural.each(kernel, 2, "the window")
@@ -99,7 +101,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        if not 0.0 <= p <= 1.0:
+        if not 0.0 <= real_number(p, "p") <= 1.0:
             raise UserError(f"dropout with probability {p}", where=user_span(), hint="between 0 and 1")
         self.p = p
 

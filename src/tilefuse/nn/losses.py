@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import tilefuse.array as ta
-from tilefuse.base.errors import ShapeError, UserError
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends import array_neural as neural
 from tilefuse.frontends.array_nodes import user_span
 
@@ -18,7 +18,7 @@ def cross_entropy(logits: Any, classes: Any, *, reduction: str = "mean", label_s
     Shapes: logits: [N, C, *S], classes: integers [N, *S], each in [0, C) -> a scalar, or [N, *S] with reduction "none"
     Raises: ShapeError where shapes do not fit; TypeMismatchError for classes that are no integers; UserError for an unknown reduction.
     """
-    if logits.ndim < 2:
+    if _array(logits).ndim < 2:
         raise ShapeError(f"logits have shape {tuple(logits.shape)}", where=user_span(), hint="[samples, classes]")
     likely = ta.log_softmax(_wide(logits), axis=1)
     losses = -neural.picked(likely, classes, 1)
@@ -59,8 +59,15 @@ def _difference(found: Any, wanted: Any) -> Any:
     return x - ta.astype(wanted, x.dtype)
 
 
+def _array(x: Any) -> Any:
+    """Raises: TypeMismatchError for what is no array."""
+    if not isinstance(x, ta.Array):
+        raise TypeMismatchError(f"a loss compares arrays, not a {type(x).__name__}", where=user_span(), hint="asarray makes one")
+    return x
+
+
 def _same_shape(found: Any, wanted: Any) -> None:
-    if tuple(found.shape) != tuple(wanted.shape):
+    if tuple(_array(found).shape) != tuple(_array(wanted).shape):
         raise ShapeError(f"the loss compares shapes {tuple(found.shape)} and {tuple(wanted.shape)}", where=user_span(),
                          hint="reshape one of them")
 

@@ -223,6 +223,9 @@ def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = No
     seed: an i64 scalar that decides all random draws of the call; None: the generator of `tilefuse.array.random` does.
     Raises: as `Module.load`, and whatever `forward` raises.
     """
+    if not isinstance(model, Module) or not isinstance(arrays, Mapping):
+        raise TypeMismatchError(f"apply takes a module and a mapping of arrays by name, not a {type(model).__name__} and a "
+                                f"{type(arrays).__name__}", where=user_span(), hint="apply(model, model.parameters(), x)")
     with _holding(model, arrays), nullcontext() if seed is None else ta.random.generator.tracing(ta.reshape(seed, (1,))):
         result = model(*inputs)
         return result, model.statistics()

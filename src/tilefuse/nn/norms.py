@@ -8,6 +8,8 @@ from typing import Any
 import tilefuse.array as ta
 from tilefuse.base.errors import ShapeError, UserError
 from tilefuse.frontends import array_neural as neural
+from tilefuse.frontends.array_arguments import whole_number
+from tilefuse.frontends.array_creation import checked_shape
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import filled
 from tilefuse.nn.module import Module, Parameter, Statistic
@@ -64,7 +66,7 @@ class LayerNorm(Module):
 
     def __init__(self, shape: int | Sequence[int], eps: float = 1e-5, affine: bool = True, *, dtype: Any = None) -> None:
         super().__init__()
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape = checked_shape(shape)
         self.eps = eps
         self.weight = Parameter(filled(self.shape, 1.0, dtype)) if affine else None
         self.bias = Parameter(filled(self.shape, 0.0, dtype)) if affine else None
@@ -83,7 +85,7 @@ class GroupNorm(Module):
 
     def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = None) -> None:
         super().__init__()
-        if channels % groups:
+        if whole_number(groups, "the number of groups") < 1 or whole_number(channels, "the number of channels") % groups:
             raise UserError(f"{groups} groups do not divide {channels} channels", where=user_span())
         self.groups, self.eps = groups, eps
         self.weight = Parameter(filled((channels,), 1.0, dtype)) if affine else None

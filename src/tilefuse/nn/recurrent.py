@@ -5,6 +5,7 @@ from typing import Any
 
 import tilefuse.array as ta
 from tilefuse.frontends import array_neural as neural
+from tilefuse.frontends.array_arguments import whole_number
 from tilefuse.nn.initialise import Seed, generator, inverse_root
 from tilefuse.nn.module import Module, Parameter
 
@@ -19,7 +20,7 @@ class _Cell(Module):
     def __init__(self, inputs: int, width: int, gates: int, seed: Seed, dtype: Any) -> None:
         super().__init__()
         draws = generator(seed)
-        self.width = width
+        self.width = width = whole_number(width, "the width of a state")
         self.weight_ih = Parameter(inverse_root((gates * width, inputs), width, draws, dtype))
         self.weight_hh = Parameter(inverse_root((gates * width, width), width, draws, dtype))
         self.bias = Parameter(inverse_root((gates * width,), width, draws, dtype))

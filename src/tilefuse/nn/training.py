@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import tilefuse.array as ta
+from tilefuse.base.errors import TypeMismatchError
+from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.module import Arrays, Module, apply
 
 
@@ -25,6 +27,9 @@ class TrainingStep:
     """
 
     def __init__(self, model: Module, loss: Callable[..., Any], optimiser: Any, *, seed: int = 0, **options: Any) -> None:
+        if not callable(getattr(optimiser, "init", None)) or not isinstance(model, Module) or not callable(loss):
+            raise TypeMismatchError("a training step takes a module, a loss function and an optimiser", where=user_span(),
+                                    hint="TrainingStep(model, nn.cross_entropy, optim.Adam(1e-3))")
         self.model = model
         self.state = optimiser.init(model.parameters())
         self.seed = ta.asarray(seed, dtype=ta.int64)

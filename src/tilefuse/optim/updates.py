@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from typing import Any, Union
 
 import tilefuse.array as ta
-from tilefuse.base.errors import UserError
+from tilefuse.base.errors import TypeMismatchError, UserError
+from tilefuse.frontends.array_arguments import real_number
+from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import filled
 
 __all__ = ["SGD", "Adam", "AdamW"]
@@ -37,7 +39,7 @@ class SGD:
     def __post_init__(self) -> None:
         _check(self.rate, momentum=self.momentum, weight_decay=self.weight_decay)
         if self.nesterov and not self.momentum:
-            raise UserError("nesterov needs momentum")
+            raise UserError("nesterov needs momentum", where=user_span())
 
     def init(self, parameters: Arrays) -> dict[str, Any]:
         """The state before the first step."""
@@ -79,6 +81,8 @@ class Adam:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.decays, (tuple, list)) or len(self.decays) != 2:
+            raise TypeMismatchError(f"decays are two numbers, not {self.decays!r}", where=user_span())
         _check(self.rate, first_decay=self.decays[0], second_decay=self.decays[1], weight_decay=self.weight_decay)
 
     def init(self, parameters: Arrays) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def _as(scalar: Any, like: Any) -> Any:
 def _first_step(parameters: Arrays) -> Any:
     first = next(iter(parameters.values()), None)
     if first is None:
-        raise UserError("there is nothing to train", hint="parameters() of the model is empty")
+        raise UserError("there is nothing to train", where=user_span(), hint="parameters() of the model is empty")
     return ta.asarray(0.0, dtype=ta.float32, device=first.device)
 
 
@@ -158,8 +162,9 @@ def _rate_and_step(rate: Rate, state: Mapping[str, Any]) -> tuple[Any, dict[str,
 
 
 def _check(rate: Rate, **settings: float) -> None:
-    if not callable(rate) and not rate >= 0:
-        raise UserError(f"rate {rate} is negative")
+    if not callable(rate) and not real_number(rate, "the rate") >= 0:
+        raise UserError(f"the rate {rate} is not 0 or more", where=user_span())
     for name, value in settings.items():
-        if not 0 <= value < 1 and name != "weight_decay" or value < 0:
-            raise UserError(f"{name} {value} is out of range", hint="between 0 and 1" if name != "weight_decay" else "at least 0")
+        if not 0 <= real_number(value, name) < (inf if name == "weight_decay" else 1):
+            raise UserError(f"{name} {value} is out of range", where=user_span(),
+                            hint="between 0 and 1" if name != "weight_decay" else "at least 0")
