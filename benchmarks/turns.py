@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 VARIABLE = "BENCHMARK_TURNS"
 # How often a process that waits asks again. Units: seconds.
 POLL_S = 0.002
+# After so long it says whom it waits for; measurements of one case take a few seconds. Units: seconds.
+TOLD_AFTER_S = 60.0
 # What torch.compile times kernels with: the search among one kernel's configurations, that among templates of a product, single timings.
 # A search of templates that asked for a turn a template chose slower ones (1.65 ms instead of 1.42 for a translation step): what other
 # compilers run on the device between its timings disturbs it, so it keeps the device although it also compiles on the way.
@@ -58,9 +62,55 @@ class _Turns:
         if self.device.is_locked:
             self.device.acquire()
         else:
-            with self.next.acquire(poll_interval=POLL_S):
-                self.device.acquire(poll_interval=POLL_S)
+            _wait_for(self.next)
+            try:
+                _wait_for(self.device)
+            finally:
+                self.next.release()
         _waited_s += time.perf_counter() - began
+
+
+def _wait_for(lock: FileLock) -> None:
+    """Takes the lock, and says from time to time who has it. Raises: RuntimeError where that is a process that waits for this one."""
+    waited_s = 0.0
+    while True:
+        holders = _holders(Path(lock.lock_file))
+        above = holders & _ancestors()
+        if above:
+            raise RuntimeError(f"{lock.lock_file} is held by process {min(above)}, which started this one and so waits for it: "
+                               f"name another file in {VARIABLE}, or start the benchmarks without that lock")
+        try:
+            lock.acquire(timeout=TOLD_AFTER_S, poll_interval=POLL_S)
+            return
+        except Timeout:
+            waited_s += TOLD_AFTER_S
+            named = ", ".join(map(str, sorted(holders))) or "unknown"
+            print(f"waiting for {waited_s:.0f} s for the turn on {lock.lock_file}, held by process {named}", file=sys.stderr, flush=True)
+
+
+def _holders(path: Path) -> set[int]:
+    """The processes that hold a lock on the file, as far as the system tells."""
+    try:
+        inode, lines = path.stat().st_ino, Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return set()
+    # 3: FLOCK  ADVISORY  WRITE 26873 fe:00:16236546 0 EOF; "->" instead of FLOCK is one that waits.
+    found = (line.split() for line in lines)
+    return {int(words[4]) for words in found if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)}
+
+
+def _ancestors() -> set[int]:
+    """The processes that started this one, directly or not."""
+    found: set[int] = set()
+    at = os.getppid()
+    while at > 1 and at not in found:
+        found.add(at)
+        try:
+            # "pid (name) state parent ...", where the name may have spaces and brackets.
+            at = int(Path(f"/proc/{at}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            break
+    return found
 
 
 @functools.cache

@@ -98,3 +98,21 @@ def test_torch_times_kernels_where_it_is_told_to_hold_the_device() -> None:
 
     for module, name, timer in turns.TIMERS:
         assert callable(getattr(getattr(importlib.import_module(module), name), timer))
+
+
+def test_a_process_that_waits_for_one_that_waits_for_it_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that holds the same file would wait for ever; somebody else's turn is told after a while."""
+    command = "from benchmarks import turns\nwith turns.held():\n    print('held')"
+    with FileLock(path):
+        found = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60)
+    assert found.returncode and f"{path} is held by process" in found.stderr and "which started this one" in found.stderr
+    monkeypatch.setattr(turns, "TOLD_AFTER_S", 0.1)
+    command = "import sys, time, filelock\nwith filelock.FileLock(sys.argv[1]):\n    print('held', flush=True); time.sleep(0.5)"
+    other = subprocess.Popen([sys.executable, "-c", command, str(path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdout.readline() == "held\n"
+    said: list[str] = []
+    monkeypatch.setattr("builtins.print", lambda text, **_: said.append(text))
+    with turns.held():
+        pass
+    other.wait()
+    assert said and f"held by process {other.pid}" in said[0]
