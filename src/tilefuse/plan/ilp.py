@@ -20,6 +20,9 @@ from tilefuse.plan.cycles import Contraction, Cycle
 # Scores are microseconds; what differs by less is equal. Source: a launch costs about one, clocks resolve thousandths.
 SCORE_TOLERANCE_US = 1e-6
 
+# How often the program is solved again without the rows that are not exact, where these left no choice or one that is not proven best.
+ROUNDS_WITHOUT_GUIDES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -31,13 +34,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A linear condition that a solution broke: sum of coefficient * X <= upper, over (column, coefficient) pairs."""
+    """A linear condition that a solution broke: sum of coefficient * X <= upper, over (column, coefficient) pairs.
+
+    exact: whether every legal choice keeps it; one that is not leads to good choices soon, and proves nothing.
+    """
 
     terms: tuple[tuple[int, float], ...]
     upper: float
+    exact: bool = True
 
 
-# What other conditions a choice of columns breaks (peak memory); empty: none.
+# What other conditions a choice of columns without a cycle breaks (peak memory); empty: none.
 Separator = Callable[[Sequence[int]], list[Row]]
 
 
@@ -68,7 +75,7 @@ class IntegerProgram:
         self._columns = columns
         self._contraction = Contraction(num_nodes, edges, [c.members for c in columns])
         self._separator = separator
-        self._cuts: set[Row] = set()
+        self._cuts: dict[Row, None] = {}
         self._solver: Any = None
 
     def solve(self, seconds: float, start: Sequence[int] = ()) -> Selection:
@@ -85,24 +92,31 @@ class IntegerProgram:
         if incumbent is None and self._legal(()):
             incumbent = ()
         best = Selection(incumbent or (), self._score(incumbent or ()), sum(max(c.score_us, 0.0) for c in self._columns), 0, 0, 0.0, False)
-        while (left := seconds - (time.perf_counter() - began)) > 0:
+        last_round: int | None = None
+        while (left := seconds - (time.perf_counter() - began)) > 0 and best.rounds != last_round:
             best = replace(best, rounds=best.rounds + 1)
+            guided = any(not r.exact for r in self._cuts)
             found, bound_us, optimal = self._run(left, best.taken)
-            if found is None:
-                if optimal and incumbent is None:
+            if found is not None and not guided:
+                best = replace(best, bound_us=min(best.bound_us, bound_us))
+            rows = [] if found is None else self._violated(found)
+            if found is not None and not rows:
+                if incumbent is None or self._score(found) > best.objective_us or optimal and not guided:
+                    incumbent, best = found, replace(best, taken=found, objective_us=self._score(found))
+                best = replace(best, bound_us=max(best.bound_us, best.objective_us))
+                best = replace(best, proven=best.bound_us - best.objective_us <= SCORE_TOLERANCE_US)
+            if not rows:
+                if optimal and guided and not best.proven and last_round is None:
+                    self._without_guides()
+                    last_round = best.rounds + ROUNDS_WITHOUT_GUIDES
+                    continue
+                if found is None and optimal and incumbent is None and not guided:
                     raise InfeasibleError("no choice of kernels keeps all conditions of the plan")
                 break
-            best = replace(best, bound_us=min(best.bound_us, bound_us))
-            rows = self._violated(found)
-            if not rows:
-                if incumbent is None or optimal or self._score(found) > best.objective_us:
-                    incumbent, best = found, replace(best, taken=found, objective_us=self._score(found))
-                best = replace(best, proven=optimal, bound_us=max(best.bound_us, best.objective_us))
-                break
-            repaired = self._repaired(found)
+            repaired = self._repaired(found or ())
             if repaired is not None and (incumbent is None or self._score(repaired) > best.objective_us + SCORE_TOLERANCE_US):
                 incumbent, best = repaired, replace(best, taken=repaired, objective_us=self._score(repaired))
-            self._cut(rows)
+            self._cut(r for r in rows if r.exact or last_round is None)
         if incumbent is None:
             raise InfeasibleError(f"the solver found no plan within {seconds:g} s that keeps all conditions",
                                   hint="raise plan_seconds, or the ceiling on peak memory")
@@ -119,7 +133,8 @@ class IntegerProgram:
 
     def _violated(self, taken: Sequence[int]) -> list[Row]:
         rows = [self._cycle_row(c) for c in self._contraction.cycles(taken)]
-        return rows + (self._separator(taken) if self._separator is not None else [])
+        # Kernels that wait for each other have no order, and so no values that live at one time.
+        return rows if rows or self._separator is None else self._separator(taken)
 
     def _cycle_row(self, cycle: Cycle) -> Row:
         """The row that forbids the cycle, and with it every choice of other columns that would close it in the same way.
@@ -195,13 +210,19 @@ class IntegerProgram:
             solver.addRow(-highspy.kHighsInf, 1.0, len(wanted), list(wanted), [1.0] * len(wanted))
         return solver
 
+    def _without_guides(self) -> None:
+        """The program once more with the exact cuts alone."""
+        exact = [r for r in self._cuts if r.exact]
+        self._solver, self._cuts = self._built(), {}
+        self._cut(exact)
+
     def _cut(self, rows: Iterable[Row]) -> None:
         import highspy
 
         fresh = [r for r in dict.fromkeys(rows) if r not in self._cuts]
-        if not fresh:
+        if not fresh and self._cuts:
             raise InternalError("the integer program's solver broke a cut that it was given", hint="please report the graph")
         for row in fresh:
-            self._cuts.add(row)
+            self._cuts[row] = None
             columns, coefficients = [c for c, _ in row.terms], [k for _, k in row.terms]
             self._solver.addRow(-highspy.kHighsInf, row.upper, len(columns), columns, coefficients)

@@ -77,14 +77,13 @@ class PeakMemory:
         changes = [self.change_bytes(column.members, found.moment) for column in self._columns]
         # In parts of the ceiling: the solver's tolerances are made for numbers around one.
         terms = tuple((c, change / self._ceiling_bytes) for c, change in enumerate(changes) if change)
-        row = Row(terms, 1 - base / self._ceiling_bytes)
+        row = Row(terms, 1 - base / self._ceiling_bytes, exact=False)
         chosen = set(taken)
-        if sum(k for c, k in terms if c in chosen) > row.upper + ROW_TOLERANCE:
-            return [row]
+        guide = [row] if sum(k for c, k in terms if c in chosen) > row.upper + ROW_TOLERANCE else []
         touched = {u for v in found.live for u in (v.writer, *v.readers)}
         near = [c for c, column in enumerate(self._columns) if not touched.isdisjoint(column.members)]
         kept = [c for c in near if c in chosen]
-        return [Row(tuple((c, 1.0 if c in chosen else -1.0) for c in near), len(kept) - 1.0)]
+        return [*guide, Row(tuple((c, 1.0 if c in chosen else -1.0) for c in near), len(kept) - 1.0)]
 
     def change_bytes(self, members: Sequence[int], moment: int) -> int:
         """By how much a candidate alone changes what lives at a moment."""
