@@ -187,26 +187,32 @@ class _Check:
         bx = self.implementation.geometry.threads[0]
         return f"e[{slot}] of thread tx = {thread % bx}, ty = {thread // bx}"
 
-    def memory(self, data: Array) -> tuple[Array, Array, tuple[int, ...]]:
-        """(memory with room around, the data's view of it, strides in words): dense rows of 16-byte multiples, or every third word."""
+    def memory(self, p: Parameter, data: Array) -> tuple[Array, Array, tuple[int, ...]]:
+        """(memory with room around, the data's view of it, strides in words): dense rows of 16-byte multiples, or every third word.
+
+        A tile that begins at the last word ends inside the room: a routine that forgets the ends of the data is told of, and ends nothing.
+        """
         step = 1 if self.text.contiguous else 3
         row = (data.shape[-1] + 3) // 4 * 4 * step + (0 if self.text.contiguous else 1)
-        whole = np.full(64 + row * (data.shape[0] if data.ndim == 2 else 1), UNTOUCHED, self.dtype)
-        start = (-whole.ctypes.data % 16) // self.dtype.itemsize + 16
         strides = (row, step) if data.ndim == 2 else (step,)
+        room = sum(t * s for t, s in zip(self.tile(p), strides, strict=True)) + 64
+        whole = np.full(2 * room + row * (data.shape[0] if data.ndim == 2 else 1), UNTOUCHED, self.dtype)
+        start = (-whole.ctypes.data % 16) // self.dtype.itemsize + room // 16 * 16
         view = np.lib.stride_tricks.as_strided(whole[start:], data.shape, tuple(s * self.dtype.itemsize for s in strides))
         return whole, view, strides
 
-    def guarded(self, p: Parameter, value: float) -> tuple[Array, Array, Array, int]:
-        """(an element's memory filled with a value; its words, one row a thread; those behind each row, which no routine may write; words
-        from one thread's part to the next)."""
+    def guarded(self, p: Parameter, value: float) -> tuple[Array, Array, tuple[Array, ...], int]:
+        """(an element's memory filled with a value; its words, one row a thread; those behind each row and behind all, which no routine may
+        write; words from one thread's part to the next)."""
         total, pitch = words_of(self.text, p)
         rows = total // pitch if pitch else 1
         words = total // rows
-        whole = np.full(rows * (words + GUARD), UNTOUCHED, self.dtype)
-        each = whole.reshape(rows, words + GUARD)
+        # Behind the last part as much again: a routine that takes another size for its own is told of, and ends nothing.
+        whole = np.full(rows * (words + GUARD) + total + 64, UNTOUCHED, self.dtype)
+        parts, rest = np.split(whole, [rows * (words + GUARD)])
+        each = parts.reshape(rows, words + GUARD)
         each[:, :words] = value
-        return whole, each[:, :words], each[:, words:], words + GUARD if pitch else 0
+        return whole, each[:, :words], (each[:, words:], rest), words + GUARD if pitch else 0
 
     def overrun(self, routine: str, p: Parameter) -> Slip:
         """That a routine writes behind the memory of an element."""
@@ -220,12 +226,12 @@ class _Check:
     def load(self, p: Parameter, shape: tuple[int, ...], at: tuple[int, ...]) -> Slip | None:
         """Whether each slot holds the word that its place says."""
         data = (np.arange(np.prod(shape)) % 9973 + 1).reshape(shape).astype(self.dtype)
-        _, view, strides = self.memory(data)
+        _, view, strides = self.memory(p, data)
         view[...] = data
         memory, own, beyond, pitch = self.guarded(p, UNTOUCHED)
         self.routines.access(f"load {p.name}", view, strides, memory, pitch, at, shape)
         element = own.reshape(-1)
-        if (beyond != UNTOUCHED).any():
+        if _touched(beyond):
             return self.overrun(f"load {p.name}", p)
         wanted = self.gathered(p, data, at)
         wrong = np.flatnonzero(~((element == wanted) | np.isnan(element) & np.isnan(wanted)))
@@ -252,7 +258,7 @@ class _Check:
         for word in np.flatnonzero(inside)[::-1]:  # the first holder last
             wanted[tuple(int(o[word]) for o in own)] = element[word]
         for backwards in (False, True):
-            whole, view, strides = self.memory(data)
+            whole, view, strides = self.memory(p, data)
             view[...] = UNTOUCHED
             self.routines.access(f"store {p.name}", view, strides, element, pitch, at, shape, backwards)
             wrong = np.argwhere(view != wanted)
@@ -292,7 +298,7 @@ class _Check:
         threads = geometry.threads[0] * geometry.threads[1]
         start = self.routines.start() if function.kind.reduces and not function.state else UNTOUCHED
         made: list[Array] = []
-        behind: list[Array] = []
+        behind: list[tuple[Array, ...]] = []
         for p in function.outputs:
             if function.state:
                 total, pitch = words_of(self.text, p)
@@ -307,7 +313,7 @@ class _Check:
             pitches.append(pitch)
         scalars = np.asarray([given[p.name] for p in function.inputs if not p.extents], self.dtype)
         self.routines.compute(elements, pitches, scalars, (0,) * len(function.sizes))
-        yield from (self.overrun("compute", p) for p, beyond in zip(function.outputs, behind) if (beyond != UNTOUCHED).any())
+        yield from (self.overrun("compute", p) for p, beyond in zip(function.outputs, behind) if _touched(beyond))
         for p, element in zip(function.outputs, made, strict=True):
             if function.state and p.extents:
                 continue
@@ -355,6 +361,11 @@ class _Check:
         if filled:
             remedy += "; padding and `neutral` must change nothing" if self.function.kind.reduces else ""
         return self.slip("compute", f"{word} of one tile{filled} is {got[place]:g}, the meaning gives {wanted[place]:g}", remedy)
+
+
+def _touched(guards: Sequence[Array]) -> bool:
+    """Whether a routine has written to words that it must leave alone."""
+    return any((words != UNTOUCHED).any() for words in guards)
 
 
 _COMBINES = {"+": np.add, "max": np.maximum, "min": np.minimum}
