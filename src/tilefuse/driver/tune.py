@@ -46,12 +46,16 @@ class Tuner:
         self._device, self._measurer, self._results, self._clock = device, measurer, results, clock
         self._model = MeasuredCost(AnalyticCost(device), records)
         self._tell = tell or (lambda *_: None)
+        # Kernels of the last call that have no outcome, and why.
+        self.untuned: list[tuple[str, str]] = []
 
     def tune(self, plan: Plan, seconds: float, again: bool = False) -> Iterator[Outcome]:
         """Tunes the distinct kernels of a plan, the dearest first, and yields each one's outcome when it is stored.
 
-        Units: `seconds` for all of them; a kernel that was tuned to its end costs none, except `again`.
+        Units: `seconds` for all of them; a kernel that was tuned to its end costs none, except `again`. What gets no outcome stands in
+        `untuned` with its reason.
         """
+        self.untuned = []
         deadline = self._clock() + seconds
         uses = Counter(id(k.program) for k in plan.kernels)
         cost_us = {id(k.program): k.cost.us * uses[id(k.program)] for k in plan.kernels}
@@ -67,19 +71,23 @@ class Tuner:
             now = self._clock()
             share = max(deadline - now, 0.0) * (cost_us[id(program)] / left_us if left_us else 1.0)
             found = self._tune_one(program, form, now + share)
-            if found is not None:
+            if isinstance(found, str):
+                self.untuned.append((program.name, found))
+            else:
                 yield Outcome(program.name, uses[id(program)], found, False)
 
-    def _tune_one(self, program: TileProgram, form: Form, until: float) -> Tuned | None:
-        """The best template of one kernel, stored; None where the kernel itself does not run or has no neighbours."""
+    def _tune_one(self, program: TileProgram, form: Form, until: float) -> Tuned | str:
+        """The best template of one kernel, stored; or why there is none."""
         candidates, refused = self._candidates(program)
-        if not candidates or self._clock() >= until:
-            return None
+        if not candidates:
+            return f"{program.template} kernels have no parameters to vary"
+        if self._clock() >= until:
+            return "no time was left for it"
         # Always run, also where its time is known: its results are what candidates are compared with.
         base = self._measurer.measure(candidates[0])
         if isinstance(base, Rejected):
             trace.current().event("kernel cannot be tuned", "plan", kernel=program.name, why=str(base))
-            return None
+            return f"it does not run itself: {base}"
         best, best_program, trials = base, candidates[0], 1
         complete = False
         try:

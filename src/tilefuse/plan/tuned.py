@@ -62,7 +62,8 @@ def named(text: str, form: Form) -> Template:
 
 
 def _renamed(template: Template, names: Mapping[str, str]) -> Template:
-    return replace(template, schedules=tuple(replace(s, name=names.get(s.name, s.name)) for s in template.schedules))
+    return replace(template, schedules=tuple(replace(s, name=names.get(s.name, s.name)) for s in template.schedules),
+                   parts=tuple((count, _renamed(part, names)) for count, part in template.parts))
 
 
 Find = Callable[[str], str | None]

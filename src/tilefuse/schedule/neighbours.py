@@ -1,6 +1,7 @@
 """Candidates for tuning: the templates around the one that the scheduler chose, for the same pattern and device.
 
     chosen: 8 rows a block, 16 lanes each     ->     other lanes, rows, vectors a thread, clusters, stages, splits
+    packed: 12 x { w }  1 x { s }             ->     one part's body another way, the others as they are
 
 Only what differs in speed is varied; a candidate may still be rejected by the scheduler, the compiler or the device.
 """
@@ -10,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.schedule.common_threads import packable, threads_of
 from tilefuse.schedule.online_program import schedule_online
+from tilefuse.schedule.packed import Packed, PackedGroup, packed_like, regrouped
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.pipelined import RESERVED_BYTES, runs_ahead
 from tilefuse.schedule.resolved import Domain
@@ -23,9 +26,18 @@ from tilefuse.target.device import DeviceSpec
 CLUSTERS = (1, 2, 4, 8, 16)
 
 
-def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice | Stitched | Online, ...]:
+# Parts of a packed kernel that are varied, those that move most.
+MOST_PARTS = 6
+
+AnyChoice = Choice | Stitched | Online | Packed
+
+
+def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[AnyChoice, ...]:
     """Choices near the program's own, which comes first; no choice twice. Empty where the template has no parameters to vary."""
     base, domain = program.choice, program.internal
+    if isinstance(base, Packed):
+        told = {tuple(g.program.notation for g in choice.groups): choice for choice in (*_packed(base, device), base)}
+        return (base, *(choice for choice in told.values() if choice is not base))
     if isinstance(base, Stitched):
         return tuple(dict.fromkeys((base, *_stitched(base, program))))
     if isinstance(base, Online):
@@ -36,13 +48,40 @@ def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice | Stitc
     return tuple(dict.fromkeys((base, *found)))
 
 
-def program_with(program: TileProgram, choice: Choice | Stitched | Online, device: DeviceSpec) -> TileProgram | Rejected:
+def program_with(program: TileProgram, choice: AnyChoice, device: DeviceSpec) -> TileProgram | Rejected:
     """The program of the same pattern with another choice, or why there is none."""
+    if isinstance(choice, Packed):
+        return packed_like(program, choice.groups, device, choice.threads)
     if isinstance(choice, Stitched):
         return schedule_stitched(program.graph, program.layouts, device, choice)
     if isinstance(choice, Online):
         return schedule_online(program.graph, program.layouts, device, choice)
     return schedule_graph(program.graph, program.layouts, device, choice)
+
+
+def _packed(base: Packed, device: DeviceSpec) -> Iterator[Packed]:
+    """Other numbers of threads where all parts are flat walks; then each large part by itself."""
+    if device.kind == "cuda" and all(g.flat for g in base.groups):
+        for threads in (128, 256, 512):
+            yield Packed(threads, tuple(regrouped(g, replace(c, threads=threads)) for g in base.groups
+                                        if isinstance(c := g.program.choice, Pointwise)))
+    for n, group in enumerate(base.groups[:MOST_PARTS]):
+        for other in _bodies(group, base.threads, device):
+            yield Packed(base.threads, (*base.groups[:n], other, *base.groups[n + 1:]))
+
+
+def _bodies(group: PackedGroup, threads: int, device: DeviceSpec) -> Iterator[PackedGroup]:
+    """The parts of a group with other bodies of as many threads."""
+    choice = group.program.choice
+    if group.flat and isinstance(choice, Pointwise):
+        for other in _on_host(choice) if device.kind == "host" else (replace(choice, steps=steps) for steps in (1, 2, 4, 8)):
+            if isinstance(other, Pointwise):
+                yield regrouped(group, other)
+        return
+    for near in neighbours(group.program, device)[1:]:
+        made = program_with(group.program, near, device) if threads_of(near) == threads else None
+        if isinstance(made, TileProgram) and packable(made) is None:
+            yield PackedGroup(made, tuple(replace(p, num_blocks=made.launch.num_blocks) for p in group.parts))
 
 
 def _stitched(base: Stitched, program: TileProgram) -> Iterator[Stitched]:

@@ -45,7 +45,8 @@ def tune(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
             raise
     if as_json:
         emit_json({"device": spec.name, "speed_up": speed_up(outcomes), "kernels": [
-            {"kernel": o.kernel, "uses": o.uses, "known": o.known, **asdict(o.tuned)} for o in outcomes]})
+            {"kernel": o.kernel, "uses": o.uses, "known": o.known, **asdict(o.tuned)} for o in outcomes],
+            "untuned": [{"kernel": kernel, "why": why} for kernel, why in tuner.untuned]})
         return
     table = Table(title=f"{len(outcomes)} of {len(made.plan.programs)} kernels tuned on {spec.name}", title_justify="left")
     for column in ("kernel", "before us", "after us", "tried", "rejected", "template"):
@@ -55,6 +56,8 @@ def tune(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
         tried = f"{o.tuned.trials}{'' if o.tuned.done else ' so far'}{' (known)' if o.known else ''}"
         table.add_row(o.kernel, f"{o.tuned.base_us:.2f}", f"{o.tuned.us:.2f}", tried, rejected or "-", o.tuned.template)
     results().print(table)
+    for kernel, why in tuner.untuned:
+        results().print(f"{kernel} is not tuned: {why}", markup=False, highlight=False)
     results().print(f"kernels take {1 / speed_up(outcomes):.3f} of the time before", highlight=False)
 
 

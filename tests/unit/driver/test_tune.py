@@ -103,7 +103,35 @@ def test_a_kernel_that_does_not_run_itself_is_left_alone() -> None:
     plan = planned()
     choice = plan.kernels[0].program.choice
     assert isinstance(choice, Rows)
-    assert tuned(Stopwatch(bad=choice.threads), TuningResults(Journal(None))) == []
+    tuner = Tuner(H200, Stopwatch(bad=choice.threads), Memory(), TuningResults(Journal(None)), clock=lambda: 0.0)
+    assert list(tuner.tune(plan, 1e6)) == []
+    ((kernel, why),) = tuner.untuned
+    assert kernel == plan.kernels[0].program.name and "does not run itself" in why and "cuLaunchKernelEx failed" in why
+
+
+class FewBlocks(Stopwatch):
+    """Launches of few blocks take least."""
+
+    def measure(self, program: TileProgram) -> Timing | Rejected:
+        return Timing(float(program.launch.num_blocks), 0.1, 11)
+
+
+def test_packed_kernels_are_tuned_part_by_part_and_known_by_other_names() -> None:
+    """Two flat updates of one body and a sum of rows in one launch."""
+    text = """graph @parts(%a: f32[3000], %b: f32[640], %x: f32[64, 256]) -> (f32[3000], f32[640], f32[64]) {
+      %ua: f32[3000] = map [i] { mul(%a[i], 0.5:f32) }
+      %ub: f32[640] = map [i] { mul(%b[i], 0.5:f32) }
+      %rx: f32[64] = reduce.sum [i] over [k < 256] { %x[i, k] }
+      return %ua, %ub, %rx
+    }"""
+    results = TuningResults(Journal(None))
+    plan = planned(parse_graph(text))
+    (found,) = tuned(FewBlocks(), results, plan=plan)
+    assert plan.programs[0].template == "packed" and found.tuned.done and found.tuned.us < found.tuned.base_us
+    assert found.tuned.template.startswith("pack {") and " ua " not in found.tuned.template
+    for other in (text, text.replace("ua", "first").replace("rx", "total")):
+        made = with_tuned(planned(parse_graph(other)), results.template, H200, AnalyticCost(H200))
+        assert made.kernels[0].program.launch.num_blocks == found.tuned.us < plan.programs[0].launch.num_blocks
 
 
 def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(tmp_path: Path) -> None:

@@ -42,13 +42,25 @@ GRAPHS = {
       %y: f32[37, 65] = map [i, j] { mul(%x[i, j], %w[j]) }
       return %y
     }""",
+    "packed": """graph @g(%a: f32[3001], %b: f32[640], %x: f32[64, 260], %z: f32[30, 47]) -> (f32[3001], f32[640], f32[64], f32[47]) {
+      %ua: f32[3001] = map [i] { mul(%a[i], 0.5:f32) }
+      %ub: f32[640] = map [i] { mul(%b[i], 0.5:f32) }
+      %rx: f32[64] = reduce.sum [i] over [k < 260] { %x[i, k] }
+      %cz: f32[47] = reduce.sum [j] over [k < 30] { %z[k, j] }
+      return %ua, %ub, %rx, %cz
+    }""",
+    "packed updates": """graph @g(%a: f32[3001], %b: f32[640]) -> (f32[3001], f32[640]) {
+      %ua: f32[3001] = map [i] { mul(%a[i], 0.5:f32) }
+      %ub: f32[640] = map [i] { mul(%b[i], 0.5:f32) }
+      return %ua, %ub
+    }""",
 }
 MOST = 6
 
 
 def programs_of(name: str) -> tuple[list[TileProgram], TileProgram]:
     graph = parse_graph(GRAPHS[name])
-    base = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200)
+    base = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200, packing=name.startswith("packed"))
     assert isinstance(base, TileProgram)
     choices = neighbours(base, H200)
     found = (program_with(base, c, H200) for c in choices[::max(1, len(choices) // MOST)])
