@@ -44,7 +44,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
     from tilefuse.tools.shapes import parse_shapes
 
     try:
-        text = script.read_text(encoding="utf-8")
+        text = script.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as cause:
         raise UserError(f"cannot read the script {script}: {cause}") from cause
     if target and emit is None and not table:

@@ -217,7 +217,9 @@ def test_a_script_is_searched_and_emitted_in_one_document(tmp_path: Path, capsys
 def test_matrices_of_a_script_may_have_a_leading_dimension(tmp_path: Path, capsys: Capture) -> None:
     """From row to row or from column to column, as declared; in what is written and in what runs."""
     script = tmp_path / "product.blas"
-    script.write_text("matrix A; matrix B column major; vector x; input A, B, x; y = dgemv(A, x); z = dgemv(B, x); return y, z;")
+    # With the mark that some editors put ahead of UTF-8, and their ends of lines.
+    script.write_text("\ufeffmatrix A; matrix B column major; vector x;\r\ninput A, B, x; y = dgemv(A, x); z = dgemv(B, x); return y, z;",
+                      encoding="utf-8")
     sizes = ["blas", str(script), "--shapes", "A:33x20,B:33x20,x:20"]
     output_of([*sizes, "--leading", "A:24,B:40", "--emit", str(tmp_path / "out.cu")], capsys)
     header = (tmp_path / "out.h").read_text()
