@@ -11,6 +11,7 @@ variables, the write is a node that fuses. Gradients see one and the same node e
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -19,6 +20,7 @@ from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.frontends.array import Array, apply, current_trace, installed
 from tilefuse.frontends.array_arguments import of_arrays
 from tilefuse.frontends.array_elementwise import astype, where
+from tilefuse.frontends.array_graph import in_order
 from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_manipulation import reshape
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, record_known, user_span
@@ -213,12 +215,13 @@ def _written_node(x: Array, plan: Plan, value: Array | Const, indices: Sequence[
     if not _is_settled(x, value, indices):
         return apply(lower_put, (x, _constant(x, value), *indices), (plan, False)).node
     fresh = _known(x, value)
+    uses, views = _private_uses(fresh.node, x.node)
     installed().compute([x.node, fresh.node, *(i.node for i in indices)])
     if indices or not plan.is_view() or any(a.dtype.is_float and a.dtype.bits == 8 for a in (x, fresh)):
         made = apply(lower_put, (x, fresh, *indices), (plan, False)).node
         installed().compute((made,))
         return made
-    alone = _is_alone(x)
+    alone = _is_alone(x, uses, views)
     made = record_known(lower_put, (x.node, fresh.node), (plan, False), None)
     if made is x.node or made is fresh.node:
         return made
@@ -245,11 +248,32 @@ class _Slot:
 
 
 _slot = _Slot()
-# What the interpreter counts for an object that one place holds.
+_list = [object()]
+# What the interpreter counts for an object that one place holds, and for one that a list holds which is walked.
 _HELD_ONCE = sys.getrefcount(_slot.node)
+_LISTED = [sys.getrefcount(o) for o in _list][0]
 
 
-def _is_alone(x: Array) -> bool:
-    """Whether the data of `x` is seen by nobody else and can be computed again, so that it may be written where it lies."""
-    return (isinstance(x.node, Applied) and bool(x.node.operands or not x.node.node.reads()) and sys.getrefcount(x.node) == _HELD_ONCE
-            and sys.getrefcount(x.node.buffer) == _HELD_ONCE and installed().is_lone(x.node.buffer))
+def _private_uses(value: ArrayNode, of: ArrayNode) -> tuple[int, list[Applied]]:
+    """How often a value that is computed next reads the node `of`, in nodes that nothing else holds, and which of these are views of its
+    data: x[n] += 1 reads x through a view that is forgotten at once."""
+    if value.buffer is not None:
+        return 0, []
+    nodes = [n for n in in_order([value]) if isinstance(n, Applied) and n is not of]
+    inside = Counter(id(o) for n in nodes for o in n.operands)
+    counts = [sys.getrefcount(n) for n in nodes]
+    private = [n for n, count in zip(nodes, counts, strict=True) if n is value or count == _LISTED + inside[id(n)]]
+    uses = sum(o is of for n in private for o in n.operands)
+    return uses, [n for n in private if n.buffer is not None and of in n.operands]
+
+
+def _is_alone(x: Array, uses: int, views: Sequence[Applied]) -> bool:
+    """Whether the data of `x` is seen by nobody else and can be computed again, so that it may be written where it lies.
+
+    uses, views: what the value has read of it; the views forget their data, which is that of `x`.
+    """
+    if not isinstance(x.node, Applied) or not (x.node.operands or not x.node.node.reads()) or sys.getrefcount(x.node) != _HELD_ONCE + uses:
+        return False
+    for view in views:
+        view.buffer = None
+    return sys.getrefcount(x.node.buffer) == _HELD_ONCE and installed().is_lone(x.node.buffer)

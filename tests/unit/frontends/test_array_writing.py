@@ -257,3 +257,20 @@ def test_a_scan_writes_to_its_own_state() -> None:
     start = ta.zeros((2,))
     last, sums = ta.scan(step, start, ta.asarray([1.0, 2.0, 3.0]))
     assert last.tolist() == [6, 0] and sums.tolist() == [1, 3, 6] and start.tolist() == [0, 0]
+
+
+def test_what_is_added_to_a_row_is_written_where_it_lies() -> None:
+    """x[n] += v reads x through a view that nobody keeps; kept views, and kept arrays over x, have the old values."""
+    x = ta.asarray(np.zeros((6, 4), np.float32))
+    w = ta.asarray([1.0, 2.0, 3.0, 4.0])
+    x[0] = w
+    place = x.node.buffer.data_ptr()
+    for n in range(1, 6):
+        x[n] += x[n - 1] * 2
+    assert x.node.buffer.data_ptr() == place and x[5].tolist() == [32, 64, 96, 128]
+    assert ta.grad(ta.sum(x), w).tolist() == [63] * 4
+    kept, double = x[2], x * 2
+    x[2] += kept
+    x[0] = double[1] + 1
+    assert kept.tolist() == [4, 8, 12, 16] and x[2].tolist() == [8, 16, 24, 32] and x[0].tolist() == [5, 9, 13, 17]
+    assert double[2].tolist() == [8, 16, 24, 32] and double[0].tolist() == [2, 4, 6, 8]
