@@ -7,7 +7,7 @@ takes as long as finding the first program of a script.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,43 +23,41 @@ Found = TypeVar("Found")
 
 
 class OnDemand(Mapping[str, Found]):
-    """What `make` gives for each of some names, found out when it is asked for."""
+    """Functions by name; those that are only listed are read when they are asked for."""
 
-    def __init__(self, names: Iterable[str], make: Callable[[str], Found]) -> None:
-        self._names = dict.fromkeys(names)
-        self._make = make
+    def __init__(self, given: Mapping[str, Found | Listed], stamp: Stamp) -> None:
+        self._given = dict(given)
+        self._stamp = stamp
 
     def __getitem__(self, name: str) -> Found:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._make(name)
+        found = self._given[name]
+        return cast(Found, _made(found, self._stamp)) if isinstance(found, Listed) else found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._given)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._given)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._given
 
 
 @dataclass(frozen=True)
 class FunctionLibrary:
-    """Functions by name, and by the name that scripts call (where several stand, they differ in the number of inputs).
+    """Functions by name.
 
-    composed: those that are calls of others. calls: the name that scripts call -> names of its functions.
+    composed: those that are calls of others. calls: the name that scripts call -> names of its functions (where several stand, they differ
+    in the number of inputs).
     """
 
     functions: Mapping[str, ElementaryFunction]
     composed: Mapping[str, ComposedFunction]
     calls: Mapping[str, tuple[str, ...]]
 
-    @property
-    def called(self) -> Mapping[str, tuple[AnyFunction, ...]]:
-        """Call name -> its functions."""
-        return OnDemand(self.calls, lambda call: tuple(self.functions[n] if n in self.functions else self.composed[n]
-                                                       for n in self.calls[call]))
+    def called(self, call: str) -> tuple[AnyFunction, ...]:
+        """The functions that a script's call of this name may mean."""
+        return tuple(self.functions[n] if n in self.functions else self.composed[n] for n in self.calls.get(call, ()))
 
 
 def shipped_folder() -> Path:
@@ -76,23 +74,17 @@ def read_library(*folders: str | os.PathLike[str], shipped: bool = True) -> Func
     for folder in map(Path, folders):
         functions, slips = _read(folder, _stamp(folder))
         _usable(folder, slips)
-        for given in functions:
-            own.setdefault(given.name, given)
+        for one in functions:
+            own.setdefault(one.name, one)
     home = shipped_folder()
     stamp = _stamp(home) if shipped else ()
-    listed = {one.name: one for one in _listed(home, stamp) if one.name not in own} if shipped else {}
-    plain = [n for n, f in own.items() if isinstance(f, ElementaryFunction)] + [n for n, one in listed.items() if not one.composed]
-    composed = [n for n, f in own.items() if isinstance(f, ComposedFunction)] + [n for n, one in listed.items() if one.composed]
-
-    def function(name: str) -> AnyFunction:
-        return own[name] if name in own else _made(listed[name], stamp)
-
+    listed = {each.name: each for each in _listed(home, stamp) if each.name not in own}
+    plain = {n: f for n, f in own.items() if isinstance(f, ElementaryFunction)} | {n: one for n, one in listed.items() if not one.composed}
+    composed = {n: f for n, f in own.items() if isinstance(f, ComposedFunction)} | {n: one for n, one in listed.items() if one.composed}
     calls: dict[str, tuple[str, ...]] = {}
-    for name in (*plain, *composed):
-        call = own[name].called or name if name in own else listed[name].called or name
-        calls[call] = (*calls.get(call, ()), name)
-    return FunctionLibrary(cast(Mapping[str, ElementaryFunction], OnDemand(plain, function)),
-                           cast(Mapping[str, ComposedFunction], OnDemand(composed, function)), calls)
+    for name, function in (*plain.items(), *composed.items()):
+        calls[function.called or name] = (*calls.get(function.called or name, ()), name)
+    return FunctionLibrary(OnDemand(plain, stamp), OnDemand(composed, stamp), calls)
 
 
 def _usable(folder: Path, slips: Sequence[Slip]) -> None:
@@ -124,8 +116,8 @@ def _stamp(folder: Path) -> Stamp:
 
 @cache
 def _listed(folder: Path, stamp: Stamp) -> tuple[Listed, ...]:
-    """What a library's functions are called, and nothing else of them."""
-    return tuple(one for place in _folders(folder) for one in MetadataReader(place).listed())
+    """What a library's functions are called, and nothing else of them; nothing where the stamp is empty."""
+    return tuple(one for place in (_folders(folder) if stamp else ()) for one in MetadataReader(place).listed())
 
 
 @cache

@@ -72,7 +72,6 @@ def resolve(script: Script, library: FunctionLibrary) -> ResolvedScript:
 class _Resolver:
     def __init__(self, script: Script, library: FunctionLibrary) -> None:
         self.script, self.library = script, library
-        self.called = library.called
         # Names of the script, which those of composed functions' own values keep away from.
         self.taken = {*script.declared, *(r.text for s in script.statements for r in s.results)}
         self.known: dict[str, Span] = {}
@@ -159,10 +158,11 @@ class _Resolver:
 
     def function(self, statement: Statement) -> AnyFunction:
         name = statement.function
-        found = self.called.get(name.text)
-        if found is None:
+        found = self.library.called(name.text)
+        if not found:
+            known = self.library.calls
             raise NameLookupError(f"there is no function {name.text}", where=name.span,
-                                  hint=nearest(name.text, self.called) or f"the library has: {', '.join(sorted(self.called))}")
+                                  hint=nearest(name.text, known) or f"the library has: {', '.join(sorted(known))}")
         for function in found:
             if len(function.inputs) == len(statement.arguments):
                 return function

@@ -1,6 +1,7 @@
 """Libraries of elementary functions: the shipped one is whole, and what is wrong with another is told by file, key, value and remedy."""
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -216,6 +217,7 @@ def test_listed_names_are_those_of_the_functions() -> None:
     for name, function in (*library.functions.items(), *library.composed.items()):
         assert function.name == name and name in library.calls[function.called or name]
     assert sum(map(len, library.calls.values())) == len(library.functions) + len(library.composed)
+    assert pickle.loads(pickle.dumps(library)).called("sgemv") == library.called("sgemv")
     assert not library_slips(shipped_folder())
 
 
