@@ -12,6 +12,7 @@ from functools import partial
 
 from tilefuse import schedule
 from tilefuse.base import trace
+from tilefuse.base.errors import OptionError
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
@@ -41,8 +42,12 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     products: library operators that kernels may hold; by default small matrix products (`options.stitch`).
     store: what was judged before by the same cost model, for the same device and options; what is new is added to it.
     Cost: about linear in the nodes; each pattern structure that the store does not know is scheduled once.
-    Raises: InternalError where the scheduler refuses a single node.
+    Raises: OptionError for a ceiling on memory that nobody would keep; InternalError where the scheduler refuses a single node.
     """
+    if options.peak_memory_mb and not (options.fuse and options.planner == "ilp"):
+        other = "fuse=false" if not options.fuse else f"planner={options.planner}"
+        raise OptionError(f"peak_memory_mb={options.peak_memory_mb} is a ceiling that plans of {other} do not keep",
+                          hint="planner=ilp keeps it; peak_memory_mb=0 is no ceiling")
     decided: dict[str, tuple[int, ...]] = dict(layouts or {}) | dict(input_layouts)
     views = find_views(graph, decided, result_layouts or {})
     ways = Ways(scheduler) if scheduler is not None else _ways(options)

@@ -12,7 +12,7 @@ from tests.unit.plan.proposals import candidates_of
 from tests.unit.plan.stand_in import schedule_by_rows
 from tests.unit.plan.test_connect import random_graph
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.base.errors import InfeasibleError
+from tilefuse.base.errors import InfeasibleError, OptionError
 from tilefuse.base.options import Options
 from tilefuse.ir.build import read_at
 from tilefuse.ir.graph import Graph
@@ -152,6 +152,12 @@ def test_a_ceiling_on_memory_is_kept() -> None:
 def test_a_ceiling_that_nothing_keeps_is_told_with_numbers() -> None:
     with pytest.raises(InfeasibleError, match=r"no plan of @branches .* within 1048576 bytes \(peak_memory_mb=1\).*most of it for %"):
         planned(two_branches(), peak_memory_mb=1)
+
+
+@pytest.mark.parametrize(("options", "named"), [({"planner": "greedy"}, "planner=greedy"), ({"fuse": False}, "fuse=false")])
+def test_a_ceiling_that_nobody_would_keep_is_refused(options: dict[str, object], named: str) -> None:
+    with pytest.raises(OptionError, match=f"peak_memory_mb=12 is a ceiling that plans of {named} do not keep"):
+        planned(two_branches(), peak_memory_mb=12, **options)
 
 
 def test_ten_thousand_nodes_are_planned_in_time() -> None:
