@@ -28,7 +28,7 @@ from tilefuse.frontends.array_nodes import (
     recording,
     user_span,
 )
-from tilefuse.frontends.array_subscript import Plan, lower_subscript, mask_in, subscript_plan
+from tilefuse.frontends.array_subscript import Plan, lower_subscript, mask_in, subscript_plan, with_arrays
 from tilefuse.frontends.array_types import NAME_OF, Number, as_number, known_types, number_constant, promote
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.tensor import TensorBuilder
@@ -260,6 +260,7 @@ class Array(ArrayMethods):
     # Indexing
 
     def __getitem__(self, key: Any, /) -> Array:
+        key = with_arrays(key, Array, self.node.device, as_part)
         if mask_in(key, Array):
             return functions()["selected"](self, key)
         plan, indices = subscript_plan(self.shape, key, Array)
@@ -337,6 +338,12 @@ Operand = Union[Array, bool, int, float]
 # Recordings by what was written: types of arrays and plain Python numbers (0.0 and -0.0 by their texts).
 _known: dict[tuple[Any, ...], Recording] = {}
 _PLAIN = (float, int, bool)
+
+
+def as_part(data: Any, device: str) -> Array:
+    """Data of a subscript, or of a value to write, as an array: where it lies, or else on this device. Raises: TypeMismatchError."""
+    return Array(installed().source(data, None, None if hasattr(data, "__dlpack_device__") and not isinstance(data, np.ndarray) else device,
+                                    None))
 
 
 def apply_all(lowering: Lowering, operands: Sequence[Array], settings: tuple[Any, ...] = (), device: str = "") -> tuple[Array, ...]:

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import I64
 from tilefuse.ir.tensor import TensorBuilder
 
+_PARTS = (int, slice, type(None), type(Ellipsis), bool)
 # ("at", position), ("slice", first, count, step), ("new",), ("index", number of the index array)
 Item = tuple[Any, ...]
 
@@ -59,6 +62,24 @@ class Plan:
                 case ("index", number):
                     key.append(indices[number])
         return tensor[tuple(key)]
+
+
+def with_arrays(key: Any, array_class: type, device: str, as_array: Callable[[Any, str], Any]) -> Any:
+    """The key with lists and arrays of other libraries as arrays, made on this device; the key itself where it has none."""
+    if key.__class__ is tuple:
+        return tuple([_as_part(k, array_class, device, as_array) for k in key])
+    return _as_part(key, array_class, device, as_array)
+
+
+def _as_part(one: Any, array_class: type, device: str, as_array: Callable[[Any, str], Any]) -> Any:
+    if one.__class__ in _PARTS or isinstance(one, (array_class, np.generic)):
+        return one
+    if isinstance(one, list) and not one:
+        return as_array(np.empty(0, np.int64), device)
+    if isinstance(one, list) or hasattr(one, "__dlpack__") or isinstance(one, np.ndarray):
+        found = as_array(one, device)
+        return found if found.ndim or found.dtype.kind == "bool" else one
+    return one
 
 
 def is_mask(one: Any, array_class: type) -> bool:
@@ -157,7 +178,7 @@ def _item(one: Any, shape: Sequence[int], at: int, indices: list[Any], array_cla
         position = operator.index(one)
     except TypeError:
         raise TypeMismatchError(f"subscript {at} is a {type(one).__name__}", where=user_span(),
-                                hint="subscripts are integers, slices, ..., None and integer arrays (asarray makes one)") from None
+                                hint="subscripts are integers, slices, ..., None, integer arrays and masks") from None
     if not -extent <= position < extent:
         raise AxisError(f"subscript {position} is outside dimension {at} of an array of shape {tuple(shape)}", where=user_span())
     return ("at", position % extent)

@@ -32,7 +32,7 @@ _REMEDIES: dict[str, tuple[str, str]] = {
 _KEPT = "where(mask, x, 0) keeps the shape, and sum(where(mask, x, 0)) sums what the mask selects"
 # What is computed with a shape of its own -> the remedies.
 _SHAPING = {
-    "a boolean mask": f"{_KEPT}; where(mask, v, x), or x[mask] = v with a single v, writes",
+    "a boolean mask": f"{_KEPT}; x[mask] = v with a single v may be traced, and x[mask] *= v is x = where(mask, x * v, x)",
     "nonzero": f"x != 0 says where, argmax(x != 0) the first place, count_nonzero how many; {_KEPT}",
     "repeat by an array": "take(x, indices) repeats as an index array of known shape says",
     **dict.fromkeys(("unique_all", "unique_counts", "unique_inverse", "unique_values"),

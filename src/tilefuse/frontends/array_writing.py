@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from tilefuse.base.errors import TypeMismatchError, UserError
-from tilefuse.frontends.array import Array, apply, current_trace, installed
+from tilefuse.frontends.array import Array, apply, as_part, current_trace, installed
 from tilefuse.frontends.array_arguments import of_arrays
 from tilefuse.frontends.array_elementwise import astype, where
 from tilefuse.frontends.array_graph import in_order
@@ -25,7 +25,7 @@ from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_manipulation import reshape
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, record_known, user_span
 from tilefuse.frontends.array_selection import positions_of
-from tilefuse.frontends.array_subscript import Plan, lower_view, mask_in, masked_key, subscript_plan
+from tilefuse.frontends.array_subscript import Plan, lower_view, mask_in, masked_key, subscript_plan, with_arrays
 from tilefuse.frontends.array_tracing import traced_name
 from tilefuse.frontends.array_types import NAME_OF, as_number, number_constant
 from tilefuse.ir.scalar import Const
@@ -44,7 +44,7 @@ def put(x: Array, key: Any, value: Any, /, *, accumulate: bool = False) -> Array
     Where several positions of an index array are equal, one of the values wins; with `accumulate` all are added.
     Raises: AxisError, ShapeError for a key or a value that does not fit; TypeMismatchError for a value of a kind that `x` does not take.
     """
-    fresh = _fitting(x, value)
+    fresh, key = _fitting(x, value), with_arrays(key, Array, x.device, as_part)
     if mask_in(key, Array):
         return _put_where(x, key, fresh, bool(accumulate))
     plan, indices = subscript_plan(x.shape, key, Array)
@@ -57,7 +57,7 @@ def write(x: Array, key: Any, value: Any) -> None:
     Raises: as `put`; UserError for an array that must not be written.
     """
     _check_writable(x)
-    fresh = _fitting(x, value)
+    fresh, key = _fitting(x, value), with_arrays(key, Array, x.device, as_part)
     if mask_in(key, Array):
         settled = _is_settled(x, fresh, [k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, Array)])
         made = _put_where(x, key, fresh, False, settled).node
@@ -127,8 +127,8 @@ def _fitting(x: Array, value: Any) -> Array | Const:
     if isinstance(value, Array):
         fresh = value
     else:
-        of_list = x.dtype if isinstance(value, (list, tuple, range)) else None
-        fresh = Array(installed().source(value, of_list, None if hasattr(value, "__dlpack_device__") else x.device, None))
+        of_list = isinstance(value, (list, tuple, range))
+        fresh = Array(installed().source(value, x.dtype, x.device, None)) if of_list else as_part(value, x.device)
     if fresh.dtype.is_float and not x.dtype.is_float or fresh.dtype.is_integer and x.dtype.kind == "bool":
         raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} takes no values of {NAME_OF[fresh.dtype]}", where=user_span(),
                                 hint=f'convert them: astype(value, "{NAME_OF[x.dtype]}")')

@@ -8,6 +8,7 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 
 import tilefuse.array as ta
@@ -30,6 +31,23 @@ def test_reads_at_masks(shape: tuple[int, ...], data: Any) -> None:
     base = np.arange(np.prod(shape)).reshape(shape)
     ours = tuple(ta.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
     agree(ta.asarray(base)[ours], base[key], what=key)
+
+
+def test_subscripts_of_other_libraries() -> None:
+    """Lists, numpy arrays and torch tensors are index arrays and masks as ours are; of one element too, and without any."""
+    base = np.arange(6).reshape(2, 3)
+    x = ta.asarray(base)
+    for key in ([1, 0], np.array([1]), [True, False], np.array([[True, False, True], [False, True, False]]), [], np.array(1), np.int64(1)):
+        agree(x[key], base[key], what=key)
+        if isinstance(key, np.ndarray):
+            agree(x[torch.from_numpy(key)], base[key], what=key)
+    agree(x[1, [0, 2]], base[1, [0, 2]])
+    x[torch.tensor([1]), [0, 1]] = 9
+    x[[True, False]] = 7
+    assert x.tolist() == [[7, 7, 7], [9, 9, 5]]
+    for wrong in ([1.5], np.array([0.5]), "a", [["b"]]):
+        with pytest.raises(TypeMismatchError):
+            x[wrong]
 
 
 def test_masks_beside_index_arrays() -> None:
