@@ -183,6 +183,9 @@ def test_what_is_no_script_and_no_array_is_told() -> None:
         blas.compile(AXPY)(2.0, x.to("meta"), x)
     with pytest.raises(TypeMismatchError, match="y is a tensor of layout torch.sparse_coo"):
         blas.compile(AXPY)(2.0, x, x.to_sparse())
+    with pytest.raises(TypeMismatchError, match="x has masked elements") as caught:
+        blas.compile(AXPY)(2.0, np.ma.array(np.ones(4, np.float32), mask=[0, 0, 1, 0]), x)
+    assert "filled" in (caught.value.hint or "")
 
 
 def test_a_library_may_be_one_folder() -> None:
