@@ -99,6 +99,12 @@ class Candidates:
         candidate = self.found[key] = Candidate(key, generator, tried, score_us)
         return candidate
 
+    def carry_over(self, old: Candidates, candidate: Candidate) -> None:
+        """Takes a candidate of other units over, none of which is another one here: same nodes, same price, same time saved."""
+        key = tuple(sorted(self.units.unit_of[old.units.units[m].core[0]] for m in candidate.members))
+        if key not in self.found and key not in self.rejected:
+            self.found[key] = Candidate(key, candidate.generator, candidate.priced, candidate.score_us)
+
     def unit_of(self, members: Sequence[int]) -> Unit:
         """The units as one. A node that one recomputes and another is responsible for is computed once."""
         return self.units.union([self.units.units[m] for m in members])

@@ -61,6 +61,7 @@ class Connecting:
         # (a mask, a step size) costs thousands of trials and not millions.
         self._siblings: dict[str, dict[str, None]] = {}
         self._depth = steps_before(graph)
+        self._values: dict[int, tuple[set[str], dict[str, int]]] = {}
 
     def run(self, merge: bool = True) -> Found:
         """Prices single units, merges, recomputes where cheaper."""
@@ -134,9 +135,10 @@ class Connecting:
         size = len(first.core) + len(second.core)
         if size > self._options.max_kernel_nodes:
             return
+        shared_bytes = self._shared_bytes(a, b)
         if self._units.contracted.position[a] > self._units.contracted.position[b]:
             a, b = b, a
-        heapq.heappush(self._queue, (size.bit_length(), -self._shared_bytes(first, second), a, b))
+        heapq.heappush(self._queue, (size.bit_length(), -shared_bytes, a, b))
 
     def _can_join(self, unit: Unit) -> bool:
         return not unit.is_library or len(unit.core) == 1 and self._pricer.calls_us(unit.core) > 0
@@ -148,11 +150,20 @@ class Connecting:
         unit = self._units.units[number]
         return self._pricer.call_or_kernel(unit.core, self._units.kernel(unit))[0]
 
-    def _shared_bytes(self, first: Unit, second: Unit) -> int:
+    def _shared_bytes(self, first: int, second: int) -> int:
         """Bytes of values that both touch: what a common kernel would read once or not at all."""
-        core = set(first.core)
-        sources = self._units.sources(first)
-        return sum(self._graph.type_of(v).num_bytes for v in self._units.sources(second) if v in core or v in sources)
+        touched, _ = self._touched(first)
+        _, sources = self._touched(second)
+        return sum([sources[v] for v in sources if v in touched])
+
+    def _touched(self, number: int) -> tuple[set[str], dict[str, int]]:
+        """Values that a unit computes or reads, and the bytes of those that it reads; asked again with every neighbour that it may join."""
+        found = self._values.get(number)
+        if found is None:
+            unit = self._units.units[number]
+            sources = {v: self._graph.type_of(v).num_bytes for v in self._units.sources(unit)}
+            found = self._values[number] = ({*unit.core, *sources}, sources)
+        return found
 
     def _push_neighbours(self, number: int) -> None:
         contracted = self._units.contracted
@@ -192,6 +203,8 @@ class Connecting:
         number = self._units.merge(a, b, joined, between)
         self._priced.pop(a, None)
         self._priced.pop(b, None)
+        self._values.pop(a, None)
+        self._values.pop(b, None)
         self._priced[number] = priced
         self._generator[number] = "connect"
         self._steps.append(joined.core)

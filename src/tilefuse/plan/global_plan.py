@@ -10,7 +10,7 @@ Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.base import trace
@@ -144,8 +144,12 @@ class _Decision:
         """The candidates where more maps are recomputed, and the kernels of the plan among them."""
         new = self._candidates(found.light)
         plan = [_offer_nodes(new, c.pattern.nodes, c.generator) for c in found.chosen if c.priced is not None]
+        changed = _units_touching(old, found.light ^ old.units.light)
         for candidate in old.found.values():
-            _offer_nodes(new, old.unit_of(candidate.members).core, candidate.generator)
+            if changed.isdisjoint(candidate.members):
+                new.carry_over(old, candidate)
+            else:
+                _offer_nodes(new, old.unit_of(candidate.members).core, candidate.generator)
         return new, [new.found[m] for m in plan if m in new.found]
 
     def _packed(self, candidates: Candidates, taken: list[Candidate]) -> list[Candidate]:
@@ -199,6 +203,13 @@ def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str) -
     if len(members) > 1:
         candidates.offer(members, generator)
     return members
+
+
+def _units_touching(candidates: Candidates, nodes: Collection[str]) -> set[int]:
+    """Units that compute one of these nodes, read it, or compute what it reads."""
+    units = candidates.units
+    near = {*nodes, *(u for n in nodes for u in units.graph.users_by_name[n]), *(units.memory(v) for n in nodes for v in units.reads(n))}
+    return {number for number, unit in units.units.items() if not near.isdisjoint(unit.core) or not near.isdisjoint(unit.extra)}
 
 
 def _groups(candidates: Candidates, taken: Sequence[Candidate]) -> list[Group]:

@@ -86,7 +86,7 @@ def _ways(options: Options) -> Ways:
     """The scheduler's ways, with a memory for one graph."""
     tiles: Tiles = {}
     one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
-    return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known={}), tiles)
+    return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=schedule.Known()), tiles)
 
 
 def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer) -> Found:

@@ -44,19 +44,22 @@ class Structures:
         return found
 
     def _made_key(self, pattern: Pattern) -> tuple[int, ...]:
+        # The innermost loop of planning: every set of nodes that is tried comes through here.
         place: dict[str, int] = {}
-        outside: dict[str, int] = {}
         key: list[int] = []
+        add = key.append
+        known, outside = self._of_node, 0
         for number, name in enumerate(pattern.nodes):
-            key.append(self.node_form(name))
-            for value in self.reads(name):
-                if value in place:
-                    key.append(place[value])
-                else:
-                    key.append(-1 - outside.setdefault(value, len(outside)))
+            add(known[name] if name in known else self.node_form(name))
+            for value in self._reads[name]:
+                at = place.get(value)
+                if at is None:
+                    outside += 1
+                    at = place[value] = -outside
+                add(at)
             place[name] = number
-        key.append(len(outside))
-        key.extend(self.value_form(v) for v in outside)
+        add(outside)
+        key.extend(self.value_form(v) for v, at in place.items() if at < 0)
         for value in pattern.written:
             key.append(place[value])
             key.append(self.value_form(value))

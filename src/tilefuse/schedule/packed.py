@@ -8,7 +8,7 @@ not grow with their number; for flat walks tensors may differ in size too. Sourc
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph
@@ -47,8 +47,6 @@ ROUND_US = 1.0
 # Source: estimates of stitched kernels, which count waiting apart.
 SIDE_BY_SIDE = 0.8
 
-# Programs of parts by structure and wanted choice (None: the scheduler's own), with the names of the first part of that structure.
-Known = dict[tuple[Hashable, Hashable], TileProgram | Rejected]
 ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | Stitched | None], TileProgram | Rejected]
 
 
@@ -86,12 +84,36 @@ class Packed:
     groups: tuple[PackedGroup, ...]
 
 
+@dataclass(slots=True)
+class Known:
+    """Parts of one graph that were scheduled, in one or more packed kernels.
+
+    programs: by number of the structure and wanted choice (None: the scheduler's own), with the names of the first part of that structure.
+    """
+
+    programs: dict[tuple[int, Hashable], TileProgram | Rejected] = field(default_factory=dict)
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    _parts: dict[tuple[str, ...], tuple[Graph, Layouts, int]] = field(default_factory=dict)
+
+    def structure(self, part: Graph, layouts: Layouts) -> int:
+        """A number for the structure of a part. A part that comes again in another set of parts, node by node the same, keeps its own."""
+        names = tuple(n.name for n in part.nodes)
+        own = {i.name: layouts[i.name] for i in part.inputs if i.name in layouts} | {r: layouts[r] for r in part.results if r in layouts}
+        if (found := self._parts.get(names)) is not None:
+            other, lies, number = found
+            if other.results == part.results and lies == own and all(a is b for a, b in zip(other.nodes, part.nodes, strict=True)):
+                return number
+        number = self.numbers.setdefault(structure_of(part, layouts), len(self.numbers))
+        self._parts[names] = (part, own, number)
+        return number
+
+
 @dataclass(frozen=True, slots=True)
 class _Scheduled:
     """A part with its own tile program (of the first part of this structure, whose names it has)."""
 
     part: Graph
-    structure: Hashable
+    structure: int
     program: TileProgram
 
 
@@ -103,7 +125,7 @@ def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
     with the same device and `schedule_one`.
     Cost: each structure of parts is scheduled once, and once more for each number of threads that it shares with others.
     """
-    known = {} if known is None else known
+    known = Known() if known is None else known
     scheduled = _schedule_parts(pattern, layouts, device, schedule_one, known)
     if isinstance(scheduled, Rejected):
         return scheduled
@@ -146,15 +168,15 @@ def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
             continue
         if not part.results:
             return Rejected(Reason.DOMAIN_MISMATCH, f"nothing outside reads %{part.nodes[0].name}")
-        structure = structure_of(part, layouts)
+        structure = known.structure(part, layouts)
         products = any(n.category == "library" for n in part.nodes)
         if step == 0 and (products or len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS):
             # Products that share an operand, or maps of it, have tiles of their own each.
             todo.extend((p, 2 if products else 1) for p in reversed(connected_parts(part, recompute=products)))
             continue
-        if (structure, None) not in known:
-            known[structure, None] = schedule_one(part, layouts, device, None)
-        program = known[structure, None]
+        program = known.programs.get((structure, None))
+        if program is None:
+            program = known.programs[structure, None] = schedule_one(part, layouts, device, None)
         if isinstance(program, Rejected):
             smaller = [part] if step == 2 else connected_parts(part, recompute=step == 1)
             if len(smaller) < 2 and step == 0:
@@ -167,42 +189,45 @@ def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
     return found
 
 
-def _with_common_threads(work: list[_Scheduled], distinct: dict[Hashable, TileProgram], threads: int, layouts: Layouts,
+def _with_common_threads(work: list[_Scheduled], distinct: dict[int, TileProgram], threads: int, layouts: Layouts,
                          device: DeviceSpec, schedule_one: ScheduleOne, known: Known) -> list[_Scheduled] | Rejected:
     """The parts with programs of `threads` threads a block."""
     graphs = {s.structure: s.part for s in reversed(work)}
-    made: dict[Hashable, TileProgram] = {}
+    made: dict[int, TileProgram] = {}
     for structure, program in distinct.items():
         if threads_of(program.choice) != threads:
             wanted = with_threads(program, threads, device)
-            if (structure, wanted) not in known:
-                known[structure, wanted] = schedule_one(graphs[structure], layouts, device, wanted)
-            again = known[structure, wanted]
+            again = known.programs.get((structure, wanted))
+            if again is None:
+                again = known.programs[structure, wanted] = schedule_one(graphs[structure], layouts, device, wanted)
             if isinstance(again, Rejected):
                 return again
             program = again
         made[structure] = program
-    return [replace(s, program=made[s.structure]) for s in work]
+    return [_Scheduled(s.part, s.structure, made[s.structure]) for s in work]
 
 
 def _grouped(work: list[_Scheduled], device: DeviceSpec, threads: int) -> tuple[PackedGroup, ...]:
     """Parts with one body together, the groups that move most first: their blocks fill the device while the others' come in between."""
-    flat_of: dict[Hashable, Domain | None] = {}
-    key_of: dict[Hashable, Hashable] = {}
-    groups: dict[Hashable, list[_Scheduled]] = {}
+    flat_of: dict[int, Domain | None] = {}
+    # By the first structure that runs the body.
+    first_of: dict[Hashable, int] = {}
+    groups: dict[int, list[_Scheduled]] = {}
+    home: dict[int, list[_Scheduled]] = {}
     for s in work:
         if s.structure not in flat_of:
             choice, domain = s.program.choice, s.program.internal
             flat = flat_form(domain, choice.order) if isinstance(choice, Pointwise) and isinstance(domain, Domain) else None
             flat_of[s.structure] = flat
-            key_of[s.structure] = s.structure if flat is None else flat_key(flat, s.program.graph)
-        groups.setdefault(key_of[s.structure], []).append(s)
+            first = s.structure if flat is None else first_of.setdefault(flat_key(flat, s.program.graph), s.structure)
+            home[s.structure] = groups.setdefault(first, [])
+        home[s.structure].append(s)
     made = [_group(members, flat_of, device, threads) for members in groups.values()]
     moved = [sum(s.program.bytes_moved for s in members) for members in groups.values()]
     return tuple(made[n] for n in sorted(range(len(made)), key=lambda n: (-moved[n], n)))
 
 
-def _group(members: list[_Scheduled], flat_of: dict[Hashable, Domain | None], device: DeviceSpec, threads: int) -> PackedGroup:
+def _group(members: list[_Scheduled], flat_of: dict[int, Domain | None], device: DeviceSpec, threads: int) -> PackedGroup:
     if len({s.structure for s in members}) == 1:
         program = members[0].program
         return PackedGroup(program, tuple(_part(s.part, program.launch.num_blocks) for s in members))
