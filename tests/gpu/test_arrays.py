@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tilefuse.array as ta
-from tests.end_to_end.arrays.array_cases import check_values, drawn, many_functions
+from tests.end_to_end.arrays.array_cases import check_values, check_writes, drawn, many_functions
 from tilefuse.base.errors import UserError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -63,3 +63,8 @@ def test_overhead_of_a_known_structure() -> None:
         w = ta.evaluate(w - (w * w * 0.25 + ta.tanh(w) / 8.0 - 1.0) * 0.01)
         best = min(best, time.perf_counter() - began)
     assert best < 5e-4, f"{best * 1e6:.0f} us"
+
+
+def test_writes_and_masks() -> None:
+    """`x[key] = value` by the framework where data is known, by kernels elsewhere; what masks read."""
+    check_writes("cuda:0")

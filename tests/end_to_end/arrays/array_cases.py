@@ -57,3 +57,41 @@ def check_values(cases: Cases) -> None:
     for name, (got, wanted) in cases.items():
         assert got.shape == wanted.shape and (got.numpy().dtype == wanted.dtype or name == "running"), name
         np.testing.assert_allclose(got.numpy(), wanted, rtol=5e-5, atol=1e-5, err_msg=name)
+
+
+def check_writes(device: str) -> None:
+    """Writes at slices, index arrays and masks, at once and in a compiled function, and what masks read, beside numpy.
+
+    Raises: AssertionError.
+    """
+    base, fresh, at = drawn(9, 14), drawn(14), np.array([5, -1, 2])
+
+    def write(x: Any, v: Any, at: Any) -> Any:
+        x[1::2, 3:] = v[3:]
+        x[0] += 2.0
+        x[at, 1] = v[:3]
+        x[::-3, ::4] *= 0.5
+        x[x > 1.5] = -1.0
+        return x * 2
+
+    for dtype in ("float32", "float64"):
+        wanted = base.astype(dtype)
+        double = write(wanted, fresh.astype(dtype), at)
+        for fn in (write, ta.compile(write), ta.compile(write, donate=0)):
+            x, v, places = (ta.asarray(d, device=device, copy=True) for d in (base.astype(dtype), fresh.astype(dtype), at))
+            made = fn(x, v, places)
+            assert x.device == made.device == device
+            np.testing.assert_array_equal(x.numpy(), wanted)
+            np.testing.assert_array_equal(made.numpy(), double)
+    for dtype in ("int8", "uint16", "uint64", "bool", "float16", "bfloat16", "float8_e5m2"):
+        small = ta.zeros((5,), dtype=dtype, device=device)
+        small[1], small[[2, 4]] = True, True
+        assert small.tolist() == [0, 1, 1, 0, 1] and small[small == ta.asarray(1, dtype=dtype, device=device)].tolist() == [1, 1, 1], dtype
+    x = ta.asarray(base, device=device)
+    np.testing.assert_array_equal(x[x > 0].numpy(), base[base > 0])
+    np.testing.assert_array_equal(x[fresh[:9] > 0, 2:].numpy(), base[fresh[:9] > 0, 2:])
+    found = ta.unique_counts(ta.round(x))
+    values, counts = np.unique(np.round(base), return_counts=True)
+    np.testing.assert_array_equal(found.values.numpy(), values)
+    np.testing.assert_array_equal(found.counts.numpy(), counts)
+    assert found.values.device == device

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tilefuse.array as ta
-from tests.end_to_end.arrays.array_cases import check_values, drawn, many_functions
+from tests.end_to_end.arrays.array_cases import check_values, check_writes, drawn, many_functions
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.driver import array_evaluate
 from tilefuse.frontends.array_nodes import Applied
@@ -280,3 +280,8 @@ def test_options_of_one_evaluation() -> None:
     assert len(ta.program(network()).kernels) == 1 < len(ta.program(network(), fuse=False).kernels)
     with pytest.raises(UserError, match="nothing left to compute"):
         ta.program(fused, apart)
+
+
+def test_writes_and_masks() -> None:
+    """`x[key] = value` by the framework where data is known, by kernels elsewhere; what masks read."""
+    check_writes("host")
