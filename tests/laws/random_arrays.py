@@ -93,6 +93,8 @@ def _moved(m: Maker) -> Array:
     axis = m.axis(x)
     return m.random.choice((lambda: ta.flip(x, axis=axis), lambda: ta.roll(x, m.random.randrange(-4, 5), axis=axis),
                             lambda: ta.reshape(ta.reshape(x, (-1,)), x.shape), lambda: ta.put(x, (..., 0), 1),
+                            lambda: ta.put(x, (..., slice(None, None, -2)), x[..., :1]), lambda: ta.put(x, (..., m.index), True),
+                            lambda: ta.put(x, x != x[..., :1], False), lambda: ta.put(x, (slice(1, None), ..., m.index), True),
                             lambda: ta.pad(x, 1)[(slice(1, -1),) * x.ndim]))()
 
 

@@ -20,7 +20,7 @@ from tilefuse.ir.verify import check
 from tilefuse.passes.autodiff import gradient_graph
 
 POINT = np.random.default_rng(0).uniform(0.3, 1.5, (3, 4, 2))
-ATOMIC = ("take", "take_along_axis", "subscript by arrays", "put")
+ATOMIC = ("take", "take_along_axis", "subscript by arrays", "put", "put at slices and arrays")
 
 FUNCTIONS: dict[str, Callable[[ta.Array], ta.Array]] = {
     "var": lambda x: ta.var(x, axis=1),
@@ -72,6 +72,10 @@ FUNCTIONS: dict[str, Callable[[ta.Array], ta.Array]] = {
     "quotient of a sum": lambda x: x / ta.sum(x, axis=1, keepdims=True),
     "round": lambda x: ta.round(x) * x,
     "put": lambda x: ta.put(x, (ta.asarray([0, 2]),), x[:2] * 3),
+    "put at slices": lambda x: ta.put(x, (slice(None, None, -2), 1), x[1:, :2, 0].T * x[0, 3, 1]),
+    "put at slices and arrays": lambda x: ta.put(x, (slice(1, None), None, ta.asarray([3, -4])), x[0, :2] ** 2),
+    "put at a mask": lambda x: ta.put(x, x > 0.9, x[0, 0, 0] * 3),
+    "put at a mask of rows": lambda x: ta.put(x * x, (slice(1, 3), x[0, :, 1] > 0.8), x[0, :1] * x[2, 2], accumulate=True),
     "special": lambda x: ta.log1p(x) + ta.expm1(x) + ta.erf(x) + ta.lgamma(x) + ta.rsqrt(x) + ta.reciprocal(x),
     "angles": lambda x: ta.sin(x) * ta.cos(x) + ta.tan(x / 2) + ta.asin(x / 2) + ta.acos(x / 2) + ta.atan(x),
     "hyperbolic": lambda x: ta.sinh(x) + ta.cosh(x) + ta.acosh(1 + x) + ta.asinh(x) + ta.atanh(x / 2),
