@@ -151,6 +151,9 @@ class CompiledScript:
             if kind != "scalar":
                 raise TypeMismatchError(f"{name} is a {kind}, the argument is the number {value}")
             return torch.tensor(float(value), dtype=dtype)
+        if kind == "scalar" and not hasattr(value, "__array__") and not hasattr(value, "__dlpack__"):
+            raise TypeMismatchError(f"{name} is a scalar, the argument is a {type(value).__name__}",
+                                    hint="give a number or an array of one word")
         tensor = as_tensor(value, name).detach()
         if tensor.is_meta or tensor.layout != torch.strided:
             what = "on the meta device, without data" if tensor.is_meta else f"of layout {tensor.layout}"

@@ -186,6 +186,9 @@ def test_what_is_no_script_and_no_array_is_told() -> None:
     with pytest.raises(TypeMismatchError, match="x has masked elements") as caught:
         blas.compile(AXPY)(2.0, np.ma.array(np.ones(4, np.float32), mask=[0, 0, 1, 0]), x)
     assert "filled" in (caught.value.hint or "")
+    for slip, kind in ((True, "bool"), ("2", "str"), (None, "NoneType")):
+        with pytest.raises(TypeMismatchError, match=f"a is a scalar, the argument is a {kind}"):
+            blas.compile(AXPY)(slip, x, x)
 
 
 def test_a_library_may_be_one_folder() -> None:
