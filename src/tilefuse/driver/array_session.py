@@ -8,8 +8,9 @@ Everything fetched in one run sees the variables as they were before it; assignm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -20,14 +21,15 @@ from tilefuse.driver.array_evaluate import Evaluation
 from tilefuse.driver.array_followers import forget_followers
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
-from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_graph import graph_of, structure_of, walking
+from tilefuse.frontends.array import Array, apply, lower_copy
+from tilefuse.frontends.array_graph import graph_of, in_order, structure_of, walking
 from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, user_span
 from tilefuse.frontends.array_trees import LEAF, unflatten
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, as_dtype
 from tilefuse.ir.graph import Type
 
 MOST_PROGRAMS = 512
+_Refs = tuple[ref[ArrayNode], ...]
 
 
 def placeholder(shape: int | Sequence[int], dtype: Any = None, name: str = "", *, device: Any = None) -> Array:
@@ -59,7 +61,7 @@ class Variable(Array):
         if made.dtype != self.dtype:
             raise TypeMismatchError(f"a variable of {NAME_OF[self.dtype]} cannot hold {NAME_OF[made.dtype]}", where=user_span(),
                                     hint="convert the value with astype")
-        return Assign(self, Array(made.node))  # a later write to the array does not change what is assigned
+        return Assign(self, made)
 
     @property
     def value(self) -> Array:
@@ -68,12 +70,23 @@ class Variable(Array):
         return Array(Source(self.node.type, self.node.device, self.node.buffer.clone()))
 
 
-@dataclass(frozen=True, eq=False)
-class Assign:
-    """An assignment; fetching it gives the new value."""
+class Assign(Array):
+    """An assignment: an array with the new value. Fetching it, or what is computed from it, makes the assignment."""
 
-    variable: Variable
-    value: Array
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: Variable, value: Array) -> None:
+        # A node of its own: a run finds by it which assignments are to be made. A later write to the value does not change it.
+        super().__init__(apply(lower_copy, (value,)).node)
+        self.variable = variable
+        _assigned[self.node] = variable.node
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        raise UserError("an assignment is not written to", where=user_span(), hint="write to the value before it is assigned")
+
+
+# The node of each assignment -> the variable's.
+_assigned: WeakKeyDictionary[ArrayNode, ArrayNode] = WeakKeyDictionary()
 
 
 def variable(initial: Any, name: str = "", *, dtype: Any = None, device: Any = None) -> Variable:
@@ -97,23 +110,37 @@ class Session:
         """options: fields of `Options`."""
         self._options = Options.from_environment().with_overrides(**options)
         self._programs: Bounded[tuple[Any, ...], Any] = Bounded(MOST_PROGRAMS)
+        # First node fetched -> all of them, and the assignments below them.
+        self._below: WeakKeyDictionary[ArrayNode, tuple[_Refs, _Refs]] = WeakKeyDictionary()
 
     def run(self, fetches: Any, feed: Mapping[Array, Any] | None = None) -> Any:
         """The values of arrays, and of assignments after making them, in the form of `fetches` (an item, a list, tuple or dict).
 
+        Assignments on the way to what is fetched are made too.
         feed: data for every placeholder that the fetches need.
         Raises: UserError for a placeholder that is not fed, for one that is no placeholder, and for a variable assigned twice;
             ShapeError, TypeMismatchError for data that does not fit its placeholder.
         """
         items: list[Any] = []
         form = _fetched(fetches, items)
-        arrays = [item.value if isinstance(item, Assign) else item for item in items]
-        assigns = {n: item.variable.node for n, item in enumerate(items) if isinstance(item, Assign)}
+        nodes: list[ArrayNode] = [item.node for item in items]
+        nodes += self._assignments_below(nodes) if nodes else []
+        assigns = {n: _assigned[node] for n, node in enumerate(nodes) if node in _assigned}
         if len(set(assigns.values())) < len(assigns):
             raise UserError("a variable is assigned twice in one run", where=user_span(), hint="run one assignment after the other")
         fed = dict([_fed(a, data) for a, data in (feed or {}).items()])
-        results = self._results([a.node for a in arrays], assigns, fed)
-        return unflatten(form, iter(results))
+        results = self._results(nodes, assigns, fed)
+        return unflatten(form, iter(results[:len(items)]))
+
+    def _assignments_below(self, nodes: Sequence[ArrayNode]) -> list[ArrayNode]:
+        """The assignments from whose values these nodes are computed, in order. Walked once for the same fetches."""
+        fetched, below = self._below.get(nodes[0], ((), ()))
+        if [r() for r in fetched] != nodes or any(r() is None for r in below):
+            with walking:
+                found = [n for n in in_order(nodes, through=True) if n in _assigned and n not in nodes]
+            fetched, below = tuple(map(ref, nodes)), tuple(map(ref, found))
+            self._below[nodes[0]] = fetched, below
+        return [n for n in (r() for r in below) if n is not None]
 
     def _results(self, nodes: list[ArrayNode], assigns: Mapping[int, ArrayNode], fed: Mapping[ArrayNode, Any]) -> list[Array]:
         targets = list(assigns.values())
@@ -182,7 +209,7 @@ def _fed(array: Any, data: Any) -> tuple[ArrayNode, Any]:
 
 def _fetched(fetches: Any, items: list[Any]) -> Any:
     """The form of fetches; arrays and assignments are appended to `items`. Raises: TypeMismatchError for anything else."""
-    if isinstance(fetches, (Array, Assign)):
+    if isinstance(fetches, Array):
         items.append(fetches)
         return LEAF
     if isinstance(fetches, Mapping):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tilefuse.array as ta
+from tilefuse import optim
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.driver.array_session import Assign
 
@@ -123,3 +124,38 @@ def test_what_was_printed_follows_its_variables() -> None:
     change = w.assign(wanted)
     wanted[0] = 5.0
     assert session.run(change).tolist() == [1, 1]
+
+
+def test_an_assignment_is_an_array_and_is_made_on_the_way() -> None:
+    """Adam as a graph by hand, whose update reads the new moments: fetching the update alone makes all assignments, as optim.Adam does."""
+    rate, first, second = 0.1, 0.9, 0.999
+
+    def minimise(loss: ta.Array, variables: list[ta.Variable]) -> list[ta.Array]:
+        step = ta.variable(0.0, "step")
+        now = step.assign(step + 1)
+        speed = rate * ta.sqrt(1 - second ** now) / (1 - first ** now)
+        updates = []
+        for v, g in zip(variables, ta.grad(loss, variables)):
+            m, s = ta.variable(ta.zeros(v.shape)), ta.variable(ta.zeros(v.shape))
+            mean, square = m.assign(first * m + (1 - first) * g), s.assign(second * s + (1 - second) * g * g)
+            updates.append(v.assign(v - speed * mean / (ta.sqrt(square) + 1e-8)))
+        return updates
+
+    start = {"a": np.array([1.0, -2.0], np.float32), "b": np.array([0.5], np.float32)}
+    a, b = (ta.variable(v, name) for name, v in start.items())
+    loss = ta.sum(a ** 4) + ta.sum(ta.exp(b) * a)
+    session, updates = ta.Session(), minimise(loss, [a, b])
+    adam, held = optim.Adam(rate), {name: ta.asarray(v) for name, v in start.items()}
+    state = adam.init(held)
+    for _ in range(4):
+        found = session.run(updates)
+        slopes = ta.grad(ta.sum(held["a"] ** 4) + ta.sum(ta.exp(held["b"]) * held["a"]), held)
+        held, state = adam.update(held, slopes, state)
+        for mine, other in zip(found, held.values()):
+            np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5)
+    assert a.value.tolist() == found[0].tolist() and len(session._programs) == 1
+    with pytest.raises(UserError, match="an assignment is not written to"):
+        updates[0][0] = 1.0
+    twice = a.assign(a + 1) + a.assign(a + 2)
+    with pytest.raises(UserError, match="assigned twice"):
+        session.run(twice)
