@@ -5,6 +5,7 @@
                sum_(j closes cycle C) X_j <= num_pairs(C) - 1   for every cycle C that a solution was seen to have
 
 Cycle cuts are found lazily: solve, contract the taken candidates, look for cycles, forbid them, solve again, all in one solver object.
+Other conditions come in the same way; rows of theirs that are not exact guide the search at first, and prove nothing.
 Nothing here knows of graphs of tensors: nodes are numbers, candidates are sets of them with a score.
 """
 from __future__ import annotations

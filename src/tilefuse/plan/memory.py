@@ -7,8 +7,9 @@ graph's own order need, plus what every candidate changes in that.
     moment t, between b and c in a b c d:   bytes(a, read by c) + bytes(b, read by d)        ceiling - base >= sum of the changes:
     {a, c} holds a on chip: - bytes(a)      {b, d}: - bytes(b)      {b, c}, written at c: - bytes(b)      {x, c}: x lives on: + bytes(x)
 
-The changes of two candidates that touch one value are added, which is not exact. Where the sum does not see what the replayed plan
-shows, the combination itself is forbidden, unless something else that touches the same values is taken as well.
+The changes of two candidates that touch one value are added, which is not exact: such a row leads to good choices soon, but may forbid the
+best one. So the combination itself is forbidden as well, unless something else that touches the same values is taken, and the program is
+solved once more without the rows that only lead (`Row.exact`).
 """
 from __future__ import annotations
 

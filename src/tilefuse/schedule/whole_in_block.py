@@ -4,6 +4,7 @@
     reduce_1 [GRID_32-WARP_2,WARP,WARP,CTA]S                             ->    reduce_1 [GRID,GRID,GRID-CTA_64,WARP_16];
     reduce_1 [GRID,CTA,CTA,THREAD]                                       ->    reduce_1 [GRID,GRID,GRID-CTA_32,THREAD];
     reduce_1 [GRID,GRID,GRID,CTA]S                                       ->    reduce_1 [GRID,GRID,GRID,CTA_64];
+    sum [GRID_64,CTA]                        of all of [512, 96]         ->    sum [GRID_64-CTA_256,CTA];
     add [GRID,CTA,CTA]                       of [64, 8, 96] elements     ->    add [GRID,GRID,GRID-CTA_192]; with four elements a vector
 
 A block takes rows one after another, so a dimension of which it has several steps is followed by whole ones only. CTA on the reduced
@@ -87,7 +88,9 @@ def with_rows_of_blocks(template: Template, choice: Rows, domain: Domain, kept_o
 
 def _translated(schedule: Schedule, choice: Rows, domain: Domain, kept: tuple[int, ...], cta_size: int) -> Schedule:
     attrs = schedule.attrs
-    if not kept or len(attrs) < len(kept):
+    if not kept:
+        return _over_grid(schedule, choice, cta_size)
+    if len(attrs) < len(kept):
         return schedule
     usual = all(a == (Step(Worker.GRID),) for a in attrs[:len(kept) - 1]) and attrs[len(kept) - 1][0].worker is Worker.GRID
     last = attrs[len(kept) - 1]
@@ -104,6 +107,19 @@ def _translated(schedule: Schedule, choice: Rows, domain: Domain, kept: tuple[in
     is_shared = bool(reduced) and reduced[0][-1].worker is Worker.CTA
     keep = tuple(level for level in schedule.keep if level is not Level.SHARED or is_shared)
     return replace(schedule, attrs=(*((Step(Worker.GRID),),) * (len(kept) - 1), rows, *reduced), keep=keep)
+
+
+def _over_grid(schedule: Schedule, choice: Rows, cta_size: int) -> Schedule:
+    """s [GRID_64,CTA]: a sum of everything, blocks along its first dimension and threads along the others -> s [GRID_64-CTA_256,CTA]."""
+    first, *others = schedule.attrs
+    inner = [s for a in others for s in a]
+    if len(first) > 1 or first[0].worker is not Worker.GRID or not inner or any(s.worker not in (Worker.CTA, Worker.WARP) for s in inner):
+        return schedule
+    counts = [s.count for s in inner if s.count is not None]
+    threads = prod(counts) if len(counts) == len(inner) else cta_size or choice.threads
+    blocks = first[0].count or choice.split
+    spread = (*([Step(Worker.GRID, blocks)] if blocks > 1 else []), Step(Worker.CTA, threads))
+    return replace(schedule, attrs=(spread, *((Step(Worker.CTA),),) * len(others)))
 
 
 def _as_many_rows(rows: Attr, reduced: Sequence[Attr], choice: Rows, cta_size: int) -> Attr:

@@ -163,6 +163,16 @@ def test_blocks_of_rows_that_cannot_be(text: str, message: str, hint: str) -> No
     assert message in error.value.message and hint in str(error.value)
 
 
+@pytest.mark.parametrize(("text", "split", "threads"), [
+    ("s [GRID_64,CTA];", 64, 256), ("s [GRID_64,CTA_128];", 64, 128), ("s [GRID,CTA]; cta_size=512;", 512, 512), ("s [CTA,CTA];", 1, 256)])
+def test_a_sum_of_everything_spreads_its_dimensions(text: str, split: int, threads: int) -> None:
+    base = tile_program("full-sum", H200)
+    assert isinstance(base, TileProgram)
+    made = by_hand(text, base)
+    assert isinstance(made.choice, Rows) and (made.choice.split, made.choice.threads) == (split, threads)
+    assert by_hand(made.notation, base) == made
+
+
 def test_columns_and_flat_walks_take_templates_too() -> None:
     columns = tile_program("column-sum", H200)
     assert isinstance(columns, TileProgram)
