@@ -4,12 +4,13 @@
 """
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 # Cycles told of one strongly connected part at a time: each gives a cut, and the next solution shows those that are left.
 MAX_CYCLES_A_PART = 32
+# Keys of a graph whose strongly connected parts are found without networkx: importing that takes as long as planning a small graph twice.
+FEW_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Contraction:
                 arcs[a, b] = (before, after)
                 successors.setdefault(a, []).append(b)
         found: dict[Cycle, None] = {}
-        for part in strongly_connected(successors):
+        for part in strongly_connected(successors, any_order=False):
             if len(part) > 1:
                 starts = [g for g in part if g < len(self._columns)][:MAX_CYCLES_A_PART]
                 found.update(dict.fromkeys(self._through(successors, arcs, g) for g in starts))
@@ -98,49 +99,35 @@ class Contraction:
         return Cycle(tuple(pairs[i] for i in order), tuple(columns[i] for i in order), tuple(sorted(nodes)))
 
 
-def strongly_connected(successors: Mapping[int, Iterable[int]]) -> list[tuple[int, ...]]:
+def strongly_connected(successors: Mapping[int, Iterable[int]], any_order: bool = True) -> list[tuple[int, ...]]:
     """The strongly connected parts of a graph, each ascending, of nodes that are keys or are reached from them.
 
-    A part comes before those that lead to it; else they stand in the order of the keys and of what each leads to.
-    Cost: linear. Source: Tarjan 1972, "Depth-first search and linear graph algorithms", SIAM J. Comput. 1, without recursion.
+    any_order: false where cycles are looked for part by part, which must give the same ones however large the graph.
+    Cost: linear; the first call for a larger graph in a process that has no torch.compile (which brings it along) imports networkx, 0.2 s.
     """
-    # Numbers in the order of the first visit; a node of a part that is complete counts as behind all others.
-    visited: dict[int, int] = {}
-    complete = sys.maxsize
-    found: list[tuple[int, ...]] = []
-    waiting: list[int] = []
-    for start in successors:
-        if start in visited:
-            continue
-        first = visited[start] = len(visited)
-        waiting.append(start)
-        # Nodes on the way, what is left of their successors, and the earliest node that each is known to lead back to.
-        way, left, earliest = [start], [iter(successors[start])], [first]
-        while way:
-            node = way[-1]
-            for following in left[-1]:
-                number = visited.get(following)
-                if number is None:
-                    number = visited[following] = len(visited)
-                    waiting.append(following)
-                    way.append(following)
-                    left.append(iter(successors.get(following, ())))
-                    earliest.append(number)
-                    break
-                if number < earliest[-1]:
-                    earliest[-1] = number
-            else:
-                way.pop()
-                left.pop()
-                back = earliest.pop()
-                if way and back < earliest[-1]:
-                    earliest[-1] = back
-                if back == visited[node]:
-                    at = len(waiting) - 1
-                    while waiting[at] != node:
-                        at -= 1
-                    part = waiting[at:]
-                    del waiting[at:]
-                    visited.update(dict.fromkeys(part, complete))
-                    found.append(tuple(sorted(part)))
-    return found
+    if len(successors) <= FEW_NODES:
+        parts = _mutually_reached(successors)
+        if any_order or sum(len(part) > 1 for part in parts) <= 1:
+            return parts
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(successors)
+    graph.add_edges_from((node, following) for node, found in successors.items() for following in found)
+    return [tuple(sorted(part)) for part in networkx.strongly_connected_components(graph)]
+
+
+def _mutually_reached(successors: Mapping[int, Iterable[int]]) -> list[tuple[int, ...]]:
+    """The same parts by sets of what is reached. Cost: the square of the nodes."""
+    nodes = list(dict.fromkeys((*successors, *(following for found in successors.values() for following in found))))
+    number = {node: n for n, node in enumerate(nodes)}
+    reached = [1 << n for n in range(len(nodes))]
+    for node, found in successors.items():
+        for following in found:
+            reached[number[node]] |= 1 << number[following]
+    for through in range(len(nodes)):
+        for n in range(len(nodes)):
+            if reached[n] >> through & 1:
+                reached[n] |= reached[through]
+    return list(dict.fromkeys(tuple(sorted(nodes[m] for m in range(len(nodes)) if reached[n] >> m & 1 and reached[m] >> n & 1))
+                              for n in range(len(nodes))))
