@@ -21,6 +21,9 @@ def program_by_hand(program: TileProgram, template: Template, device: DeviceSpec
 
     Raises: as `choice_by_hand`; UserError where the template contradicts itself, or the scheduler rejects what it asks for.
     """
+    for number, setting in enumerate(template.settings):
+        if any(s.name == setting.name and s.value != setting.value for s in template.settings[:number]):
+            raise UserError(f"setting {setting.name} is given twice, as {setting.value} too", where=setting.span, hint="leave one out")
     if isinstance(program.choice, Stitched):
         return stitched_by_hand(program, template, device)
     if program.template == "packed":

@@ -211,6 +211,7 @@ def test_columns_and_flat_walks_take_templates_too() -> None:
     ("s [GRID,CTA_64]; vector=true;", OptionError, "is a whole number, not True", ""),
     ("s [GRID,CTA_64]; chunks=1;", UserError, "rows of 1024 elements on chip, but threads x chunks x vector are 256", "chunks=4 at least"),
     ("s [GRID,CTA_64]; ahead=true;", UserError, "reduced a turn ahead wait in a queue", "ahead=false"),
+    ("s [GRID,CTA_64]; vector=4; lanes=2; vector=2;", UserError, "vector is given twice, as 2 too", "leave one out"),
     ("s [GRID,CTA_64]; lanes=0;", UserError, "lanes=0 is too small", "at least 1"),
 ])
 def test_a_wrong_template_names_schedule_value_and_remedy(text: str, kind: type[CompilerError], message: str, hint: str) -> None:
