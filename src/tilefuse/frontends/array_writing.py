@@ -10,6 +10,7 @@ variables, the write is a node that fuses. Gradients see one and the same node e
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from tilefuse.ir.tensor import TensorBuilder
 # The node that an array had before its last write -> the number of that write, and the node after it while it exists. Compiled functions
 # that captured the first look here.
 _written: WeakKeyDictionary[ArrayNode, tuple[int, ref[ArrayNode]]] = WeakKeyDictionary()
+_numbers = itertools.count(1)
 _num_writes = 0
 
 
@@ -77,13 +79,14 @@ def write_whole(x: Array, made: Array) -> None:
 def _rebind(x: Array, made: ArrayNode) -> None:
     global _num_writes
     if made is not x.node:
-        _num_writes += 1
-        _written[x.node] = _num_writes, ref(made)
+        number = next(_numbers)
+        _written[x.node] = number, ref(made)
         x.node = made
+        _num_writes = number  # last: who sees another number finds the write
 
 
 def num_writes() -> int:
-    """How many writes there have been: where it is as before, nothing was written to."""
+    """The number of the last write: where it is as before, nothing was written to."""
     return _num_writes
 
 
