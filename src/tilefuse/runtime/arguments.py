@@ -78,7 +78,7 @@ def as_tensor(given: Any, name: str) -> torch.Tensor:
     if str(dtype) in NUMPY_EXTENSIONS:
         # numpy has bf16 and the 8-bit floats from ml_dtypes only, and torch knows neither: the bits travel as integers.
         return as_tensor(given.view(f"u{dtype.itemsize}"), name).view(getattr(torch, str(dtype)))
-    if hasattr(given, "filled") and bool(given.mask.any()):
+    if hasattr(given, "filled") and hasattr(given, "mask") and bool(given.mask.any()):
         raise TypeMismatchError(f"argument {name} has masked elements, which programs would read as others", hint="fill them: .filled(0)")
     strides: Any = getattr(given, "strides", None)
     if isinstance(strides, tuple) and any(s < 0 or s % given.itemsize for s in strides):
