@@ -125,13 +125,20 @@ def kernel_table(kernels: Sequence[Mapping[str, Any]], full: bool) -> Table:
 
 
 def schedule_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    """The template of each distinct kernel, in the notation that --template reads."""
-    table = Table(title="schedules", title_justify="left")
+    """The template of each distinct kernel, in the notation that --template reads, and the shared memory of its blocks."""
+    table = Table(title="schedules; shared memory of a block as allocated and as requested", title_justify="left")
     table.add_column("kernel")
+    table.add_column("shared", justify="right")
     table.add_column("template", overflow="fold")
-    for name, notation in {str(k.get("name")): str(k.get("notation")) for k in kernels if k.get("notation")}.items():
-        table.add_row(escape(name), escape(notation))
+    for name, kernel in {str(k.get("name")): k for k in kernels if k.get("notation")}.items():
+        table.add_row(escape(name), shared_text(kernel.get("launch", {})), escape(str(kernel["notation"])))
     return table
+
+
+def shared_text(launch: Mapping[str, Any]) -> str:
+    """What a block's values got of shared memory, and what they asked for, each with a place of its own."""
+    allocated = int(launch.get("shared_bytes", 0))
+    return f"{bytes_text(allocated)} / {bytes_text(int(launch.get('shared_requested_bytes', allocated)))}" if allocated else "-"
 
 
 def figure_table(kernels: Sequence[Mapping[str, Any]], origins: Mapping[str, Mapping[str, str]]) -> Table:

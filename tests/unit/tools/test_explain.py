@@ -50,8 +50,9 @@ def test_times_have_the_unit_that_leaves_few_digits() -> None:
 
 def test_figures_stand_with_unit_and_origin() -> None:
     """Asked for in full, each kernel's predicted time is taken apart."""
-    kernel = {**EXPLANATION["kernels"][0], "step": "k0", "figures": {"global time": 1.25}, "notation": "y [GRID,WARP];"}
+    kernel = {**EXPLANATION["kernels"][0], "step": "k0", "figures": {"global time": 1.25}, "notation": "y [GRID,WARP];",
+              "launch": {"shared_bytes": 3072, "shared_requested_bytes": 4096}}
     told = {**EXPLANATION, "kernels": [kernel], "figures": {"global time": {"unit": "us", "origin": "measured here"}}}
     out = io.StringIO()
     Console(file=out, width=200).print(explanation_view(told, full=True))
-    assert all(piece in out.getvalue() for piece in ("global time", "1.25", "us", "measured here", "y [GRID,WARP];"))
+    assert all(piece in out.getvalue() for piece in ("global time", "1.25", "us", "measured here", "y [GRID,WARP];", "3.0 KiB / 4.0 KiB"))
