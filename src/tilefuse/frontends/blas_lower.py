@@ -270,6 +270,12 @@ def _result_order(resolved: ResolvedScript, call: ResolvedCall, parameter: Param
 def _sized(call: ResolvedCall, variables: Mapping[str, Variable]) -> FunctionCall:
     """The call with its sizes unified over the arguments."""
     function, statement = call.function, call.statement
+    if function.triangle:
+        matrix, p = next((a, p) for a, p in zip(statement.arguments, function.inputs, strict=True) if len(p.extents) == 2)
+        assert isinstance(matrix, Name)
+        if len(set(variables[matrix.text].shape)) > 1:
+            raise ShapeError(f"{_called(call)}: {p.name} is square, {matrix.text} is {_shape(variables[matrix.text].shape)}",
+                             where=matrix.span, hint=f"the {function.triangle} triangle is that of a square matrix")
     sizes: dict[str, int] = {}
     source: dict[str, tuple[Name, int]] = {}
     for argument, parameter in zip(statement.arguments, function.inputs, strict=True):
@@ -279,11 +285,6 @@ def _sized(call: ResolvedCall, variables: Mapping[str, Variable]) -> FunctionCal
             if sizes.setdefault(size, extent) != extent:
                 _disagree(call, size, source[size], (argument, dimension), variables)
             source.setdefault(size, (argument, dimension))
-    if function.triangle and len(set(sizes.values())) > 1:
-        matrix, p = next((a, p) for a, p in zip(statement.arguments, function.inputs, strict=True) if len(p.extents) == 2)
-        assert isinstance(matrix, Name)
-        raise ShapeError(f"{_called(call)}: {p.name} is square, {matrix.text} is {_shape(variables[matrix.text].shape)}",
-                         where=matrix.span, hint=f"the {function.triangle} triangle is that of a square matrix")
     arguments = tuple(a.value if isinstance(a, Number) else a.text for a in statement.arguments)
     return FunctionCall(function, arguments, tuple(r.text for r in statement.results), sizes, statement.function.span)
 
