@@ -116,6 +116,8 @@ class Affine:
 
     def axes(self) -> frozenset[str]:
         """All axes that occur, also inside divisions and remainders."""
+        if self.is_linear:  # nearly all are
+            return frozenset([atom for atom, _ in self.terms])  # type: ignore[misc]
         found: set[str] = set()
         for atom, _ in self.terms:
             if isinstance(atom, str):

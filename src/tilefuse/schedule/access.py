@@ -26,7 +26,13 @@ class Access:
 
 
 def accesses(domain: Domain) -> list[Access]:
-    """All distinct accesses of a domain, reads in evaluation order and then writes."""
+    """All distinct accesses of a domain, reads in evaluation order and then writes. Requires: the domain is whole, and stays as it is."""
+    if domain.found_accesses is None:
+        domain.found_accesses = tuple(_accesses(domain))
+    return list(domain.found_accesses)
+
+
+def _accesses(domain: Domain) -> dict[Access, None]:
     found: dict[Access, None] = {}
 
     def visit(e: Resolved, guarded: bool) -> None:
@@ -58,7 +64,7 @@ def accesses(domain: Domain) -> list[Access]:
         dtype = node.type.dtype
         points = node.type.num_elements if domain.instances[key].carried else prod(domain.extents[a] for a in offset.axes())
         found.setdefault(Access(name, dtype.itemsize, offset, False, False, True, points))
-    return list(found)
+    return found
 
 
 def stride_of(offset: Affine, name: str) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Union
+from typing import Any, Union
 
 from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import Affine
@@ -81,6 +81,8 @@ class Domain:
     outputs: list[tuple[str, int, Affine]] = field(default_factory=list)  # (value, instance key, offset)
     scatter: tuple[str, Resolved, tuple[tuple[Resolved, int, int], ...]] | None = None
     has_scan: bool = False
+    # Found once a domain is whole (`access.py`): choices, traffic and cost all ask.
+    found_accesses: tuple[Any, ...] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def num_kept(self) -> int:
