@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
+from itertools import islice, product
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -19,6 +21,9 @@ from tilefuse.target.launch import Launch
 
 # Tiles by structure, in one search for a plan.
 Tiles = dict[Hashable, Stitched]
+
+# Tiles that are tried for a template that names the largest result in no schedule.
+MOST_TILES = 48
 
 
 def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Stitched | None = None) -> TileProgram | Rejected:
@@ -89,7 +94,8 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
     """The stitched kernel of the program's pattern with a template's tile, threads and groups.
 
     The tile is what the largest result's schedule has in a block (GRID-CTA_8: 8; CTA or WARP: all of it), where no `tile_n` says otherwise.
-    With `tile_n` schedules only name the kernel; without, those that say other loops than the kernel's are refused.
+    With `tile_n` schedules only name the kernel; without, those that say other loops than the kernel's are refused. Where the largest
+    result has no schedule, the tile is one that those of other values agree with.
     Raises: NameLookupError for a value that has no stage; OptionError for an unknown setting; UserError for tiles that do not fit, or that
     contradict each other.
     """
@@ -126,9 +132,28 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
     made = schedule_stitched(program.graph, program.layouts, device, Stitched(tuple(tiles), threads, groups))
     if isinstance(made, Rejected):
         raise UserError(f"the template cannot be met: {made}", where=where, hint="smaller tiles take less shared memory")
-    if not has_tiles:
-        _compare(template, made, anchor)
-    return made
+    if has_tiles or (wrong := _contradiction(template, made, anchor)) is None:
+        return made
+    # Without a schedule of the largest result the others tell its tile, through the index maps.
+    found = _tiled_as_told(program, template, Stitched(tuple(tiles), threads, groups), device)
+    if found is None:
+        raise wrong
+    return found
+
+
+def _tiled_as_told(program: TileProgram, template: Template, base: Stitched, device: DeviceSpec) -> TileProgram | None:
+    """The program whose tile is the first, of those made of the numbers that schedules name, that contradicts none of them."""
+    anchor = anchor_of(program.graph)
+    shape = program.graph.type_of(anchor).shape
+    if len(shape) != len(base.tiles) or any(s.name == anchor for s in template.schedules):
+        return None
+    counts = sorted({s.count for t in template.schedules for a in t.attrs for s in a if s.worker is Worker.CTA and s.count is not None})
+    named = [dict.fromkeys((tile, extent, 1, *(c for c in counts if c < extent))) for tile, extent in zip(base.tiles, shape, strict=True)]
+    for tiles in islice(product(*named), MOST_TILES):
+        made = schedule_stitched(program.graph, program.layouts, device, replace(base, tiles=tiles))
+        if isinstance(made, TileProgram) and _contradiction(template, made, anchor) is None:
+            return made
+    return None
 
 
 def _in_block(attr: Attr, extent: int) -> int | None:
@@ -139,8 +164,8 @@ def _in_block(attr: Attr, extent: int) -> int | None:
     return inner[0].count if inner[0].count is not None or len(inner) < len(attr) else extent
 
 
-def _compare(template: Template, made: TileProgram, anchor: str) -> None:
-    """Raises: UserError where a template says other loops than its kernel has."""
+def _contradiction(template: Template, made: TileProgram, anchor: str) -> UserError | None:
+    """What a template says of loops and blocks that its kernel has otherwise; None where they agree."""
     meant = parse_template(made.notation)
     schedules, settings = {s.name: s for s in meant.schedules}, {s.name: s for s in meant.settings}
     for schedule in template.schedules:
@@ -150,12 +175,13 @@ def _compare(template: Template, made: TileProgram, anchor: str) -> None:
         shape = made.graph.type_of(schedule.name).shape
         pairs = [(_in_block(a, e), _in_block(b, e)) for a, b, e in zip(schedule.attrs, wanted.attrs, shape)]
         if any(a is not None and a != b for a, b in pairs):
-            raise UserError(f"schedule {schedule.name} contradicts the others of its kernel", where=schedule.span,
-                            hint=f"the kernel's loops then are: {wanted} (tiles follow from those of %{anchor})")
+            return UserError(f"schedule {schedule.name} contradicts the others of its kernel", where=schedule.span,
+                             hint=f"the kernel's loops then are: {wanted} (tiles follow from those of %{anchor})")
     for setting in template.settings:
         if setting.name == "cta_num" and settings["cta_num"].value != setting.value:
-            raise UserError(f"cta_num={setting.value}, but the schedules give {settings['cta_num'].value}", where=setting.span,
-                            hint="leave it out, or change GRID and CTA")
+            return UserError(f"cta_num={setting.value}, but the schedules give {settings['cta_num'].value}", where=setting.span,
+                             hint="leave it out, or change GRID and CTA")
+    return None
 
 
 def _levels(graph: Graph, plan: StitchPlan) -> tuple[EdgeLevel, ...]:

@@ -51,3 +51,29 @@ def test_blocks_of_whole_dimensions_run_on_the_host() -> None:
     x = torch.rand(7, 3, 85)
     for text in ("y [GRID,CTA,CTA];", "y [GRID,GRID,WARP]; cta_size=32; vector=2;", "y [CTA,CTA,CTA];"):
         torch.testing.assert_close(tilefuse.compile(graph, device="host", check=True, template=text)(x)[0], x + 1)
+
+
+MOTIVATING = """graph @motivating(%a: f32[6, 94, 8], %b: f32[6, 94, 8]) -> (f32[6, 94, 8], f32[6, 94], f32[6, 94, 94]) {
+  %dot_1: f32[6, 94, 94] = library.matmul (%a, %b) {precision = "default", transpose_a = false, transpose_b = true}
+  %add: f32[6, 94, 94] = map [i, j, k] { add(%dot_1[i, j, k], 1.0:f32) }
+  %reduce_1: f32[6, 94] = reduce.max [i, j] over [k < 94] { %add[i, j, k] }
+  %exp: f32[6, 94, 94] = map [i, j, k] { exp(sub(%add[i, j, k], %reduce_1[i, j])) }
+  %reduce_2: f32[6, 94] = reduce.sum [i, j] over [k < 94] { %exp[i, j, k] }
+  %divide: f32[6, 94, 94] = map [i, j, k] { div(%exp[i, j, k], %reduce_2[i, j]) }
+  %log_1: f32[6, 94] = map [i, j] { log(%reduce_2[i, j]) }
+  %dot_2: f32[6, 94, 8] = library.matmul (%divide, %b) {precision = "default", transpose_a = false, transpose_b = false}
+  return %dot_2, %log_1, %divide
+}"""
+
+
+@pytest.mark.parametrize(("text", "rows"), [
+    ("dot_1 [GRID,CTA,CTA]S; add [GRID,CTA,CTA]S; divide [GRID,CTA,CTA]; log_1 [GRID,CTA]; cta_num=6; cta_size=256;", 94),
+    ("divide [GRID,GRID-CTA_25,CTA]; log_1 [GRID,GRID-CTA_25];", 25),
+    ("reduce_1 [GRID,GRID-CTA_16,WARP]S;", 16)])
+def test_schedules_of_other_values_tell_the_tile_of_a_stitched_kernel(text: str, rows: int) -> None:
+    """FusionStitching's motivating example, figure 1, without a schedule of the last product."""
+    made = tilefuse.compile(parse_graph(MOTIVATING), target="h200", template=text)
+    (kernel,) = made.explain(json=True)["kernels"]
+    assert kernel["template"] == "stitched" and f"tile_1={rows};" in kernel["notation"]
+    with pytest.raises(UserError, match="contradicts the others"):
+        tilefuse.compile(parse_graph(MOTIVATING), target="h200", template="divide [GRID,GRID-CTA_25,CTA]; log_1 [GRID,GRID-CTA_16];")

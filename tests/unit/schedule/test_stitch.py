@@ -337,7 +337,7 @@ def test_the_schedule_of_the_largest_result_gives_its_tile(text: str, found: tup
 
 @pytest.mark.parametrize(("text", "message"), [
     ("{r} [GRID-CTA_32,CTA,THREAD]; x [GRID-CTA_16,CTA]S;", "schedule x contradicts"),
-    ("x [GRID-CTA_16,CTA_16]S;", "schedule x contradicts"),
+    ("x [GRID-CTA_16,CTA_8]S;", "schedule x contradicts"),
     ("{r} [GRID-CTA_32,CTA,THREAD]; cta_num=3;", "cta_num=3, but the schedules give 4")])
 def test_schedules_that_say_other_loops_are_refused(text: str, message: str) -> None:
     program, _ = made(clamped_layers(100, (16, 16), F16), tiles(64, 16))
