@@ -19,7 +19,7 @@ k_y(
   const int w = (thread >> 4);
   #pragma unroll
   for (int d = 0; d < 2; ++d) {
-    tf_vector_load_stream<8>(x_v + 8 * d, x + 8192 * d + 8 * lane_1 + 128 * tile_r + 1048576 * tile_w + 16384 * w);
+    tf_vector_load_last<8>(x_v + 8 * d, x + 8192 * d + 8 * lane_1 + 128 * tile_r + 1048576 * tile_w + 16384 * w);
   }
   const int lane_2 = (thread & 15);
   const int w_1 = (thread >> 4);

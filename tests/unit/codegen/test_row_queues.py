@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.codegen.composed_cases import Case, ahead, rows
-from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, norm_backward, residual_norm, row_sums, running_sum, softmax
+from tests.unit.codegen.composed_cases import Case, ahead, rows, tiles
+from tests.unit.codegen.pattern_graphs import (
+    batch_norm,
+    layer_norm,
+    norm_backward,
+    residual_norm,
+    row_sums,
+    running_sum,
+    softmax,
+    transpose,
+)
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.target.device import H200
 
@@ -94,19 +103,24 @@ READ_LAST = {
     "clusters in turn": (layer_norm(9, 512), rows(4, 32, 2, cluster=2, stages=2, groups=2), "bulk"),
     "clusters, a turn ahead": (layer_norm(9, 512), ahead(4, 64, 1, 3, 2, cluster=2), "bulk"),
     "clusters, narrow elements": (layer_norm(9, 1024, "f16"), rows(8, 32, 2, cluster=2, stages=2, groups=2), ""),
+    "clusters, narrow elements of two": (residual_norm(9, 1024, "f16"), rows(8, 64, 1, cluster=2), "vector"),
+    "clusters, more weights than row": (layer_norm(9, 512), rows(4, 32, 2, cluster=2), ""),
+    "clusters of large blocks": (softmax(5, 4096), rows(4, 512, 1, cluster=2), ""),
+    "clusters in turn, no weights": (softmax(7, 512), rows(4, 32, 2, cluster=2, stages=2, groups=3), ""),
     "channels of images": (batch_norm(4, 3, 16, 16), rows(4, 64, 2, cluster=2), ""),
     "blocks in turn": (softmax(7, 256), rows(4, 32, 2, stages=2, groups=3), ""),
     "several sums carried along": (norm_backward(9, 256, 2), rows(4, 64, 1, lanes=2, stages=2, groups=2, span=5), "bulk"),
     "carried without a queue": (norm_backward(9, 256, 2), rows(4, 64, 1, lanes=2, groups=2, span=5), ""),
     "nothing written but results": (row_sums(7, 1024), rows(4, 64, 2, cluster=2), ""),
     "a scan by clusters": (running_sum(7, 1024), rows(4, 64, 2, cluster=2), ""),
+    "a matrix that is turned": (transpose(64, 80, "f16"), tiles("r0", "r1", (16, 16), 64, (8, 8)), "vector"),
 }
 
 
 @pytest.mark.parametrize("name", sorted(READ_LAST))
 @pytest.mark.parametrize("floods", [True, False])
 def test_elements_that_are_read_leave_the_cache_after_those_that_are_written(name: str, floods: bool) -> None:
-    """Where the kernel moves more than the second-level cache holds; and only of rows, not of weights that all rows share."""
+    """Where the kernel moves more than the second-level cache holds; and only of rows and tiles, not of weights that all rows share."""
     pattern, wanted, kind = READ_LAST[name]
     text = print_cuda(Case(name, pattern, {}, replace(H200, l2_bytes=1 << 10 if floods else 1 << 30), wanted).kernel(), H200)
     kernel = text[text.index("__global__"):]
