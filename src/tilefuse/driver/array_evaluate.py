@@ -32,6 +32,9 @@ from tilefuse.runtime.arguments import as_tensor
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.program import Program
 
+# Types that torch does not look up on a CUDA device (torch 2.11: "index_cuda" not implemented for 'UInt16'), and those with as many bits.
+_BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64, torch.float8_e4m3fn: torch.int8,
+         torch.float8_e5m2: torch.int8}
 # Programs kept; when there are more, the oldest goes (its kernels stay in the disk cache).
 MOST_PROGRAMS = 4096
 
@@ -186,6 +189,12 @@ class Evaluation:
         with walking:
             leaves = structure_of(pending)[1] if pending else []
         return not any(n.buffer is None or variables_of(n) for n in (*(n for n in nodes if n.buffer is not None), *leaves))
+
+    @staticmethod
+    def elements(buffer: Any, key: tuple[Any, ...]) -> Any:
+        """The elements at index tensors."""
+        bits = _BITS.get(buffer.dtype)
+        return buffer[key] if bits is None else buffer.view(bits)[key].view(buffer.dtype)
 
     @staticmethod
     def is_lone(buffer: Any) -> bool:

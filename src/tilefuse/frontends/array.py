@@ -60,6 +60,9 @@ class Evaluator(Protocol):
     def is_settled(self, nodes: Sequence[ArrayNode]) -> bool:
         """Whether the values are there or can be computed now, and no assignment to a variable will change them."""
 
+    def elements(self, buffer: Any, key: tuple[Any, ...]) -> Any:
+        """The elements at index tensors, in memory of their own."""
+
     def is_lone(self, buffer: Any) -> bool:
         """Whether no other tensor and no other library sees the memory."""
 

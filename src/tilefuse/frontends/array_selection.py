@@ -150,4 +150,7 @@ def _read(x: Array, plan: Plan, indices: tuple[Array, ...], plain: bool) -> Arra
     if not (plain and installed().is_settled(nodes)):
         return apply(lower_subscript, (x, *indices), (plan,))
     installed().compute(nodes)
-    return Array(record_known(lower_subscript, nodes, (plan,), plan.of_tensor(x.node.buffer, [n.buffer for n in nodes[1:]])))
+    key = plan.torch_key([n.buffer for n in nodes[1:]])
+    if key is None:
+        return apply(lower_subscript, (x, *indices), (plan,))
+    return Array(record_known(lower_subscript, nodes, (plan,), installed().elements(x.node.buffer, key)))

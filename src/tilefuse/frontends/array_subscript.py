@@ -46,8 +46,13 @@ class Plan:
         gathered dimensions stand."""
         return [indices[i[1]] if i[0] == "index" else b.full((), i[1], I64) if i[0] == "at" else None for i in self.items]
 
-    def of_tensor(self, tensor: Any, indices: Sequence[Any] = ()) -> Any:
-        """The view of a torch tensor, or its elements at index tensors; None where torch has none (steps below 1)."""
+    def of_tensor(self, tensor: Any) -> Any:
+        """The view of a torch tensor; None where torch has none (steps below 1)."""
+        key = self.torch_key()
+        return None if key is None else tensor[key]
+
+    def torch_key(self, indices: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The subscript as torch takes it, with index tensors; None for steps below 1, which it has not."""
         key: list[Any] = []
         for item in self.items:
             match item:
@@ -61,7 +66,7 @@ class Plan:
                     key.append(None)
                 case ("index", number):
                     key.append(indices[number])
-        return tensor[tuple(key)]
+        return tuple(key)
 
 
 def with_arrays(key: Any, array_class: type, device: str, as_array: Callable[[Any, str], Any]) -> Any:

@@ -29,6 +29,7 @@ from tilefuse.frontends.array_selection import positions_of
 from tilefuse.frontends.array_subscript import Plan, lower_view, mask_in, masked_key, subscript_plan, with_arrays
 from tilefuse.frontends.array_tracing import traced_name
 from tilefuse.frontends.array_types import NAME_OF, as_number, number_constant
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Const
 from tilefuse.ir.tensor import TensorBuilder
 
@@ -220,7 +221,7 @@ def _written_node(x: Array, plan: Plan, value: Array | Const, indices: Sequence[
     fresh = _known(x, value)
     uses, views = _private_uses(fresh.node, x.node)
     installed().compute([x.node, fresh.node, *(i.node for i in indices)])
-    if indices or not plan.is_view() or any(a.dtype.is_float and a.dtype.bits == 8 for a in (x, fresh)):
+    if indices or not plan.is_view() or x.dtype != fresh.dtype and not (_is_converted(x.dtype) and _is_converted(fresh.dtype)):
         made = apply(lower_put, (x, fresh, *indices), (plan, False)).node
         installed().compute((made,))
         return made
@@ -233,6 +234,12 @@ def _written_node(x: Array, plan: Plan, value: Array | Const, indices: Sequence[
     if alone:
         x.node.buffer = None  # its data is the new node's; what led to it can compute it again
     return made
+
+
+def _is_converted(dtype: DType) -> bool:
+    """Whether the framework converts the type as the compiler does, on every device: it has little for unsigned integers beyond 8 bits,
+    and 8-bit floats are rounded in several ways."""
+    return dtype.bits > 8 if dtype.is_float else dtype.kind != "uint" or dtype.bits == 8
 
 
 def _is_settled(x: Array, value: Array | Const, indices: Sequence[Array]) -> bool:

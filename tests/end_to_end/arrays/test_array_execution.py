@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilefuse.array as ta
 from tests.end_to_end.arrays.array_cases import check_values, check_writes, drawn, many_functions
@@ -285,3 +286,39 @@ def test_options_of_one_evaluation() -> None:
 def test_writes_and_masks() -> None:
     """`x[key] = value` by the framework where data is known, by kernels elsewhere; what masks read."""
     check_writes("host")
+
+
+# What torch 2.11 has on a CUDA device for unsigned integers of 16 to 64 bits: moving bytes, and looking at them in another way.
+MOVING = {"_to_copy", "alias", "as_strided", "clone", "copy_", "detach", "empty", "empty_strided", "expand", "lift_fresh", "select",
+          "slice", "unsqueeze", "view", "_local_scalar_dense", "t", "transpose", "permute"}
+
+
+class AsOnADevice(TorchDispatchMode):
+    """Refuses operators of the framework that a CUDA device does not have for wide unsigned integers and 8-bit floats."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        kinds = {t.dtype for t in given}
+        narrow = kinds & {torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2}
+        name = func.overloadpacket.__name__
+        if narrow and (name not in MOVING or name == "copy_" and len(kinds) > 1):
+            raise NotImplementedError(f'"{name}_cuda" not implemented for {narrow}')
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"))
+def test_types_that_the_framework_hardly_knows_are_written_and_read(dtype: str) -> None:
+    """Writes, masks, index arrays, distinct elements and repetitions ask the framework for nothing that it lacks on a device."""
+    x = ta.evaluate(ta.astype(ta.asarray([3, 1, 3, 2]), dtype))
+    wide, narrow = ta.asarray([5, 6]), ta.evaluate(ta.astype(ta.asarray([7, 8]), dtype))
+    mask, whole = ta.asarray([True, False, True, True]), not x.dtype.is_float
+    with AsOnADevice():
+        x[1] = 4
+        x[2:] = narrow
+        x[::2] = wide if whole else narrow
+        x[ta.asarray([3])] = 1
+        x[mask] = x[0]
+        found = [x, x[mask], ta.unique_values(x), ta.repeat(x, ta.asarray([2, 0, 1, 0])), x[[1, -1]], x[1:3]]
+        ta.evaluate(*found)
+    first = 5 if whole else 7
+    assert [f.tolist() for f in found] == [[first, 4, first, first], [first] * 3, [4, first], [first] * 3, [4, first], [4, first]]
