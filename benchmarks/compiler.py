@@ -1,4 +1,4 @@
-"""The compiler's own speed: import, cold and warm compile of BERT-base, launch overhead, time and memory as the graph grows.
+"""The compiler's own speed: import, cold and warm compile of BERT-base, launch overhead, time and memory as the graph grows, planning.
 
 Every figure is taken in a process of its own, so that nothing is warm that a user would find cold.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import default_device, describe
+from benchmarks.planning_graphs import SHAPES
 from benchmarks.record import Record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,6 +66,21 @@ program = generate_sources(graph, device=H200)
 took = time.perf_counter() - started
 grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 print(json.dumps({{"seconds": took, "nodes": len(graph.nodes), "grown_bytes": grown, "kernels": len(program.spec.kernels)}}))
+"""
+
+PLAN = """
+import json, time
+from tilefuse.base.options import Options
+from tilefuse.driver.request import rarely_collected, traced
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.planner import plan_graph
+from tilefuse.target.device import H200
+from benchmarks.planning_graphs import SHAPES
+graph = parse_graph(SHAPES["{shape}"]({nodes}))
+with traced(Options()), rarely_collected():
+    started = time.process_time()
+    plan = plan_graph(graph, {{}}, H200, Options())
+print(json.dumps({{"cpu_seconds": time.process_time() - started, "nodes": len(graph.nodes), "kernels": len(plan.kernels)}}))
 """
 
 LAUNCH = """
@@ -140,6 +156,7 @@ def figures(quick: bool = False, tiny: bool = False) -> list[tuple[str, str]]:
         ("bert-base/warm", COMPILE.format(tiny=tiny)),
         ("launch", LAUNCH),
         *((f"growth/{nodes}", GROWTH.format(nodes=nodes)) for nodes in (QUICK_SIZES if quick else SIZES)),
+        *((f"plan/{shape}", PLAN.format(shape=shape, nodes=(QUICK_SIZES if quick else SIZES)[-1])) for shape in SHAPES),
     ]
 
 
