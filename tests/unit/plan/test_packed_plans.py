@@ -3,9 +3,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
+from typing import Any
 
 import pytest
 
+from benchmarks.planning_graphs import independent_maps
+from tests.unit.plan.graphs import layers
 from tilefuse.base.options import Options
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import GraphBuilder
@@ -13,11 +17,14 @@ from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import Read, call, const
 from tilefuse.ir.text import parse_graph
+from tilefuse.plan import planner
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.pack_kernels import live_peak_bytes
+from tilefuse.plan.pack_kernels import live_peak_bytes, pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, verify_plan
 from tilefuse.plan.planner import plan_graph
+from tilefuse.schedule import packed as packed_schedule
 from tilefuse.schedule.packed import MAX_OPERANDS, Packed
+from tilefuse.schedule.parts import structure_of
 from tilefuse.target.device import H200
 
 
@@ -136,3 +143,34 @@ def test_ten_thousand_nodes_are_packed_in_seconds() -> None:
     plan = planned(graph)
     assert time.perf_counter() - started < 30
     assert len(plan.kernels) < 100
+
+
+def independent(count: int) -> Graph:
+    return parse_graph(independent_maps(count))
+
+
+def test_what_greedy_connecting_found_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the integer program finds nothing better, its plan is the same one, and packing it again took as long again."""
+    packed = []
+
+    def counting(*given: Any) -> Any:
+        packed.append(len(given[2]))
+        return pack_kernels(*given)
+
+    monkeypatch.setattr(planner, "pack_kernels", counting)
+    plan = plan_graph(layers(3), {}, H200, Options())
+    assert plan.search is not None and plan.search.planner == "both" and len(packed) == 1
+
+
+def test_a_part_is_looked_at_once_whatever_sets_it_is_tried_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its structure is found once for all packed kernels that are priced, and once more for the one that is taken."""
+    seen: Counter[str] = Counter()
+
+    def counting(part: Graph, layouts: Any) -> Any:
+        seen[part.nodes[0].name] += 1
+        return structure_of(part, layouts)
+
+    monkeypatch.setattr(packed_schedule, "structure_of", counting)
+    plan = plan_graph(independent(46), {}, H200, Options())
+    assert [k.program.template for k in plan.kernels] == ["packed"]
+    assert len(seen) == 46 and max(seen.values()) <= 2
