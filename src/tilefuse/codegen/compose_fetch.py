@@ -30,13 +30,15 @@ from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row, team_threa
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.pipelined import copies_of, fetched_touches
+from tilefuse.schedule.pipelined import column_touches, copies_of, fetched_touches
 from tilefuse.schedule.resolved import Domain, Touch, direct_touches
 from tilefuse.schedule.stages import stages
 from tilefuse.schedule.template import Rows
 
 # Threads of a row from which on its queue is refilled behind the row's own barrier: fewer were not measured.
 LATE_THREADS = 256
+# Threads of blocks that share a multiprocessor by fours and more (`outlives_results`).
+SMALL_BLOCK_THREADS = 256
 
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
@@ -165,22 +167,34 @@ def outlives_results(state: RowState) -> bool:
     """Whether what the kernel reads leaves the second-level cache after what it writes: of rows that are also written, in kernels that
     move more than the cache holds.
 
-    Measured on H200 with and without, contiguous rows shared by a cluster: gradients of norms over 262144 f32 84.8 us and 88.7, over 65536
-    72.2 and 74.1, 73.4 and 74.3, norms and softmax over 65536 f32 2 % faster; one block with several sums to carry, over 4096 and 8192 f16
-    71.1 and 72.4, 71.2 and 71.9. Not 16-bit elements in clusters (up to 0.5 %), rows of several axes (batch norm over 28 x 28 bf16 76.8
-    and 75.3), blocks that carry one sum (8192 f32 0.8 % longer) or need no queue (1024 f32 0.4 %), nor scans by clusters (79.3 and 77.2).
+    Measured on H200 with and without, contiguous rows shared by a cluster: softmax over 32768 to 262144 f32 2 to 3 % faster, norms over
+    65536 f32 2 to 3 %, gradients of norms up to 1.6 %; one block with several sums to carry, over 4096 and 8192 f16 and bf16 0.7 to 2 %.
+    Not what is slower or the same: rows whose weights are more bytes than they (layer norm over 32768 f32 72.6 us and 70.6), blocks of 512
+    threads that come once (RMS norm over 262144 f32 80.4 and 79.2) or have no weights (gradients of log-softmax over 262144 f32 70.9 and
+    70.1), 16-bit elements in clusters (most the same), rows of several axes (batch norm over 28 x 28 bf16 76.8 and 75.3), blocks that carry
+    one sum or need no queue, nor scans by clusters (79.3 and 77.2).
     """
     choice, w = state.choice, state.writer
     if not w.floods or not _stores_elements(w.domain):
         return False
     if choice.cluster > 1:
-        several = len([a for a in w.domain.reduced if w.domain.extents[a] > 1]) > 1
-        wide = all(t.dtype.itemsize >= 4 for t in fetched_touches(w.domain))
-        queued = choice.stages > 0 or not choice.groups and choice.on_chip
-        return wide and queued and not several and not w.domain.has_scan
+        return not w.domain.has_scan and _last_in_clusters(w.domain, choice)
     if choice.groups:
         return choice.stages > 0 and len([i for i in w.domain.instances if i.carried]) > 1
     return choice.on_chip
+
+
+def _last_in_clusters(domain: Domain, choice: Rows) -> bool:
+    """`outlives_results` of rows that clusters share."""
+    fetched, columns = fetched_touches(domain), column_touches(domain)
+    row_bytes, column_bytes = (sum(t.dtype.itemsize for t in touches) for touches in (fetched, columns))
+    several_axes = len([a for a in domain.reduced if domain.extents[a] > 1]) > 1
+    if several_axes or any(t.dtype.itemsize < 4 for t in fetched):
+        return False
+    if choice.groups:
+        once = choice.groups == domain.num_kept
+        return choice.stages > 0 and (once or bool(columns))
+    return choice.on_chip and choice.threads <= SMALL_BLOCK_THREADS and column_bytes <= row_bytes
 
 
 def _stores_elements(domain: Domain) -> bool:

@@ -36,6 +36,11 @@ RESIDENT_THREADS = 640
 # than all (measured on H200, gradients of RMS norm by 112 blocks and by 131: 4096 elements f16 70.3 and 75.2 us, bf16 71.6 and 76.5, 8192
 # elements f16 71.5 and 74.2; with the two sums of layer norm 75.3 and 73.4, f32 71.7 and 71.4).
 LIGHT_LENGTH, LIGHT_SHARE = 4096, 0.85
+# Long clusters whose blocks bring so many bytes of an f32 row at a time keep memory busy by this part of the multiprocessors, and more are
+# slower (measured on H200, gradients of layer norm over 32768 f32 by 14 and 15 clusters of 8: 69.7 and 70.4 us, of RMS norm 68.5 and 69.6,
+# layer norm over 65536 68.5 and 69.2; over 262144, by 6 and 7 clusters of 16: 79.2 and 83.8, 76.1 and 78.4, 73.3 and 75.2, residual and
+# layer norm 77.0 and 78.7. Not clusters of 2, nor 16-bit elements: 72.5 us by 28 and 71.6 by 30 clusters).
+LONG_CLUSTER, LONG_CLUSTER_SHARES = 8, ((64 << 10, 0.73), (32 << 10, 0.85))
 # With fewer turns the partial sums are no small part of the traffic.
 MIN_TURNS = 4
 
@@ -45,16 +50,18 @@ class Written:
     """What is known of rows of several operands whose elements are written beside the sums that they carry.
 
     several: whether there is more than one sum. narrow: whether all operands are of 16 bits or less; none is where this does not hold.
+    Units: row_bytes of all operands' elements at one place of a row.
     """
 
     several: bool
     narrow: bool
+    row_bytes: int
 
 
 def written_rows(itemsizes: Collection[int], *, several: bool) -> Written | None:
     """What rows of operands of these sizes are where their elements are written; None where nothing is known of them. Units: bytes."""
     narrow = max(itemsizes, default=0) < 4
-    return Written(several, narrow) if len(itemsizes) > 1 and (narrow or min(itemsizes) >= 4) else None
+    return Written(several, narrow, sum(itemsizes)) if len(itemsizes) > 1 and (narrow or min(itemsizes) >= 4) else None
 
 
 def row_threads(length: int, sum_bytes: int = 4, written: Written | None = None) -> tuple[int, int, int] | None:
@@ -77,7 +84,8 @@ def row_threads(length: int, sum_bytes: int = 4, written: Written | None = None)
             while cluster <= most_cluster:
                 threads = 32 * -(-length // (elements * cluster * 32))
                 if threads <= most_threads:
-                    if written == Written(True, True) and 1 < cluster < 16 and threads == 2 * NARROW_THREADS and elements == SHAPES[0][0]:
+                    few = elements == SHAPES[0][0] and threads == 2 * NARROW_THREADS
+                    if written and written.several and written.narrow and 1 < cluster < 16 and few:
                         return NARROW_THREADS, 1, 2 * cluster
                     return threads, max(1, 512 // threads) if cluster == 1 else 1, cluster
                 cluster *= 2
@@ -100,6 +108,15 @@ def blocks_per_multiprocessor(threads: int) -> int:
     return max(1, RESIDENT_THREADS // threads)
 
 
+def clusters_in_turn(device: DeviceSpec, cluster: int, wide_bytes: int) -> int:
+    """Clusters that walk norms' rows at once. Units: wide_bytes of the operands that a block takes of a row of f32; 0 for others."""
+    found = device.clusters_at_once(cluster)
+    shares = [part for least, part in LONG_CLUSTER_SHARES if wide_bytes >= least]
+    if cluster < LONG_CLUSTER or not shares:
+        return found
+    return max(1, min(found, int(device.num_multiprocessors * shares[0]) // cluster))
+
+
 def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4, light: bool = False,
                written: Written | None = None) -> int:
     """Groups of rows for `count` rows of `length` elements; 0 where carrying does not pay or does not fit.
@@ -111,7 +128,8 @@ def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4, 
         return 0
     threads, rows, cluster = shape
     # A cluster too many would walk all its rows after the others.
-    groups = device.clusters_at_once(cluster) * blocks_per_multiprocessor(threads * rows)
+    wide_bytes = written.row_bytes * length // cluster if written is not None and not written.narrow else 0
+    groups = clusters_in_turn(device, cluster, wide_bytes) * blocks_per_multiprocessor(threads * rows)
     if light and cluster == 1 and length >= LIGHT_LENGTH:
         groups = int(groups * LIGHT_SHARE)
     turns = -(-count // (groups * rows))

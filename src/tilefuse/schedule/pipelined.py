@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import gcd
 
 from tilefuse.schedule.access import stride_of
+from tilefuse.schedule.carried import clusters_in_turn
 from tilefuse.schedule.resolved import Domain, Touch, direct_touches, resolved_dtype
 from tilefuse.schedule.stages import stages as stage_by_key
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
@@ -169,7 +170,7 @@ def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
             continue
         chunks, piece_bytes = share // QUEUE_THREADS, QUEUE_THREADS * width * kept_bytes
         stages = room // piece_bytes
-        turns = -(-domain.num_kept // device.clusters_at_once(cluster))
+        turns = -(-domain.num_kept // clusters_in_turn(device, cluster, _wide_bytes(domain, share * width)))
         if share * width * column_bytes > 2 * COLUMN_SHARE_BYTES or (stages - chunks) * piece_bytes < AHEAD_BYTES or turns < 2:
             continue
         if any(copies_of(t, domain, reduced, QUEUE_THREADS * width) is None for t in fetched):
@@ -218,7 +219,7 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
     room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
     most = room // (share * width * kept_bytes)
     stages = min(HELD_NORM_STAGES if weighted else HELD_STAGES, most)
-    turns = -(-domain.num_kept // device.clusters_at_once(cluster))
+    turns = -(-domain.num_kept // clusters_in_turn(device, cluster, _wide_bytes(domain, share * width)))
     if threads > 1024 or stages < 2 or turns < 2:
         return None
     chunks = -(-share // threads)
@@ -229,6 +230,13 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
     # 65536 f32 73.4 and 71.1).
     exchanges_long = cluster == device.max_cluster_blocks or not weighted
     return (reduced_ahead(domain, held, most) if cluster > 1 and exchanges_long else None) or held
+
+
+def _wide_bytes(domain: Domain, share: int) -> int:
+    """What a block takes of a norm's row of f32 as `clusters_in_turn` wants it; 0 for others. Units: share in elements."""
+    fetched = fetched_touches(domain)
+    wide = bool(column_touches(domain)) and all(t.dtype.itemsize >= 4 for t in fetched)
+    return share * sum(t.dtype.itemsize for t in fetched) if wide else 0
 
 
 def column_touches(domain: Domain) -> list[Touch]:

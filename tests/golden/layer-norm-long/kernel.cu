@@ -27,7 +27,7 @@ k_y_mean(
   #pragma unroll
   for (int chunk = 0; chunk < 8; ++chunk) {
     const int vector = 256 * chunk + 2048 * rank + thread;
-    tf_vector_load_last<4>(x_v + 4 * chunk, x + 32768 * group_ + 4 * vector);
+    tf_vector_load_stream<4>(x_v + 4 * chunk, x + 32768 * group_ + 4 * vector);
   }
   // every block of the cluster runs before another writes to its shared memory
   tf_cluster_meet();

@@ -103,7 +103,6 @@ READ_LAST = {
     "clusters in turn": (layer_norm(9, 512), rows(4, 32, 2, cluster=2, stages=2, groups=2), "bulk"),
     "clusters, a turn ahead": (layer_norm(9, 512), ahead(4, 64, 1, 3, 2, cluster=2), "bulk"),
     "clusters, narrow elements": (layer_norm(9, 1024, "f16"), rows(8, 32, 2, cluster=2, stages=2, groups=2), ""),
-    "clusters, narrow elements of two": (residual_norm(9, 1024, "f16"), rows(8, 64, 1, cluster=2), "vector"),
     "clusters, more weights than row": (layer_norm(9, 512), rows(4, 32, 2, cluster=2), ""),
     "clusters of large blocks": (softmax(5, 4096), rows(4, 512, 1, cluster=2), ""),
     "clusters in turn, no weights": (softmax(7, 512), rows(4, 32, 2, cluster=2, stages=2, groups=3), ""),
