@@ -35,15 +35,15 @@ FULL_REGISTERS, LONG_SHARE_REGISTERS = 32, 64
 HELD_ROW_BYTES = 64 * 1024
 # Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
 # multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
-# 483 where four rows share a block of 256).
-LONG_ROW_THREADS = 512
+# 483 where four rows share a block of 256; 16384 x 16384 f32 times one of 64 KiB 237.0 and 237.7, 241 and 247 where two and four rows
+# share a block, two such products of a BiCGStab iteration 473.3 and 476.1, 8192 x 8192 f64 121.1 and 121.4).
+LONG_ROW_THREADS, SHARED_VECTOR_BYTES = 512, 64 * 1024
 # Threads of a block that scans its share of a row: what the warps add up one by one costs more than registers for twice as many elements a
 # thread (measured on H200, running sums over 262144 f32, two blocks a multiprocessor either way: 73.7 us by 256 threads, 77.6 by 512).
 SCAN_THREADS = 256
 # Threads that share a multiprocessor where blocks of the longest clusters hold a norm's row: twice the elements a thread in half as many
 # threads, with registers for them (measured on H200, RMS norm over 65536 f32: 71.5 us by six blocks of 128 threads, 73.0 by four of 256).
 LONG_NORM_THREADS = 768
-SHARED_VECTOR_BYTES = 128 * 1024
 
 
 def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
