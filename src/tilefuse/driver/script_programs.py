@@ -55,6 +55,12 @@ def how(combination: Combination) -> str:
     return "; ".join(f"{p.kind}: {p.decision or f'calls {list(p.calls)}'}" for p in combination.parts)
 
 
+def _promising(combination: Combination, enough_us: float) -> bool:
+    """Whether a combination is worth building beside the template of the whole script: it has routines (what the whole script's plan holds
+    together is split nowhere for templates alone) and promises to be so fast."""
+    return combination.predicted_us <= enough_us and any(p.kind == ROUTINES for p in combination.parts)
+
+
 class ScriptSearch:
     """The space of programs of one script, for one device: fusions, their implementations, their combinations.
 
@@ -135,7 +141,7 @@ class ScriptSearch:
         if best is None:
             return
         whole = self.template() if self.kind != "routines" and self.graph.calls else None
-        at_once = whole is not None and (self.device.kind == "host" or best.predicted_us > (1 - CLEARLY_FASTER) * whole.predicted_us)
+        at_once = whole is not None and (self.device.kind == "host" or not _promising(best, (1 - CLEARLY_FASTER) * whole.predicted_us))
         ahead = Combination((whole,)) if whole is not None and at_once else None
         if ahead is not None:
             yield ahead
@@ -171,23 +177,41 @@ class ScriptSearch:
         if whole is not None and (self.kind == "template" or self.device.kind == "host"):
             return self.whole(whole)  # on the host executor nothing tells routines' times from each other
         enough_us = math.inf if whole is None else (1 - CLEARLY_FASTER) * whole.predicted_us
-        best = self._best(enough_us, () if whole is None else calls_between_matrices(self.graph))
-        if whole is not None and (best is None or best.predicted_us > enough_us):
+        best = self._best(enough_us, {} if whole is None else self._template_parts())
+        if whole is not None and (best is None or not _promising(best, enough_us)):
             return self.whole(whole)
         if best is None:
             raise UnsupportedError(f"nothing can compute {self.graph.name}", hint="a function without a meaning needs routines that fit")
         return self.build(best)
 
-    def _best(self, enough_us: float, between: Sequence[tuple[int, ...]]) -> Combination | None:
-        """The best combination of routines, with what stands between matrices from meanings; or one that promises more than `enough_us`.
+    def _template_parts(self) -> dict[tuple[int, ...], float]:
+        """Calls that may be kernels from meanings beside kernels of routines, with what they take at least: those of each kernel of the
+        whole script's template, where no kernel has part of a call, and what stands between matrices (a kernel that takes no time, before
+        it is compiled). Units: microseconds."""
+        found = dict.fromkeys(calls_between_matrices(self.graph), self.device.graph_launch_us)
+        made, _ = self._generated[tuple(range(len(self.graph.calls)))]
+        kernels = [k for k in made.plan.steps if isinstance(k, PlannedKernel)]
+        home = {node: n for n, k in enumerate(kernels) for node in k.pattern.nodes}
+        calls: dict[int, list[int]] = {}
+        for c, call in enumerate(self.graph.calls):
+            holders = {home.get(r, -1) for r in call.results}
+            if len(holders) > 1 or -1 in holders:
+                return found
+            calls.setdefault(holders.pop(), []).append(c)
+        if len(calls) == len(kernels) > 1:
+            found |= {tuple(own): template_us(kernels[n], self.device) for n, own in calls.items()}
+        return found
+
+    def _best(self, enough_us: float, between: Mapping[tuple[int, ...], float]) -> Combination | None:
+        """The best combination of routines and of some calls from meanings; or one that promises more than `enough_us`.
 
         Fusions are first taken for what their bytes allow, then for their best decision, and scheduled last: each only where the best
-        combination so far has it. Before anything is compiled, what stands between matrices is one kernel that takes no time.
+        combination so far has it. between: `_template_parts`.
         """
         fusion = {f.calls: f for f in self.fusions.found}
 
         def promised(calls: tuple[int, ...], routines: Sequence[FusionImplementation]) -> list[FusionImplementation]:
-            start = [FusionImplementation(calls, TEMPLATE, self.device.graph_launch_us)] if calls in between else []
+            start = [FusionImplementation(calls, TEMPLATE, between[calls])] if calls in between else []
             return [*routines, *start]
 
         def decided(calls: tuple[int, ...]) -> list[FusionImplementation]:
@@ -204,7 +228,7 @@ class ScriptSearch:
             bound = [bound_us(self.graph, fusion[calls], self.device, self.times)] if calls in fusion else []
             table[calls] = promised(calls, [FusionImplementation(calls, ROUTINES, us) for us in bound])
         best = cheapest(self.graph, table, decided, enough_us)
-        return best if best is None or best.predicted_us > enough_us else cheapest(self.graph, table, scheduled, enough_us)
+        return cheapest(self.graph, table, scheduled, enough_us) if best is not None and _promising(best, enough_us) else best
 
     def whole(self, whole: FusionImplementation) -> Choice:
         """The program of the template of the whole script."""

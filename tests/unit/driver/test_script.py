@@ -11,6 +11,7 @@ import torch
 from benchmarks.blas import SEQUENCES, SOLVERS, Linear, _inputs, doubled
 from tilefuse import blas
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.driver.script_programs import how
 from tilefuse.plan.routine_fusions import calls_between_matrices
 from tilefuse.target.device import H200
 
@@ -208,3 +209,16 @@ def test_a_first_program_looks_at_few_fusions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(search, "_listed", lambda fusion: asked.append(fusion) or listed(fusion))
     assert search.first().how == "template"
     assert 2 * len(asked) < len(search.fusions.found)
+
+
+def test_routines_stand_beside_the_templates_own_kernels() -> None:
+    """y = A'(A x) of a matrix that the caches hold: the template's product and sums by routines, which neither kind has alone; a search
+    begins with the program that a compile takes."""
+    function = blas.compile(next(s for s in SEQUENCES if s.name == "atax").script)
+    search = function.search(function.graph_for({"A": (512, 512), "x": (512,)}), H200)
+    made = search.first()
+    assert made.how.startswith("template: calls [0]; routines: calls [1]") and len(made.spec.kernels) == 3
+    assert how(next(search.combinations(2))) == made.how
+    iteration = blas.compile(next(s for s in SOLVERS if s.name == "bicgstab").script)
+    search = iteration.search(iteration.graph_for({n: (1024,) * (1 + (n == "A")) for n in iteration.inputs if n != "rho"}), H200)
+    assert search.first().how == "template" and len(next(search.combinations(1)).parts) == 1
