@@ -56,8 +56,8 @@ def _compose_row(state: RowState) -> None:
     row_outputs = [(n, k, o) for n, k, o in domain.outputs if k in row_keys]
     full_outputs = [o for o in domain.outputs if o[1] not in row_keys and not domain.instances[o[1]].carried]
     # The first reductions' walk writes what needs none; a scan alone does not walk the row before its own values are written.
-    streamed = not choice.on_chip and not choice.groups and any(n == 0 and domain.instances[k].node.category == "reduce"
-                                                                for k, n in depth.items())
+    first_walk = not choice.groups and any(n == 0 and domain.instances[k].node.category == "reduce" for k, n in depth.items())
+    streamed = first_walk and (not choice.on_chip or _writes_early(state))
     early_outputs = [o for o in full_outputs if streamed and not after_shared(domain, o[1])]
     full_outputs = [o for o in full_outputs if o not in early_outputs]
     # Rows that share a warp ask later: their own elements are in the first-level cache by then (measured: 62 us against 65 to 69).
@@ -87,7 +87,7 @@ def _compose_row(state: RowState) -> None:
             e.hoist_body(i.body, kept_axes)
         later = [domain.instances[k] for k in depth if depth[k] == stage + 1]
         if joins_moments(state, group, later):
-            reduce_moments(state, group[0], later[0])
+            reduce_moments(state, group[0], later[0], early_outputs if stage == 0 else [])
             joined = later
             continue
         reduce_stage(state, [i for i in group if i.node.category == "reduce"], early_outputs if stage == 0 else [])
@@ -99,6 +99,19 @@ def _compose_row(state: RowState) -> None:
     if full_outputs or state.carried:
         _write_elements(state, full_outputs, kept_axes)
     _write_rows(state, row_outputs)
+
+
+def _writes_early(state: RowState) -> bool:
+    """Whether blocks that hold rows write what needs no reduction before they reduce: memory is busy while results go round, and the last
+    walk has fewer results to hold. Of f32, where shares are even and more than a warp shares a row.
+
+    Measured on H200, residual and layer norm f32: over 32768 67.6 us and 69.3 with all written at the end, over 8192 66.5 and 67.8, over
+    1024, 4096 and 65536 the same; 16-bit elements gain 1 % over 65536 f16 and lose 0.3 % of bf16.
+    """
+    choice, w = state.choice, state.writer
+    even = not state.row_bounds and state.tail == 0 and state.vectors == choice.chunks * choice.threads * choice.cluster
+    wide = all(t.dtype.itemsize >= 4 for t in fetched_touches(w.domain))
+    return w.unroll and w.floods and even and wide and choice.threads > 32 and choice.split == 1 and not w.domain.has_scan
 
 
 def _only_exchange(state: RowState) -> tuple[list[Instance], list[Instance]]:

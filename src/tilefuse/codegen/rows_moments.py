@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg, Shuffle
 from tilefuse.codegen.rows_exchange import block_to_cluster, cluster_exchange, exchange_buffers, meet_in_block, slot_base, warps_to_shared
-from tilefuse.codegen.rows_reduce import declare_kept, hoist_lane_free
+from tilefuse.codegen.rows_reduce import Output, declare_kept, hoist_lane_free
 from tilefuse.codegen.rows_shares import receive_shares, send_shares
 from tilefuse.codegen.rows_walk import RowState, needed_keys, walk_row
-from tilefuse.ir.affine import number
+from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.resolved import Instance
@@ -37,9 +37,9 @@ def joins_moments(state: RowState, group: list[Instance], later: list[Instance])
     return whole and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
 
 
-def reduce_moments(state: RowState, total: Instance, squares: Instance) -> None:
-    """Both reductions of the row; every thread ends with the results."""
-    _receive(state, (total, squares), send_moments(state, total, squares), True)
+def reduce_moments(state: RowState, total: Instance, squares: Instance, outputs: Sequence[Output] = ()) -> None:
+    """Both reductions of the row; every thread ends with the results. `outputs`: as of `reduce_stage`, where shares are even."""
+    _receive(state, (total, squares), send_moments(state, total, squares, outputs), True)
 
 
 def receive_moments(state: RowState, total: Instance, squares: Instance) -> None:
@@ -67,16 +67,18 @@ def _receive(state: RowState, both: tuple[Instance, Instance], parts: Sequence[R
     state.writer.emitter.frame.values |= {i.key: p for i, p in zip(both, parts[:2], strict=True)}
 
 
-def send_moments(state: RowState, total: Instance, squares: Instance) -> Sequence[Reg]:
+def send_moments(state: RowState, total: Instance, squares: Instance, outputs: Sequence[Output] = ()) -> Sequence[Reg]:
     """All of `reduce_moments` that stands before the barrier at which the row's threads meet last; the registers of the partial results."""
     w, c = state.writer, state.choice
     e = w.emitter
     e.emit(Comment(f"%{total.node.name} ({total.node.kind}) and %{squares.node.name}, squares about each vector's mean: threads -> warp -> "
                    + ("cluster" if c.cluster > 1 else "block")))
+    if outputs:
+        e.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory on the way"))
     dtype = e.dtype(total.body)
     if not _even(state):
         return send_shares(state, total, squares, dtype)
-    t, q = _moments_of_thread(state, total, dtype)
+    t, q = _moments_of_thread(state, total, dtype, outputs)
     count = c.chunks * c.vector
     step = 16
     while step >= 1:
@@ -90,27 +92,34 @@ def send_moments(state: RowState, total: Instance, squares: Instance) -> Sequenc
     return t, q
 
 
-def _moments_of_thread(state: RowState, total: Instance, dtype: DType) -> tuple[Reg, Reg]:
+def _moments_of_thread(state: RowState, total: Instance, dtype: DType, outputs: Sequence[Output]) -> tuple[Reg, Reg]:
     """Each vector's sum and squares about its own mean, then the vectors' pairs one by one: two vectors' values live at a time."""
     w, c = state.writer, state.choice
     e = w.emitter
     parts = [Reg(e.fresh(total.node.name + suffix), dtype) for suffix in ("", "_squares")]
     for p in parts:
         e.emit(Declare(p.name, dtype, c.chunks))
-    needed = needed_keys(state, list(total.uses))
+    needed = needed_keys(state, [*total.uses, *(k for _, k, _ in outputs)])
     bodies = [w.domain.instances[k].body for k in needed] + [total.body]
     arrays = declare_kept(state, needed, [total])
-    for chunk, env, width, held in walk_row(state, bodies):
+    for chunk, env, width, held in walk_row(state, bodies, bool(outputs)):
         values = Reg(e.fresh(total.node.name + "_x"), dtype)
         e.emit(Declare(values.name, dtype, width))
         hoist_lane_free(state, bodies, env, held)
         t, q = (Reg(p.name, dtype, chunk) for p in parts)
         e.emit(Assign(t, const(0, dtype)), Assign(q, const(0, dtype)))
-        with w.lanes(width, env, state.lane) as v:
-            w.bind(held, chunk, v)
+
+        def one_lane(v: Affine, chunk: Affine = chunk, values: Reg = values, t: Reg = t) -> None:
             e.emit(Assign(Reg(values.name, dtype, v), e.expression(total.body)), Assign(t, _sum(t, Reg(values.name, dtype, v))))
             for k, array in arrays.items():
                 e.emit(Assign(Reg(array.name, array.dtype, chunk * c.vector + v), e.value(k)))
+
+        if outputs:
+            w.write_lanes(list(outputs), width, held, chunk, env, state.lane, one_lane)
+        else:
+            with w.lanes(width, env, state.lane) as v:
+                w.bind(held, chunk, v)
+                one_lane(v)
         mean = _held(state, _times(t, 1.0 / width, dtype), dtype, "mean_of_vector")
         with e.loop("v", width, unroll=w.unroll) as v:
             off = _held(state, Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]

@@ -3,7 +3,7 @@ at sizes that a processor runs in a moment."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.unit.codegen.pattern_graphs import (
     Pattern,
@@ -299,4 +299,7 @@ def all_cases() -> tuple[Case, ...]:
             for name, p, layouts in CHOSEN for device in (H200, host_device())]
     made += [Case(f"{p.graph.name}-{name}", p, {}, H200) for name, p in CARRIED]
     made += [Case(f"{p.graph.name}-{name}", p, {}, H200, wanted) for name, p, wanted in BY_HAND]
+    # Rows that are more than the second-level cache: sums of two operands are written before they are reduced.
+    made += [Case(f"residual_norm-written-early-{cluster}", residual_norm(5, 256 * cluster), {}, replace(H200, l2_bytes=1 << 10),
+                  rows(4, 64, 1, cluster=cluster)) for cluster in (1, 2)]
     return tuple(sorted(made, key=lambda c: c.group))
