@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilefuse.plan.pattern import Cost
-from tilefuse.schedule.levels import level_traffic
+from tilefuse.schedule.levels import level_traffic, scattered_adds
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
@@ -76,7 +76,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a kernel's predicted time is made of. The slowest of the four `*_us` decides; the launch comes on top.
+    """What a kernel's predicted time is made of. The slowest of the `*_us` decides; the launch comes on top.
 
     Units: microseconds; bytes; `busy_multiprocessors` of the device's; `occupancy` and `share` are fractions (threads that fit a
     multiprocessor, and bandwidth that so many loads under way can reach).
@@ -93,15 +93,16 @@ class Parts:
     busy_multiprocessors: int
     occupancy: float
     share: float
+    scattered_us: float = 0.0
 
     @property
     def us(self) -> float:
-        return self.launch_us + max(self.global_us, self.l2_us, self.shared_us, self.arithmetic_us)
+        return self.launch_us + max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.arithmetic_us)
 
     @property
     def decided_by(self) -> str:
         """What decides: "bandwidth", "flops", or "launch" where that is longer than both."""
-        moved_us = max(self.global_us, self.l2_us, self.shared_us)
+        moved_us = max(self.global_us, self.l2_us, self.shared_us, self.scattered_us)
         if max(moved_us, self.arithmetic_us) < self.launch_us:
             return "launch"
         return "bandwidth" if moved_us >= self.arithmetic_us else "flops"
@@ -150,7 +151,8 @@ class AnalyticCost:
             l2_us=moved.l2_bytes / (self._l2_bytes_per_s * share) * 1e6 if self._l2_bytes_per_s else 0.0,
             shared_us=moved.shared_bytes / (device.shared_bytes_per_s * busy_share) * 1e6 if device.shared_bytes_per_s else 0.0,
             arithmetic_us=program.work_us or program.flops / (device.flops_per_s * busy_share) * 1e6, launch_us=device.graph_launch_us,
-            busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share)
+            busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share,
+            scattered_us=scattered_adds(program) / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0)
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
@@ -168,6 +170,7 @@ class AnalyticCost:
             Figure("global time", parts.global_us, "us", f"transfer_curve: {rate('transfer_curve')}"),
             Figure("L2 time", parts.l2_us, "us", f"resident_curve: {rate('resident_curve')}"),
             Figure("shared time", parts.shared_us, "us", f"shared_bytes_per_s: {rate('shared_bytes_per_s')}"),
+            Figure("scattered time", parts.scattered_us, "us", f"scattered_adds_per_s: {rate('scattered_adds_per_s')}"),
             Figure("arithmetic time", parts.arithmetic_us, "us", work),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),

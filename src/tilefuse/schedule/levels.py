@@ -49,6 +49,11 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
     return LevelTraffic(ideal, 0)
 
 
+def scattered_adds(program: TileProgram) -> int:
+    """Elements that a program combines with what lies at places that data give; each is an atomic operation of its own."""
+    return sum(prod(e for _, e in n.over) for n in program.graph.nodes if n.category == "scatter" and n.detail != "set")
+
+
 # What of the repeated reads of a vector that all rows share passes the first-level cache, which blocks of a multiprocessor fill for each
 # other (measured on H200: a matrix times a vector of 64 KiB takes 0.91 of what a copy of its bytes takes, one of 128 KiB as much).
 AGAIN_SHARE = 0.5

@@ -40,14 +40,16 @@ def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = Fa
 
     for node in pattern.nodes:
         if node.name in home:
-            for value in _anchors(node, inside, loose, home):
-                home[root(value)] = root(node.name)
+            for value in _anchors(node, inside, loose, home) if loose else node.reads():
+                if value in home:
+                    home[root(value)] = root(node.name)
     members: dict[str, dict[str, None]] = {}
     for node in pattern.nodes:
         if node.name in home:
             found = members.setdefault(root(node.name), {})
             found[node.name] = None
-            found.update(dict.fromkeys(_loose_reads(node, inside, loose)))
+            if loose:
+                found.update(dict.fromkeys(_loose_reads(node, inside, loose)))
     return [part_graph(pattern, names) for names in members.values()]
 
 
