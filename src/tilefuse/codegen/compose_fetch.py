@@ -180,7 +180,9 @@ def outlives_results(state: RowState) -> bool:
     if choice.cluster > 1:
         return not w.domain.has_scan and _last_in_clusters(w.domain, choice)
     if choice.groups:
-        return choice.stages > 0 and len([i for i in w.domain.instances if i.carried]) > 1
+        # Several rows of f32 a block are as fast without (256 elements: 69.1 us and 69.3 with).
+        whole_rows = choice.rows == 1 or any(t.dtype.itemsize < 4 for t in fetched_touches(w.domain))
+        return choice.stages > 0 and whole_rows and len([i for i in w.domain.instances if i.carried]) > 1
     return choice.on_chip
 
 
