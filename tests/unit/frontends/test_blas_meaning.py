@@ -273,7 +273,7 @@ def test_a_function_without_a_meaning(library: FunctionLibrary) -> None:
     """Only routines can compute it."""
     from dataclasses import replace
 
-    bare = FunctionLibrary({n: replace(f, meaning={}) for n, f in library.functions.items()})
+    bare = FunctionLibrary({n: replace(f, meaning={}) for n, f in library.functions.items()}, library.composed, library.calls)
     with pytest.raises(UnsupportedError, match="sscal has no meaning"):
         imported(bare, "vector x; input x; y = sscal(2, x); return y;", {"x": np.ones(3, np.float32)})
 
