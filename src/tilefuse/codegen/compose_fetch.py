@@ -30,7 +30,7 @@ from tilefuse.codegen.rows_walk import RowState, fill_queued, in_row, team_threa
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.pipelined import column_touches, copies_of, fetched_touches
+from tilefuse.schedule.pipelined import are_wide, column_touches, copies_of, fetched_touches
 from tilefuse.schedule.resolved import Domain, Touch, direct_touches
 from tilefuse.schedule.stages import stages
 from tilefuse.schedule.template import Rows
@@ -160,7 +160,7 @@ def _meets_behind(state: RowState, taken: Sequence[Held]) -> bool:
 
 def _unwritten(state: RowState, carried: dict[int, Reg]) -> tuple[str, ...]:
     """Carried sums where a walk that reads the queue stores no element: a store waits for what it is made from, a sum may come later."""
-    return () if _stores_elements(state.writer.domain) else tuple(r.name for r in carried.values())
+    return () if state.writer.domain.stores_elements else tuple(r.name for r in carried.values())
 
 
 def outlives_results(state: RowState) -> bool:
@@ -175,13 +175,13 @@ def outlives_results(state: RowState) -> bool:
     one sum or need no queue, nor scans by clusters (79.3 and 77.2).
     """
     choice, w = state.choice, state.writer
-    if not w.floods or not _stores_elements(w.domain):
+    if not w.floods or not w.domain.stores_elements:
         return False
     if choice.cluster > 1:
         return not w.domain.has_scan and _last_in_clusters(w.domain, choice)
     if choice.groups:
         # Several rows of f32 a block are as fast without (256 elements: 69.1 us and 69.3 with).
-        whole_rows = choice.rows == 1 or any(t.dtype.itemsize < 4 for t in fetched_touches(w.domain))
+        whole_rows = choice.rows == 1 or not are_wide(fetched_touches(w.domain))
         return choice.stages > 0 and whole_rows and len([i for i in w.domain.instances if i.carried]) > 1
     return choice.on_chip
 
@@ -191,17 +191,12 @@ def _last_in_clusters(domain: Domain, choice: Rows) -> bool:
     fetched, columns = fetched_touches(domain), column_touches(domain)
     row_bytes, column_bytes = (sum(t.dtype.itemsize for t in touches) for touches in (fetched, columns))
     several_axes = len([a for a in domain.reduced if domain.extents[a] > 1]) > 1
-    if several_axes or any(t.dtype.itemsize < 4 for t in fetched):
+    if several_axes or not are_wide(fetched):
         return False
     if choice.groups:
         once = choice.groups == domain.num_kept
         return choice.stages > 0 and (once or bool(columns))
     return choice.on_chip and choice.threads <= SMALL_BLOCK_THREADS and column_bytes <= row_bytes
-
-
-def _stores_elements(domain: Domain) -> bool:
-    """Whether elements of the row are written, and not only its results and sums down the columns."""
-    return any(offset.axes() & set(domain.reduced) and not domain.instances[key].carried for _, key, offset in domain.outputs)
 
 
 def num_pieces(state: RowState) -> int:

@@ -22,13 +22,13 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.kernel_writer import KernelWriter
 from tilefuse.codegen.rows_combine import combine_threads, receive_parts
-from tilefuse.codegen.rows_moments import joins_moments, receive_moments, reduce_moments, send_moments
+from tilefuse.codegen.rows_moments import has_even_shares, joins_moments, receive_moments, reduce_moments, send_moments
 from tilefuse.codegen.rows_reduce import reduce_stage, send_stage
 from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.pipelined import column_touches, fetched_touches
+from tilefuse.schedule.pipelined import are_wide, column_touches, fetched_touches
 from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.stages import after_shared, stages
 from tilefuse.schedule.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
@@ -109,8 +109,8 @@ def _writes_early(state: RowState) -> bool:
     1024, 4096 and 65536 the same; 16-bit elements gain 1 % over 65536 f16 and lose 0.3 % of bf16.
     """
     choice, w = state.choice, state.writer
-    even = not state.row_bounds and state.tail == 0 and state.vectors == choice.chunks * choice.threads * choice.cluster
-    wide = all(t.dtype.itemsize >= 4 for t in fetched_touches(w.domain))
+    even = not state.row_bounds and state.tail == 0 and has_even_shares(state)
+    wide = are_wide(fetched_touches(w.domain))
     return w.unroll and w.floods and even and wide and choice.threads > 32 and choice.split == 1 and not w.domain.has_scan
 
 

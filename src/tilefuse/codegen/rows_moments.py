@@ -33,7 +33,7 @@ def joins_moments(state: RowState, group: list[Instance], later: list[Instance])
     if len(group) != 1 or len(later) != 1 or later[0].squares_of != group[0].key:
         return False
     # A single warp exchanges nothing.
-    whole = state.tail == 0 and c.split == 1 and (c.on_chip or c.stages > 0) and (_even(state) or c.cluster > 1)
+    whole = state.tail == 0 and c.split == 1 and (c.on_chip or c.stages > 0) and (has_even_shares(state) or c.cluster > 1)
     return whole and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
 
 
@@ -46,13 +46,13 @@ def receive_moments(state: RowState, total: Instance, squares: Instance) -> None
     """The rest of `reduce_moments`, a turn after `send_moments`. Requires: a block barrier lies between the two."""
     e = state.writer.emitter
     dtype = e.dtype(total.body)
-    names = [total.node.name, total.node.name + "_squares", *([] if _even(state) else [total.node.name + "_count"])]
+    names = [total.node.name, total.node.name + "_squares", *([] if has_even_shares(state) else [total.node.name + "_count"])]
     parts = [Reg(e.fresh(name), dtype) for name in names]
     e.emit(*(Declare(p.name, dtype) for p in parts))
     _receive(state, (total, squares), parts, False)
 
 
-def _even(state: RowState) -> bool:
+def has_even_shares(state: RowState) -> bool:
     """Whether all threads have equally many vectors of the row."""
     c = state.choice
     return state.vectors == c.chunks * c.threads * c.cluster
@@ -60,7 +60,7 @@ def _even(state: RowState) -> bool:
 
 def _receive(state: RowState, both: tuple[Instance, Instance], parts: Sequence[Reg], meet: bool) -> None:
     """What was sent, combined in every thread. `meet`: the block's threads have not met since."""
-    if _even(state):
+    if has_even_shares(state):
         _receive_even(state, both, parts, meet)
     else:
         receive_shares(state, both, parts, meet)
@@ -76,7 +76,7 @@ def send_moments(state: RowState, total: Instance, squares: Instance, outputs: S
     if outputs:
         e.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory on the way"))
     dtype = e.dtype(total.body)
-    if not _even(state):
+    if not has_even_shares(state):
         return send_shares(state, total, squares, dtype)
     t, q = _moments_of_thread(state, total, dtype, outputs)
     count = c.chunks * c.vector

@@ -4,7 +4,7 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.schedule.carried import blocks_per_multiprocessor, row_threads, written_rows
-from tilefuse.schedule.pipelined import RESERVED_BYTES, copies_of, fetched_touches, reduced_ahead
+from tilefuse.schedule.pipelined import RESERVED_BYTES, are_wide, copies_of, fetched_touches, reduced_ahead
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import kept_bytes_of
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
@@ -31,8 +31,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     length = domain.num_reduced
     sum_bytes = max(i.node.type.dtype.itemsize for i in carried)
     fetched = fetched_touches(domain)
-    written = any(offset.axes() & set(domain.reduced) and not domain.instances[key].carried for _, key, offset in domain.outputs)
-    rows_written = written_rows([t.dtype.itemsize for t in fetched], several=len(carried) > 1) if written else None
+    rows_written = written_rows([t.dtype.itemsize for t in fetched], several=len(carried) > 1) if domain.stores_elements else None
     shape = row_threads(length, sum_bytes, rows_written)
     if shape is None:
         return Rejected(Reason.REGISTERS,
@@ -56,7 +55,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     scratch = rows * length * max(sum_bytes, 4) if rows > 1 else 0
     resident = blocks_per_multiprocessor(threads * rows)
     room = device.shared_bytes_per_multiprocessor // resident - RESERVED_BYTES - scratch
-    held_stages = WIDE_STAGES if all(t.dtype.itemsize >= 4 for t in fetched) else HELD_STAGES
+    held_stages = WIDE_STAGES if are_wide(fetched) else HELD_STAGES
     queue_stages = QUEUE_STAGES if len(carried) == 1 else HELD_STAGES
     stages = min(held_stages if on_chip else queue_stages, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
     batch = 1 if on_chip else chunks
@@ -68,7 +67,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     # gradients of norms of 4096 elements, 64 KiB a group: 69.4 us against 72.3, 70.9 against 74.3; 16-bit elements are half as many bytes
     # a load, and a queue gains 10 to 20 %). Half as many bytes leave memory idle while sums go round the block (A'(A x), 32 KiB a group:
     # 90.3 us against 67.4).
-    whole_rows = on_chip and cluster == 1 and threads > 32 and all(t.dtype.itemsize >= 4 for t in fetched)
+    whole_rows = on_chip and cluster == 1 and threads > 32 and are_wide(fetched)
     if whole_rows and share_bytes * resident >= UNQUEUED_BYTES:
         stages = 0
     if not stages or on_chip and stages < HELD_STAGES:

@@ -1,6 +1,7 @@
 """Rows fetched ahead into shared memory: which reads can be bulk copies, in what pieces, and when a queue of rows pays."""
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import gcd
 
@@ -129,7 +130,7 @@ def _by_small_blocks(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
     69.7, over 32768 f32 70.0 against 71.9. Four blocks of two narrow operands spill (90 us).
     """
     fetched = fetched_touches(domain)
-    wide = all(t.dtype.itemsize >= 4 for t in fetched)
+    wide = are_wide(fetched)
     row_bytes = vectors * width * kept_bytes
     if len({t.dtype.itemsize for t in fetched}) > 1 or any(t.dtype.itemsize > 4 for t in fetched) or len(fetched) > 2:
         return None
@@ -235,8 +236,13 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
 def _wide_bytes(domain: Domain, share: int) -> int:
     """What a block takes of a norm's row of f32 as `clusters_in_turn` wants it; 0 for others. Units: share in elements."""
     fetched = fetched_touches(domain)
-    wide = bool(column_touches(domain)) and all(t.dtype.itemsize >= 4 for t in fetched)
+    wide = bool(column_touches(domain)) and are_wide(fetched)
     return share * sum(t.dtype.itemsize for t in fetched) if wide else 0
+
+
+def are_wide(touches: Iterable[Touch]) -> bool:
+    """Whether all elements that are read have 32 bits or more."""
+    return all(t.dtype.itemsize >= 4 for t in touches)
 
 
 def column_touches(domain: Domain) -> list[Touch]:

@@ -92,6 +92,11 @@ class Domain:
     def num_reduced(self) -> int:
         return prod(self.extents[a] for a in self.reduced)
 
+    @property
+    def stores_elements(self) -> bool:
+        """Whether elements along the reduced axes are written, and not only results and sums that rows carry."""
+        return any(offset.axes() & set(self.reduced) and not self.instances[key].carried for _, key, offset in self.outputs)
+
 
 def resolved_children(e: Resolved) -> tuple[Resolved, ...]:
     """Direct subexpressions, those of dynamic subscripts included."""

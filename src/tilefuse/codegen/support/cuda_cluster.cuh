@@ -97,27 +97,32 @@ TF_INLINE void tf_bulk_init(unsigned long long* barriers, int count) {
   __syncthreads();
 }
 
+//@ tf_bulk_announce
+// Tells the barrier of bytes that are to come; with `arrive` it also makes the phase's one arrival.
+TF_INLINE void tf_bulk_announce(unsigned int arrival, unsigned int num_bytes, bool arrive) {
+  if (arrive) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  else asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+}
+
 //@ tf_bulk_copy
-// Thread 0, or the first of each TEAM threads, announces the bytes, then starts the copy; with `arrive` it also makes the phase's one
-// arrival.
+// Thread 0, or the first of each TEAM threads, announces the bytes, then starts the copy.
 template <int TEAM = 1024> TF_INLINE void tf_bulk_copy(void* shared, const void* memory, unsigned int num_bytes, unsigned long long* barrier,
                                                        bool arrive) {
   if (threadIdx.x % TEAM != 0) return;
   const unsigned int target = tf_shared_address(shared), arrival = tf_shared_address(barrier);
-  if (arrive) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
-  else asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  tf_bulk_announce(arrival, num_bytes, arrive);
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :: "r"(target), "l"(memory), "r"(num_bytes), "r"(arrival) : "memory");
 }
 
 //@ tf_bulk_copy_last
-// As tf_bulk_copy, of lines that leave the second-level cache last (tf_vector_load_last says why).
+// Thread 0, or the first of each TEAM threads, announces the bytes, then starts a copy of lines that leave the second-level cache last: what
+// the kernel writes meanwhile leaves it in their place.
 template <int TEAM = 1024> TF_INLINE void tf_bulk_copy_last(void* shared, const void* memory, unsigned int num_bytes,
                                                             unsigned long long* barrier, bool arrive) {
   if (threadIdx.x % TEAM != 0) return;
   const unsigned int target = tf_shared_address(shared), arrival = tf_shared_address(barrier);
-  if (arrive) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
-  else asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
+  tf_bulk_announce(arrival, num_bytes, arrive);
   unsigned long long policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
