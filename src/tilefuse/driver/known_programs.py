@@ -50,12 +50,17 @@ def _only_own_passes(pipeline: str) -> bool:
     return not pipeline or all(cls.__module__.startswith("tilefuse.") for name, cls in PASSES.items() if name in pipeline)
 
 
-@functools.cache
 def compiler_fingerprint() -> str:
     """A digest of the compiler's own files: another compiler may plan otherwise. Cost: 10 ms, once a process."""
+    return files_digest(DECIDING_ROOMS)
+
+
+@functools.cache
+def files_digest(rooms: tuple[str, ...]) -> str:
+    """A digest of the files of rooms of the package. Cost: linear in their bytes, once a process."""
     root = Path(__file__).parents[1]
     found = hashlib.sha256()
-    for room in DECIDING_ROOMS:
+    for room in rooms:
         for path in sorted((root / room).rglob("*")):
             if path.suffix in (".py", ".h", ".cuh", ".cu"):
                 found.update(str(path.relative_to(root)).encode())

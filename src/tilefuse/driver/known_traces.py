@@ -15,14 +15,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 
 from tilefuse.base.options import Options
-from tilefuse.driver.known_programs import compiler_fingerprint, is_keepable
+from tilefuse.driver.known_programs import compiler_fingerprint, files_digest, is_keepable
 from tilefuse.frontends.imported import Imported, Output, Titles
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.runtime.cache import TRACES, cache_of
@@ -59,7 +58,7 @@ def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: 
     lines = _graph_lines(gm)
     if None in types or wants_gradient or lines is None:
         return ""
-    told = [compiler_fingerprint(), _frontend_fingerprint(), name, lines, types, _torch_settings(), options.code_key()]
+    told = [compiler_fingerprint(), files_digest(("frontends",)), name, lines, types, _torch_settings(), options.code_key()]
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
@@ -160,15 +159,16 @@ def _target_text(node: fx.Node) -> str | None:
         case "placeholder" | "output":
             return str(node.op)
         case "call_method" if isinstance(node.target, str):
-            return f".{node.target}" if _is_own(getattr(torch.Tensor, node.target, None)) else None
+            method = getattr(torch.Tensor, node.target, None)
+            return f".{node.target}" if method is not None and _comes_from(("torch",), method) else None
         case "call_function" if callable(node.target):
             return _own_name(node.target)
     return None
 
 
-def _is_own(method: object) -> bool:
-    """Whether a method of tensors is torch's: one in C has no module, one in Python has torch's."""
-    return method is not None and (getattr(method, "__module__", None) or "torch").split(".")[0] == "torch"
+def _comes_from(modules: Sequence[str], function: object) -> bool:
+    """Whether a function or method is of these modules; one in C may tell none, and is torch's."""
+    return (getattr(function, "__module__", None) or "torch").split(".")[0] in modules
 
 
 @functools.cache
@@ -179,17 +179,13 @@ def _own_name(function: Callable[..., Any]) -> str | None:
     except (AttributeError, RuntimeError):
         return None
     module, _, last = name.rpartition(".")
-    if module.split(".")[0] not in OWN_MODULES or name.startswith(FOREIGN) or not _is_own_module(function):
+    if module.split(".")[0] not in OWN_MODULES or name.startswith(FOREIGN) or not _comes_from(OWN_MODULES, function):
         return None
     try:
         found = functools.reduce(getattr, module.split(".")[1:], importlib.import_module(module.split(".")[0]))
     except AttributeError:
         return None
     return name if getattr(found, last, None) is function else None
-
-
-def _is_own_module(function: Callable[..., Any]) -> bool:
-    return (getattr(function, "__module__", None) or "torch").split(".")[0] in OWN_MODULES
 
 
 def _value_text(value: object, number: Mapping[fx.Node, int]) -> str | None:
@@ -210,15 +206,6 @@ def _value_text(value: object, number: Mapping[fx.Node, int]) -> str | None:
         case _ if type(value) in LEAVES:
             return f"{type(value).__name__} {value!r}"
     return None  # a function, say: an argument of a higher-order operator
-
-
-@functools.cache
-def _frontend_fingerprint() -> str:
-    """A digest of the files that make graphs of ATen operators. Cost: 5 ms, once a process."""
-    found = hashlib.sha256()
-    for path in sorted((Path(__file__).parents[1] / "frontends").rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()
 
 
 def _store(options: Options) -> TextStore:

@@ -68,7 +68,7 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     digest = trace_digest(gm, inputs, name, settings.options)
     known = find_trace(digest, settings.options) if digest else None
     if known is not None:
-        return _unboxed(_part_of(known, "inference", settings))
+        return _unboxed(_part_of(known, settings))
 
     def keep(trace: Trace) -> None:
         if digest:
@@ -105,7 +105,8 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         with _disable_current_modes():
             imported = import_fx(gm, name)
             graph_text = print_graph(imported.graph)
-            trace = Trace(imported, _device_of(gm), _moved_arguments(gm))
+            device = _device_of(gm)
+            trace = Trace(imported, device, _moved_arguments(gm, device))
             made = _compiled(trace, kind, settings, whole)
     except UnsupportedError as reason:
         return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
@@ -116,20 +117,23 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
             raise
         _report(kind, gm, graph_text, error, settings)
         return _by_torch(gm)
-    _summarise(name, imported)
     if whole:
         _report_strides(made, gm)
     if told is not None:
         told(trace)
-    _PARTS.append(weakref.ref(made))
-    return made.boxed()
+    return _entered(made)
 
 
-def _part_of(trace: Trace, kind: str, settings: Settings) -> Callable[[list[Any]], Any]:
-    """The boxed callable of a graph that was traced before. Raises: as `compile_imported`; such a graph was compiled before, too."""
+def _part_of(trace: Trace, settings: Settings) -> Callable[[list[Any]], Any]:
+    """The boxed callable of an inference graph that was traced before. Raises: as `compile_imported`; it was compiled before, too."""
     with _disable_current_modes():
-        made = _compiled(trace, kind, settings, True)
-    _summarise(trace.imported.graph.name, trace.imported)
+        made = _compiled(trace, "inference", settings, True)
+    return _entered(made)
+
+
+def _entered(made: CompiledPart) -> Callable[[list[Any]], Any]:
+    """The boxed callable of a part, which is told of and listed."""
+    _summarise(made.imported.graph.name, made.imported)
     _PARTS.append(weakref.ref(made))
     return made.boxed()
 
@@ -187,9 +191,9 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool) -> Compi
     return CompiledPart(kind, program, imported, trace.moved, _static_inputs(imported) if capture else (), capture)
 
 
-def _moved_arguments(gm: torch.fx.GraphModule) -> tuple[int, ...]:
+def _moved_arguments(gm: torch.fx.GraphModule, device: str) -> tuple[int, ...]:
     """Numbers of arguments that torch passes on another kind of device than the graph's."""
-    here = "cpu" if _device_of(gm) == "host" else "cuda"
+    here = "cpu" if device == "host" else "cuda"
     fakes = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     return tuple(n for n, fake in enumerate(fakes) if isinstance(fake, torch.Tensor) and fake.device.type != here)
 
