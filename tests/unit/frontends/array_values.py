@@ -5,9 +5,12 @@ same functions as compiled kernels.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_strict as strict
+import hypothesis.extra.numpy as hnp
+import hypothesis.strategies as st
 import numpy as np
 import torch
 
@@ -40,6 +43,18 @@ def value(x: Array) -> np.ndarray[Any, Any]:
 def pair(data: np.ndarray[Any, Any]) -> tuple[Array, Any]:
     """The same data as an array of ours and one of the strict implementation."""
     return ta.asarray(data), strict.asarray(data)
+
+
+def key_of_ours(key: Sequence[Any]) -> tuple[Any, ...]:
+    """A subscript with its numpy arrays as arrays of ours."""
+    return tuple(ta.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
+
+
+def drawn_mask(shape: tuple[int, ...], data: Any) -> tuple[int, int, np.ndarray[Any, Any]]:
+    """(first, last, mask) of a mask of the dimensions first to last - 1, drawn by hypothesis."""
+    first = data.draw(st.integers(0, len(shape) - 1))
+    last = data.draw(st.integers(first + 1, len(shape)))
+    return first, last, data.draw(hnp.arrays(np.bool_, shape[first:last]))
 
 
 def agree(ours: Any, theirs: Any, *, ulps: float = 0, what: object = "") -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tilefuse.array as ta
-from tests.unit.frontends.array_values import STANDARD_DTYPES, agree, pair, value
+from tests.unit.frontends.array_values import STANDARD_DTYPES, agree, key_of_ours, pair, value
 from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 
 some = settings(max_examples=40, deadline=None)
@@ -94,7 +94,7 @@ def test_index_arrays(shape: tuple[int, ...], data: Any) -> None:
         kind = data.draw(st.sampled_from(("array", "slice", "integer")))
         key.append(data.draw(hnp.arrays(np.int64, chosen, elements=st.integers(-extent, extent - 1))) if kind == "array"
                    else slice(None) if kind == "slice" else data.draw(st.integers(-extent, extent - 1)))
-    ours = tuple(ta.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
+    ours = key_of_ours(key)
     agree(ta.asarray(base)[ours], base[tuple(key)], what=key)
 
 

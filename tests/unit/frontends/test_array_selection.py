@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 
 import tilefuse.array as ta
-from tests.unit.frontends.array_values import STANDARD_DTYPES, agree, pair
+from tests.unit.frontends.array_values import STANDARD_DTYPES, agree, drawn_mask, key_of_ours, pair
 from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError, UserError
 
 some = settings(max_examples=40, deadline=None, database=None, derandomize=True)
@@ -23,13 +23,11 @@ UNIQUE = ("unique_all", "unique_counts", "unique_inverse", "unique_values")
 @given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), st.data())
 def test_reads_at_masks(shape: tuple[int, ...], data: Any) -> None:
     """Masks of some dimensions among slices and None, of arrays with and without data."""
-    first = data.draw(st.integers(0, len(shape) - 1))
-    last = data.draw(st.integers(first + 1, len(shape)))
-    mask = data.draw(hnp.arrays(np.bool_, shape[first:last]))
+    first, last, mask = drawn_mask(shape, data)
     new = (None,) if data.draw(st.booleans()) else ()
     key = (*(data.draw(st.slices(n)) for n in shape[:first]), *new, mask, *(data.draw(st.slices(n)) for n in shape[last:]))
     base = np.arange(np.prod(shape)).reshape(shape)
-    ours = tuple(ta.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
+    ours = key_of_ours(key)
     agree(ta.asarray(base)[ours], base[key], what=key)
 
 

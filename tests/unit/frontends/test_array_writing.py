@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 
 import tilefuse.array as ta
-from tests.unit.frontends.array_values import agree, value
+from tests.unit.frontends.array_values import agree, drawn_mask, key_of_ours, value
 from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError, UserError
 from tilefuse.frontends.array_types import NAME_OF
 
@@ -70,7 +70,7 @@ def test_puts_at_index_arrays(shape: tuple[int, ...], data: Any) -> None:
     fresh = marks[tuple(key)]
     wanted = base.copy()
     wanted[tuple(key)] = fresh
-    ours = tuple(ta.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
+    ours = key_of_ours(key)
     agree(ta.put(ta.asarray(base), ours, ta.asarray(fresh)), wanted, what=key)
 
 
@@ -78,11 +78,9 @@ def test_puts_at_index_arrays(shape: tuple[int, ...], data: Any) -> None:
 @given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), st.data())
 def test_puts_at_masks(shape: tuple[int, ...], data: Any) -> None:
     """Masks of some dimensions among slices: of values for all that is selected, and of one value a selected element."""
-    first = data.draw(st.integers(0, len(shape) - 1))
-    last = data.draw(st.integers(first + 1, len(shape)))
-    mask = data.draw(hnp.arrays(np.bool_, shape[first:last]))
+    first, last, mask = drawn_mask(shape, data)
     key = (*(data.draw(st.slices(n)) for n in shape[:first]), mask, *(data.draw(st.slices(n)) for n in shape[last:]))
-    ours = tuple(ta.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
+    ours = key_of_ours(key)
     base = numbered(shape)
     inside = base[key].shape
     for several in (False, True):
