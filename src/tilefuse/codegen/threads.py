@@ -41,7 +41,7 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.walk import may_alias_itself, register_names, statements, value_identifiers, written_buffers
 from tilefuse.codegen.writer import Writer, identifier
-from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.ir.scalar import Bound, Call
@@ -186,11 +186,12 @@ class ThreadPrinter:
     def simd(self, s: For) -> None:
         """Tells the compiler that iterations may run side by side, if that is so: registers from outside that are assigned are
         arrays subscripted by the loop variable, or sums and products carried along."""
-        sums = carried(s)
-        if sums is not None:
-            clauses = "".join(f" reduction({op}:{self.register(Reg(name, dtype))})" for name, (op, dtype) in sums.items())
-            if not sums or all(name not in self.spread for name in sums):
-                self.out.directive("#pragma omp simd" + clauses)
+        sums, gap = carried(s), return_gap(s)
+        if sums is None or gap == 1 or any(name in self.spread for name in sums):
+            return
+        clauses = f" safelen({gap})" if gap else ""
+        clauses += "".join(f" reduction({op}:{self.register(Reg(name, dtype))})" for name, (op, dtype) in sums.items())
+        self.out.directive("#pragma omp simd" + clauses)
 
     # -- hooks: how memory and registers are touched -----------------------------------------------------------------------
 
@@ -359,6 +360,28 @@ def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
     for name, extent in reversed(list(zip(PRODUCT_LOOPS, (s.tiles_m, s.tiles_n, 4, s.inner), strict=True))):
         body = (For(name, number(0), number(extent), 1, body),)
     return body
+
+
+def return_gap(loop: For) -> int:
+    """After how many iterations at the earliest a loop assigns an element of an outer array again: fewer may run side by side; 0 for never.
+
+    Four accumulators of a vector of sixteen, `s[v % 4]`, are each assigned every fourth time.
+    """
+    declared = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
+    gaps = []
+    for s in statements(loop.body):
+        index = s.target.index if isinstance(s, Assign) and s.target.name not in declared else None
+        if index is None or index.is_linear and index.coefficient(loop.var):
+            continue
+        if not loop.start.is_const or not loop.stop.is_const:
+            return 1
+        seen: dict[Affine, int] = {}
+        for turn, at in enumerate(range(loop.start.const, loop.stop.const, loop.step)):
+            place = substitute(index, {loop.var: number(at)})
+            if place in seen:
+                gaps.append(turn - seen[place])
+            seen[place] = turn
+    return min(gaps, default=0)
 
 
 def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
