@@ -225,7 +225,7 @@ class ScriptSearch:
 
         table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
         for calls in dict.fromkeys((*fusion, *between)):
-            bound = [bound_us(self.graph, fusion[calls], self.device, self.times)] if calls in fusion else []
+            bound = [bound_us(self.graph, fusion[calls], self.device)] if calls in fusion else []
             table[calls] = promised(calls, [FusionImplementation(calls, ROUTINES, us) for us in bound])
         best = cheapest(self.graph, table, decided, enough_us)
         return cheapest(self.graph, table, scheduled, enough_us) if best is not None and _promising(best, enough_us) else best

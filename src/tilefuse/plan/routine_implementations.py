@@ -82,7 +82,7 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
     return Candidates(tuple(kept), tuple(pruned))
 
 
-def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec, times: RoutineTimes | None = None) -> float:
+def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec) -> float:
     """What no decision of `list_candidates` is predicted to be faster than, without listing any. Units: microseconds.
 
     Every word of what a fusion loads and stores along its whole grid is moved once at least; of triangles half of them.
@@ -103,7 +103,7 @@ def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec, times: Routin
             elif name in {p.name for p in function.outputs} and not function.kind.reduces and (
                     variable in graph.outputs or any(u not in fusion.calls for u in graph.readers(variable))):
                 stored[variable] = num_bytes
-    return least_us(sum(loaded.values()), sum(stored.values()), device, times)
+    return least_us(sum(loaded.values()), sum(stored.values()), device)
 
 
 def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: str = "fused", *, deterministic: bool = False,
