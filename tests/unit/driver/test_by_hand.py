@@ -34,7 +34,7 @@ def test_a_template_and_a_plan_run_on_the_host() -> None:
         torch.testing.assert_close(program(x)[0], torch.softmax(x, -1))
 
 
-@pytest.mark.parametrize(("lanes", "told"), [(1, ""), (2, "#pragma omp simd safelen(2)"), (4, "#pragma omp simd safelen(4)"), (8, "safelen(8)")])
+@pytest.mark.parametrize(("lanes", "told"), [(1, ""), (2, "simd safelen(2)"), (4, "simd safelen(4)"), (8, "simd safelen(8)")])
 def test_accumulators_fewer_than_a_vector_are_not_assigned_side_by_side(lanes: int, told: str) -> None:
     """Sixteen elements go round so many accumulators: where the compiler was told that all are independent, AVX-512 lost three of four."""
     x = torch.rand(64, 1024)
