@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from tilefuse.frontends.torch_nodes import PARTS_BY_COMPLEX
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH
-from tilefuse.runtime.arguments import relaid
+from tilefuse.runtime.strided import relaid
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 

@@ -307,6 +307,8 @@ class _Walk:
             "args": tuple(_template(a, operands, name, self.complexes) for a in args),
             "kwargs": tuple((k, _template(v, operands, name, self.complexes)) for k, v in sorted(kwargs.items())),
         }
+        if not name.startswith("aten.") or "_attention" in name:
+            attributes["strides"] = self._traced_strides(node, operands)
         target: Any = node.target
         if torch.Tag.nondeterministic_seeded in target.tags:
             attributes["call"] = self.calls
@@ -320,6 +322,12 @@ class _Walk:
             value = Value(b.library(node.name, name, Type(*expected), operands, attributes | {"result": n}))
             made.append(self._marked(tensor, value))
         return regrouped(fake, iter(made)) if isinstance(fake, (tuple, list)) else (made[0] if made else None)
+
+    def _traced_strides(self, node: fx.Node, operands: Sequence[str]) -> Attribute:
+        """Strides of a call's operands as torch traced them."""
+        fakes = {str(self.value_of[source]): source.meta.get("val") for source in node.all_input_nodes}
+        found: dict[str, Attribute] = {v: strides_of(fake) for v, fake in fakes.items() if isinstance(fake, torch.Tensor)}
+        return tuple(found.get(o) for o in operands)
 
     def _update(self, node: fx.Node, args: Any) -> None:
         """aten.copy_ into an input at the end of the graph: afterwards the input's storage holds the value."""

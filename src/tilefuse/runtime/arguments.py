@@ -14,8 +14,7 @@ from tilefuse.base.errors import InternalError, ShapeError, TypeMismatchError, U
 from tilefuse.runtime.call_plan import Slot, storage_bytes, storage_span
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.spec import Value
-
-POINTER_ALIGNMENT_BYTES = 16
+from tilefuse.runtime.strided import fits, relaid
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +50,6 @@ def make_argument(value: Value, told: str, position: int, index: int, slots: tup
     if value.dtype not in TORCH_DTYPES:
         raise InternalError(f"input {value.name} has an unknown dtype {value.dtype!r}")
     return Argument(told, position, index, TORCH_DTYPES[value.dtype], torch.Size(value.shape), tuple(value.strides), slots, updated)
-
-
-def fits(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements lie as `strides` say (extents of 1 may have any stride) at an address that kernels can use."""
-    if 0 in shape:
-        return True
-    same = all(n == 1 or have == want for n, have, want in zip(shape, tensor.stride(), strides))
-    return same and tensor.data_ptr() % POINTER_ALIGNMENT_BYTES == 0
-
-
-def relaid(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """A copy of `tensor` with the given strides (on its device)."""
-    copy = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
-    # Expanded layouts (stride 0) have several elements in one place, all equal: one write suffices, and torch refuses more.
-    squeezed = [slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides)]
-    copy[tuple(squeezed)].copy_(tensor.detach()[tuple(squeezed)])
-    return copy
 
 
 def as_tensor(given: Any, name: str) -> torch.Tensor:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilefuse.base.errors import CompilerError, NameLookupError, UnsupportedError, UserError, nearest
-from tilefuse.runtime.arguments import Argument, check_argument, fits
+from tilefuse.runtime.arguments import Argument, check_argument
+from tilefuse.runtime.strided import fits
 
 if TYPE_CHECKING:
     from tilefuse.runtime.program import Program

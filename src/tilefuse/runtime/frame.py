@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from tilefuse.base.errors import InternalError
-from tilefuse.runtime.arguments import fits, relaid
 from tilefuse.runtime.call_plan import CallPlan, Slot, root_of
 from tilefuse.runtime.cuda_api import prepare_launch
 from tilefuse.runtime.library import TORCH_DTYPES, call_library
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Step, Value
+from tilefuse.runtime.strided import fits, relaid
 
 REPORT_BYTES = 4096
 

@@ -15,6 +15,7 @@ from typing import Any, Union
 import torch
 
 from tilefuse.base.errors import NameLookupError, UnsupportedOpError, nearest
+from tilefuse.runtime.strided import as_traced
 
 Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
 Attributes = Mapping[str, Attribute]
@@ -214,6 +215,9 @@ def call_library(
     args = attributes.get("args", ())
     kwargs = attributes.get("kwargs", ())
     assert isinstance(args, tuple) and isinstance(kwargs, tuple)
+    traced = attributes.get("strides")
+    if isinstance(traced, tuple):
+        operands = as_traced(operands, traced, exact=not operator.startswith("aten."))
     named = {str(pair[0]): argument(pair[1], operands, place) for pair in kwargs if isinstance(pair, tuple)}
     results = [None if t is None else _as_reals(t) for t in flat_results(function(*(argument(a, operands, place) for a in args), **named))]
     # A window onto an operand would change when the operand's memory is used again.

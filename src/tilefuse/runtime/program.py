@@ -14,7 +14,7 @@ import torch
 from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, UserError, nearest
 from tilefuse.base.options import Options
 from tilefuse.base.trace import Trace
-from tilefuse.runtime.arguments import POINTER_ALIGNMENT_BYTES, Argument, adapt, bind_constant, make_argument
+from tilefuse.runtime.arguments import Argument, adapt, bind_constant, make_argument
 from tilefuse.runtime.binaries import Progress, build_kernels
 from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
 from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
@@ -27,6 +27,7 @@ from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.nvrtc import Resources, parse_resources
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.step_times import StepTime, profile_program
+from tilefuse.runtime.strided import POINTER_ALIGNMENT_BYTES
 
 _MASK = POINTER_ALIGNMENT_BYTES - 1
 

@@ -343,6 +343,24 @@ def test_custom_operator() -> None:
     check(lambda x: twice(x + 1).exp(), torch.randn(5))
 
 
+@torch.library.custom_op("tilefuse_tests::neighbours", mutates_args=())
+def neighbours(x: torch.Tensor) -> torch.Tensor:
+    """Twice x, for tensors whose last dimension is dense: others are refused, as attention's kernels do."""
+    assert x.stride() == (x.shape[1], 1), x.stride()
+    return x * 2
+
+
+@neighbours.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.shape)
+
+
+def test_operands_of_a_custom_operator_lie_as_in_eager() -> None:
+    """A transpose is a view here, also where eager made it contiguous for the call."""
+    check(lambda x: neighbours((x + 1).t().contiguous()).exp(), torch.randn(5, 3))
+    check(lambda x: neighbours(x.t().clone(memory_format=torch.contiguous_format)), torch.randn(5, 3))
+
+
 def test_data_dependent_sizes() -> None:
     x = torch.tensor([1.0, -1.0, 2.0])
     close(torch.compile(lambda x: (x + 1)[x > 0] * 2, backend=strict)(x), (x + 1)[x > 0] * 2)

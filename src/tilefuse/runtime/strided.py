@@ -1,0 +1,50 @@
+"""Where the elements of a torch tensor lie, and copies that lie otherwise."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+POINTER_ALIGNMENT_BYTES = 16
+
+
+def fits(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the elements lie as `strides` say (extents of 1 may have any stride) at an address that kernels can use."""
+    if 0 in shape:
+        return True
+    same = all(n == 1 or have == want for n, have, want in zip(shape, tensor.stride(), strides))
+    return same and tensor.data_ptr() % POINTER_ALIGNMENT_BYTES == 0
+
+
+def relaid(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """A copy of `tensor` with the given strides (on its device)."""
+    copy = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+    # Expanded layouts (stride 0) have several elements in one place, all equal: one write suffices, and torch refuses more.
+    squeezed = [slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides)]
+    copy[tuple(squeezed)].copy_(tensor.detach()[tuple(squeezed)])
+    return copy
+
+
+def as_traced(operands: Sequence[torch.Tensor], strides: Sequence[object], exact: bool) -> list[torch.Tensor]:
+    """The operands of a call where torch traced them, or in copies that lie so.
+
+    An operand that is a view is one of ours, in another layout than eager's: attention refuses elements that are no neighbours, and an
+    operator of the user's own may count on eager's strides without a look. strides: of each operand, None where any will do.
+    exact: nothing but these strides (of extents above 1) will do; else also others whose last dimension has neighbours in memory and
+    whose other strides are multiples of 16 bytes.
+    """
+    found = []
+    for tensor, wanted in zip(operands, strides, strict=True):
+        will_do = not isinstance(wanted, tuple) or tensor.stride() == wanted or not tensor.numel()
+        will_do = will_do or (_lies(tensor, wanted) if exact else _is_aligned(tensor))  # type: ignore[arg-type]
+        found.append(tensor if will_do else relaid(tensor, tuple(tensor.shape), wanted))  # type: ignore[arg-type]
+    return found
+
+
+def _lies(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
+    return all(n == 1 or have == want for n, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True))
+
+
+def _is_aligned(tensor: torch.Tensor) -> bool:
+    """Of extents of 1, too: attention looks at their strides."""
+    return tensor.dim() > 0 and tensor.stride(-1) == 1 and all(s * tensor.element_size() % 16 == 0 for s in tensor.stride()[:-1])
