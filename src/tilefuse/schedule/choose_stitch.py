@@ -237,7 +237,10 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
         first, _ = ranges.pop(old)
         ranges[new] = (first, ranges[new][1])
     requests = [Request(str(k), plan.pieces[k].num_bytes, first, last) for k, (first, last) in sorted(ranges.items())]
-    later = plan.in_place
+    # Each piece by the last one that lies in its place.
+    later: dict[int, int] = {}
+    for old, new in reversed(plan.in_place.items()):
+        later[old] = later.get(new, new)
     flow = {str(k): [str(later.get(s, s)) for s in plan.sources[k] if later.get(s) != k]
             for stage in plan.stages for k in (*stage.products, *stage.pieces)}
     found = plan_shared(requests, flow, device.shared_bytes_per_block)
@@ -245,8 +248,8 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
         return found
     for key in ranges:
         plan.pieces[key] = replace(plan.pieces[key], offset_bytes=found.offset_by_name[str(key)])
-    for old, new in plan.in_place.items():
-        plan.pieces[old] = replace(plan.pieces[old], offset_bytes=plan.pieces[new].offset_bytes, pad=plan.pieces[new].pad)
+    for old, last in later.items():
+        plan.pieces[old] = replace(plan.pieces[old], offset_bytes=plan.pieces[last].offset_bytes, pad=plan.pieces[last].pad)
     plan.requested_bytes, plan.shared_bytes = found.requested_bytes, found.allocated_bytes
     _barriers(plan, persistent)
     return plan

@@ -21,6 +21,7 @@ from tests.unit.codegen.stitched_graphs import (
     masked_sum,
     norm_before_product,
     normed_chain,
+    pre_norm_layers,
     product_softmax,
     row_sums_and_product,
     siblings,
@@ -134,6 +135,8 @@ CASES: tuple[StitchedCase, ...] = (
     StitchedCase("layers of f32 walked", clamped_layers(21, (8, 8, 8), F32), tiles(2, 8, groups=4)),
     StitchedCase("layers of odd f16", clamped_layers(10, (5, 3, 7), F16), tiles(3, 7)),
     StitchedCase("chain with norms", normed_chain(6, 24), tiles(4, 24), 2000, smooth),
+    # Each sum lies where the one before it did, several times over.
+    StitchedCase("sums in the place of sums", pre_norm_layers(3, 4, 8, 12), tiles(4, 8), 4000, smooth),
     StitchedCase("gates", lstm_cell(5, 8), tiles(2, 8), 64, smooth),
     StitchedCase("gates by columns", lstm_cell(6, 16), tiles(3, 8), 64, smooth),
     # One product, many shapes.

@@ -56,6 +56,17 @@ def normed_chain(rows: int, width: int, steps: int = 2) -> Graph:
     return normal(b, [x])
 
 
+def pre_norm_layers(blocks: int, rows: int, width: int, steps: int = 3) -> Graph:
+    """x -> x + layer_norm(x) w, `steps` times, then a product; the products see all rows of all blocks as one dimension."""
+    b = TensorBuilder("layers")
+    x = b.input("x", F32, (blocks, rows, width))
+    for n in range(steps + 1):
+        y, _, _ = b.layer_norm(x, (2,))
+        product = b.matmul(b.reshape(y, [blocks * rows, width]), b.input(f"w{n}", F32, (width, width)))
+        x = b.elementwise("add", x, b.reshape(product, [blocks, rows, width])) if n < steps else product
+    return normal(b, [x])
+
+
 def lstm_cell(rows: int, width: int) -> Graph:
     """One step of a long short-term memory: four column slices of one product are its gates; two results."""
     b = TensorBuilder("lstm")
