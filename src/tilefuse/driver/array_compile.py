@@ -24,6 +24,7 @@ from tilefuse.driver.array_donation import mark_donated, take_donated
 from tilefuse.driver.array_evaluate import Evaluation, compute
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph, present_device
+from tilefuse.driver.product_precision import with_precision
 from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_graph import graph_of, nodes_outside, walking
 from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, number_of_type, user_place, user_span
@@ -350,7 +351,8 @@ class Compiled:
         sources: list[int | ArrayNode | _Outside | None] = [
             place_of[leaf] if leaf in place_of else _Outside(again[leaf], leaf.type_number, leaf.device) if leaf in again else leaf
             for leaf in traced.leaves]
-        wanted = layouts_of_updated(graph, present_device(device)[0], self._options)
+        precise = with_precision(graph, self._options.float32_products)
+        wanted = layouts_of_updated(precise, present_device(device)[0], self._options)
         layouts: dict[str, tuple[int, ...]] = dict(wanted)
         consumed = self._consumed(traced, args)
         strides: list[tuple[int, ...]] = []

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilefuse.base import trace
 from tilefuse.base.options import Options
-from tilefuse.driver.product_precision import framework_products
+from tilefuse.driver.product_precision import framework_convolutions, framework_products
 from tilefuse.ir.custom import custom_texts
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
@@ -79,7 +79,8 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
         compiler_fingerprint(), _torch_version(), text, custom_texts(graph), _strides(input_layouts), _strides(result_layouts),
         sorted(free_results), sorted(fallbacks), repr(device), options.code_key(),
         sorted((name, value) for name, value in options.changed().items() if name not in SILENT_OPTIONS),
-        framework_products() if options.float32_products == "auto" else "", _tuning_digest(device, options) if options.tuned else "",
+        framework_products() if options.float32_products == "auto" else "", framework_convolutions(),
+        _tuning_digest(device, options) if options.tuned else "",
         [(name, _content(data)) for name, data in sorted(constants.items()) if isinstance(data, np.ndarray)],
     ]
     return hashlib.sha256(repr(told).encode()).hexdigest()

@@ -1,4 +1,7 @@
-"""Arithmetic of f32 products inside kernels: what the option and the framework say, written into the products of a graph."""
+"""Arithmetic of f32 products: what the option and the framework say, written into the products and convolutions of a graph.
+
+Products are computed inside kernels as they say; convolutions are the framework's, and lie as is fast for its arithmetic.
+"""
 from __future__ import annotations
 
 import sys
@@ -9,19 +12,24 @@ from tilefuse.ir.graph import Graph, Node
 
 # The attribute `precision` of a product by the option `float32_products`; products of halves are what kernels do by default.
 PRECISION_BY_OPTION = {"split": "default", "threads": "f32", "tf32": "tf32"}
+CONVOLUTIONS = ("library.convolution", "library.convolution_backward")
 
 
 def with_precision(graph: Graph, option: str) -> Graph:
-    """The graph with the precision of its f32 products as the option says, where they say none; the same object if nothing changes."""
-    precision = PRECISION_BY_OPTION[framework_products() if option == "auto" else option]
-    if precision == "default":
+    """The graph with the precision of its f32 products as the option says, where they say none; the same object if nothing changes.
+
+    That of its f32 convolutions is as the framework says.
+    """
+    products = PRECISION_BY_OPTION[framework_products() if option == "auto" else option]
+    by_kind = {"library.matmul": products} | dict.fromkeys(CONVOLUTIONS, framework_convolutions())
+    if set(by_kind.values()) == {"default"}:
         return graph
-    nodes = tuple(_precise(n, graph, precision) for n in graph.nodes)
+    nodes = tuple(_precise(n, graph, by_kind.get(n.kind, "default")) for n in graph.nodes)
     return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
 
 
 def _precise(node: Node, graph: Graph, precision: str) -> Node:
-    if node.kind != "library.matmul" or node.attribute("precision", "default") != "default":
+    if precision == "default" or node.attribute("precision", "default") != "default":
         return node
     if graph.type_of(node.operands[0]).dtype != F32:
         return node
@@ -38,3 +46,15 @@ def framework_products() -> str:
     # `allow_tf32` may not be read any more where the newer setting was written.
     allowed = settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32
     return "tf32" if allowed else "split"
+
+
+def framework_convolutions() -> str:
+    """"f32" where torch may not use tf32 for its convolutions on a GPU, else "default"."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "default"
+    settings = torch.backends.cudnn
+    # As in `framework_products`; the newer setting has one for convolutions.
+    newer = getattr(getattr(settings, "conv", None), "fp32_precision", None)
+    allowed = settings.allow_tf32 if newer is None else newer == "tf32"
+    return "default" if allowed else "f32"

@@ -18,19 +18,13 @@ from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node, Type, library_call_key
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Read, cast, walk
+from tilefuse.plan.convolution_layouts import TENSOR_CORE_DTYPES, WEIGHT_OPERAND, has_tensor_cores, is_faster_channels_last
 from tilefuse.plan.views import as_view, strides_of
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.device import DeviceSpec
 
 # Strides that a library operator gives its result, for operands of these strides; None: not known, dense row-major is asked for.
 LibraryLayout = Callable[[Node, tuple[Type, ...], tuple[tuple[int, ...], ...]], tuple[int, ...] | None]
-
-# Element types for which cuDNN has tensor-core convolutions (f32 as tf32, which torch allows for convolutions by default).
-# Source: H200, 3x3 convolutions of batch 64: fp16 channels-last 2 to 13 times faster than fp32 row-major, tf32 3.5 to 9 times.
-TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
-
-# Which operand of a convolution and of its gradient is the weight.
-WEIGHT_OPERAND = {"library.convolution": 1, "library.convolution_backward": 2}
 
 
 def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,9 +49,10 @@ def is_channels_last(strides: tuple[int, ...] | None, shape: tuple[int, ...]) ->
     return same and any(n > 1 and a != b for a, b, n in zip(wanted, row_major_strides(shape), shape, strict=True))
 
 
-def allows_channels_last(device: DeviceSpec, options: Options) -> bool:
-    """Whether layouts may be changed for convolutions: by default where cuDNN runs them."""
-    return options.channels_last == "always" or options.channels_last == "auto" and device.kind == "cuda"
+def allows_channels_last(graph: Graph, device: DeviceSpec, options: Options) -> bool:
+    """Whether layouts may be changed for convolutions: by default where cuDNN runs them and is faster so."""
+    automatic = options.channels_last == "auto" and device.kind == "cuda"
+    return options.channels_last == "always" or automatic and is_faster_channels_last(graph, device)
 
 
 def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, free: Set[str] = frozenset(),
@@ -73,7 +68,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
     Gradients that torch wants row-major are unpacked by a kernel: torch's own strided copy takes several times as long.
     free: results whose layout is ours to choose; wanted: strides of results. A convolution that gives a fixed one is left as it is.
     """
-    if not allows_channels_last(device, options):
+    if not allows_channels_last(graph, device, options):
         return graph
     inputs = {i.name for i in graph.inputs if not i.constant and i.name not in given}
     fixed = graph.escaping - free
@@ -84,7 +79,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.kind)
         forward = node.kind == "library.convolution"
-        if place is None or not packing_pays(graph.type_of(node.operands[place]), device) or forward and node.name in fixed:
+        if place is None or not packing_pays(graph, node, device) or forward and node.name in fixed:
             nodes.append(node)
             continue
         for value in node.operands[place - 1:place + 1]:
@@ -106,7 +101,7 @@ def _images_of_several(graph: Graph, device: DeviceSpec) -> set[str]:
     readers: dict[str, set[object]] = {}
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.kind)
-        if place is not None and packing_pays(graph.type_of(node.operands[place]), device):
+        if place is not None and packing_pays(graph, node, device):
             readers.setdefault(node.operands[place - 1], set()).add(library_call_key(node))
     return {v for v, calls in readers.items() if len(calls) > 1 and _changes(graph.type_of(v).shape)}
 
@@ -118,14 +113,13 @@ def _copy(name: str, value: str, type_: Type) -> Node:
     return Node(name, type_, "map", axes, body=body)
 
 
-def packing_pays(weight: Type, device: DeviceSpec) -> bool:
+def packing_pays(graph: Graph, node: Node, device: DeviceSpec) -> bool:
     """Whether a convolution whose weight must be packed at every call is faster channels last: always on tensor cores.
 
     Source: on an H200 cuDNN's tensor-core kernels read channels last only; a row-major fp16 call converts operand, weight and result
     itself, so that packing the weight moves what would be moved anyway (ResNet-50, batch 1: 54 such conversions took 154 of 565 us).
     """
-    rate = dict(device.matrix_flops_per_s).get("tf32" if weight.dtype.name == "f32" else weight.dtype.name, 0.0)
-    return weight.dtype.name in TENSOR_CORE_DTYPES and rate > 0 and _changes(weight.shape)
+    return has_tensor_cores(node, device) and _changes(graph.type_of(node.operands[WEIGHT_OPERAND[node.kind]]).shape)
 
 
 def _changes(shape: tuple[int, ...]) -> bool:
@@ -143,9 +137,9 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     """
     layouts: dict[str, tuple[int, ...]] = {v: s for v, s in given.items() if s != row_major_strides(graph.type_of(v).shape)}
     fixed = _fixed(graph, given, wanted, layouts, free) - (free - {v for _, v in graph.updates} - set(given))
-    if allows_channels_last(device, options):
+    turns = allows_channels_last(graph, device, options)
+    if turns:
         _pack_weights(graph, fixed, layouts)
-    turns = allows_channels_last(device, options)
     images, pulled = (_images(graph, layouts), _pulled(graph)) if turns else (set(), {})
     for node in graph.nodes:
         if node.name in fixed:

@@ -13,7 +13,8 @@ from tilefuse.base.options import Options
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Read, walk
-from tilefuse.plan.layout import WEIGHT_OPERAND, allows_channels_last, channels_last_strides, packing_pays
+from tilefuse.plan.convolution_layouts import WEIGHT_OPERAND
+from tilefuse.plan.layout import allows_channels_last, channels_last_strides, packing_pays
 from tilefuse.target.device import DeviceSpec
 
 
@@ -22,14 +23,14 @@ def layouts_of_updated(graph: Graph, device: DeviceSpec, options: Options) -> di
 
     Cost: linear in the nodes that lie element by element between updates and the weights of convolutions.
     """
-    if not allows_channels_last(device, options):
+    if not allows_channels_last(graph, device, options):
         return {}
     targets = [t for t, _ in graph.updates]
     weights: dict[str, None] = {}
     gradients: set[str] = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.kind)
-        if place is not None and packing_pays(graph.type_of(node.operands[place]), device):
+        if place is not None and packing_pays(graph, node, device):
             weights[node.operands[place]] = None
             if node.kind == "library.convolution_backward" and node.attribute("result", 0) == 1:
                 gradients.add(node.name)

@@ -1,0 +1,77 @@
+"""Whether the convolutions of a graph, all together, are faster channels last.
+
+    3x3, f16: row-major 50 us, channels last 25      ->   for channels last
+    1x11 of each channel by itself: 40 us, 105       ->   against
+    3x3, f32 where torch may not use tf32: 253, 313  ->   against
+
+One layout for all: between two layouts lies a copy. Times that one or the other spares are estimated from the bytes of operand and result,
+since these say how long the fastest kernel would take. Source of the factors: cuDNN and torch's own kernels on one H200, 2026-11-22; 64 to
+512 channels, 14 x 14 to 112 x 112 places, batches of 2 and 32, graph replays of torch 2.11.
+"""
+from __future__ import annotations
+
+from math import prod
+
+from tilefuse.ir.graph import Graph, Node, library_call_key
+from tilefuse.target.device import DeviceSpec
+
+# Which operand of a convolution and of its gradient is the weight.
+WEIGHT_OPERAND = {"library.convolution": 1, "library.convolution_backward": 2}
+
+# Element types for which cuDNN has tensor-core convolutions (f32 as tf32, which torch allows for convolutions by default).
+# Source: H200, 3x3 convolutions of batch 64: fp16 channels-last 2 to 13 times faster than fp32 row-major, tf32 3.5 to 9 times.
+TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
+
+# What channels last spares, in times that the bytes of operand and result take: (convolution, its two gradients).
+# Windows on tensor cores of f32 and of 16 bits; windows of one place; f32 on no tensor core, with windows and without.
+WINDOWS_F32, WINDOWS_16, PLACES_F32, PLACES_16 = (3.0, 4.0), (5.0, 9.0), (0.3, 0.8), (0.0, 0.6)
+EXACT_WINDOWS, EXACT_PLACES = (-4.0, -5.0), (-2.4, 3.0)
+# Each channel by itself: for every element of its window; where `runtime.library` turns the tensors, because cuDNN's kernels of windows
+# that are not square, and of the gradients of f32 in large windows, take 3 and 2.4 times as long as torch's row-major ones.
+CHANNEL_TAP, TURNED = (0.15, 0.5), (-2.5, -4.0)
+LARGE_WINDOW = 25
+# What a call of little data gains or loses at least. Units: microseconds.
+LEAST_US = 6.0
+
+
+def is_faster_channels_last(graph: Graph, device: DeviceSpec) -> bool:
+    """Whether channels last spares time in all, or the graph's convolutions do not mind."""
+    calls = {library_call_key(n): n for n in graph.nodes if n.kind in WEIGHT_OPERAND and len(n.type.shape) in (4, 5)}
+    return sum(spared_us(graph, n, device) for n in calls.values()) >= 0
+
+
+def has_tensor_cores(node: Node, device: DeviceSpec) -> bool:
+    """Whether a convolution or its gradient runs on tensor cores: `driver.product_precision` marks those that torch runs in plain f32."""
+    name = node.type.dtype.name
+    rate = dict(device.matrix_flops_per_s).get("tf32" if name == "f32" else name, 0.0)
+    return name in TENSOR_CORE_DTYPES and rate > 0 and node.attribute("precision", "default") != "f32"
+
+
+def spared_us(graph: Graph, node: Node, device: DeviceSpec) -> float:
+    """How much sooner one call is done channels last; negative where it is done later. Units: microseconds."""
+    weight = graph.type_of(node.operands[WEIGHT_OPERAND[node.kind]])
+    is_gradient = node.kind == "library.convolution_backward"
+    first = graph.type_of(node.operands[0])
+    moved = (first, graph.type_of(node.operands[1]) if is_gradient else node.type)
+    if weight.dtype.name not in TENSOR_CORE_DTYPES or not weight.num_elements:
+        return 0.0
+    factor = _factor(weight.shape, node, weight.dtype.name == "f32", has_tensor_cores(node, device))[is_gradient]
+    spared = factor * sum(t.num_bytes for t in moved) / device.global_bytes_per_s * 1e6
+    has_window = prod(weight.shape[2:]) > 1
+    return spared if not has_window or abs(spared) >= LEAST_US or not spared else LEAST_US if spared > 0 else -LEAST_US
+
+
+def _factor(weight: tuple[int, ...], node: Node, is_f32: bool, on_tensor_cores: bool) -> tuple[float, float]:
+    window = weight[2:]
+    taps = prod(window)
+    groups = node.attribute("groups", 1)
+    assert isinstance(groups, int)
+    if groups > 1 and weight[1] == 1:
+        if len(set(window)) > 1:
+            return TURNED
+        return CHANNEL_TAP[0] * taps, TURNED[1] if is_f32 and taps > LARGE_WINDOW else CHANNEL_TAP[1] * taps
+    if not on_tensor_cores:
+        return (EXACT_WINDOWS if taps > 1 else EXACT_PLACES) if is_f32 else (0.0, 0.0)
+    if taps > 1:
+        return WINDOWS_F32 if is_f32 else WINDOWS_16
+    return PLACES_F32 if is_f32 else PLACES_16
