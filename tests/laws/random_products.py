@@ -111,6 +111,27 @@ def random_products(random: Random) -> Graph:
     return _Maker(random).graph()
 
 
+def random_layers(random: Random) -> Graph:
+    """A residual network of several steps: each subtracts what its rows reduce to, multiplies, and adds to the sum of the steps before.
+
+    The products see rows and columns only, or all leading dimensions as one.
+    """
+    maker = _Maker(random)
+    b, lead = maker.build, random.choice((1, 1, 2, 3))
+    rows, width = random.choice((2, 4, 5, 8)), random.choice((4, 5, 8, 12, 16))
+    x = b.input("x", maker.dtype, (lead, rows, width))
+    for n in range(random.randint(4, 7)):
+        reduced = maker.clamped(b.reduce(x, random.choice(("sum", "max", "min")), (2,), keepdims=True))
+        y = b.reshape(maker.clamped(b.elementwise("sub", x, reduced)), [lead * rows, width])
+        hidden = random.choice((width, width, 8))
+        y = maker.clamped(b.matmul(y, b.input(f"w{n}", maker.dtype, (width, hidden))))
+        if hidden != width or random.random() < 0.3:
+            y = maker.clamped(b.matmul(y, b.input(f"v{n}", maker.dtype, (hidden, width))))
+        x = maker.clamped(b.elementwise("add", x, b.reshape(y, [lead, rows, width])))
+    last = b.matmul(b.reshape(x, [lead * rows, width]), b.input("u", maker.dtype, (width, random.choice(EXTENTS))))
+    return Pipeline.parse(DEFAULT_PIPELINE).run(b.finish([maker.clamped(last)]), PassContext())
+
+
 def random_tiles(random: Random, shape: Sequence[int]) -> Stitched:
     """Any tile of a shape: leading dimensions one by one or together, rows and columns whole or cut anywhere."""
     return Stitched(tuple(random.choice((1, n, random.randint(1, n))) for n in shape), random.choice((32, 64, 128)),

@@ -1,6 +1,7 @@
 """Random graphs with products: every stitched kernel, with tiles chosen or drawn, computes its graph bit for bit, without findings."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from random import Random
@@ -8,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.laws.random_products import product_inputs, random_products, random_tiles
+from tests.laws.random_products import product_inputs, random_layers, random_products, random_tiles
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
 from tests.unit.codegen.test_compose import buffer_of
 from tilefuse.codegen.compose import compose
@@ -34,11 +35,11 @@ def programs(graph: Graph, seed: int) -> list[TileProgram]:
     return [p for p in found if isinstance(p, TileProgram)]
 
 
-@pytest.mark.parametrize("first", range(0, 4 * TOGETHER, TOGETHER))
-def test_stitched_kernels_agree_bit_for_bit(first: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("drawn", "first"), [*((random_products, n) for n in range(0, 4 * TOGETHER, TOGETHER)), (random_layers, 0)])
+def test_stitched_kernels_agree_bit_for_bit(drawn: Callable[[Random], Graph], first: int, tmp_path: Path) -> None:
     made = []
     for seed in range(first, first + TOGETHER):
-        graph = random_products(Random(seed))
+        graph = drawn(Random(seed))
         made += [(seed, p, compose(p, H200)) for p in programs(graph, seed)]
     assert len(made) >= LEAST_ACCEPTED
     library = build_together([(k, True) for _, _, k in made], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
