@@ -83,6 +83,10 @@ class Affine:
         return self * -1
 
     def __sub__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.terms, self.const - other)
+        if self.terms == other.terms:  # differences are mostly asked for to see whether they are constant
+            return Affine((), self.const - other.const)
         return self + (-other)
 
     def __rsub__(self, other: int) -> Affine:
@@ -108,7 +112,10 @@ class Affine:
     @property
     def is_linear(self) -> bool:
         """Whether no floor division or remainder occurs."""
-        return all(isinstance(atom, str) for atom, _ in self.terms)
+        for atom, _ in self.terms:  # noqa: SIM110 (a generator takes three times as long, and this is asked for all the time)
+            if not isinstance(atom, str):
+                return False
+        return True
 
     def coefficient(self, name: str) -> int:
         """Coefficient of the plain axis `name` (occurrences inside divisions do not count)."""

@@ -8,8 +8,6 @@ products may also lie what reduces these rows (`row_chain.py`). Source: PTX ISA,
 """
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilefuse.ir.affine import axis, number
 from tilefuse.schedule.contraction import INNER, MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS, ROW, WARP, Tiling, whole_rows
 from tilefuse.schedule.regions import Span
@@ -37,9 +35,9 @@ def keep_chains(plan: StitchPlan, threads: int) -> None:
         if any(t is None for t in tilings.values()):
             continue
         for n, tiling in tilings.items():
-            plan.stages[n] = replace(plan.stages[n], tiling=tiling)
+            plan.stages[n] = plan.stages[n].but(tiling=tiling)
         for k in keys:
-            plan.pieces[k] = replace(plan.pieces[k], stored=False)
+            plan.pieces[k] = plan.pieces[k].but(stored=False)
         plan.held |= keys
 
 

@@ -12,9 +12,9 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.chained import keep_chains
-from tilefuse.schedule.contraction import FMA_PER_CYCLE, MMA_PER_CYCLE, f32_pad, product_cycles
+from tilefuse.schedule.contraction import FMA_PER_CYCLE, f32_pad, product_cycles
 from tilefuse.schedule.regions import inside, num_elements
-from tilefuse.schedule.stitch import DIRECT_BYTES, Stitcher
+from tilefuse.schedule.stitch import DIRECT_BYTES, STAGE_LATENCY, Stitcher
 from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan, Tiled
 from tilefuse.schedule.storage import Request, plan_shared
 from tilefuse.schedule.template import Stitched
@@ -30,9 +30,9 @@ THREADS = (128, 256)
 ONE_BLOCK_ELEMENTS = 1 << 14
 # Registers a thread needs beside a product's sums and operands, and at least.
 BASE_REGISTERS, LEAST_REGISTERS = 24, 56
-# Cycles that a stage waits whatever its size: global memory, shared memory and barrier. Source: latencies of an H100, Luo et al. 2024,
+# Cycles that a stage waits for global memory, and for what lies in the caches. Source: latencies of an H100, Luo et al. 2024,
 # arXiv:2402.13499.
-GLOBAL_LATENCY, STAGE_LATENCY, CACHED_LATENCY = 700.0, 150.0, 200.0
+GLOBAL_LATENCY, CACHED_LATENCY = 700.0, 200.0
 # Bytes a cycle that the second-level cache gives one multiprocessor when all ask, and when few do.
 CACHE_BYTES_PER_CYCLE, CACHE_PORT_BYTES = 24.0, 56.0
 # Of a tile's instructions, what a block of 256 threads cannot overlap with each other. Source: products with softmax, timed on an H200
@@ -67,15 +67,16 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
     candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape, bool(stitcher.contractions)))
     refused: list[tuple[int, Rejected]] = []
-    tiled: list[tuple[float, int]] = []
+    tiled: list[tuple[float, int, float]] = []
     for n, choice in enumerate(candidates):
         found_tiles = stitcher.tiled(choice.tiles)
         if isinstance(found_tiles, Rejected):
             refused.append((n, found_tiles))
         else:
-            tiled.append((_least_of_tiles(stitcher, found_tiles, choice.threads, device), n))
+            least = _least_of_tiles(stitcher, found_tiles, choice.threads, device)
+            tiled.append((least.us, n, least.other_cycles))
     best: tuple[float, int, Estimate] | None = None
-    for least_us, n in sorted(tiled):
+    for least_us, n, other_cycles in sorted(tiled):
         if best is not None and least_us > best[0]:
             # What its tiles hold takes longer, and so does that of all that are left.
             break
@@ -83,7 +84,7 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
         if isinstance(cut, Rejected):
             refused.append((n, cut))
             continue
-        if best is not None and _least_microseconds(cut, candidates[n].threads, device) > best[0]:
+        if best is not None and _least_of_cut(stitcher, cut, other_cycles, candidates[n].threads, device) > best[0]:
             continue
         estimate = _estimated(stitcher, candidates[n], cut, device, wanted is None)
         if isinstance(estimate, Rejected):
@@ -95,53 +96,75 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 
-def _least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: DeviceSpec) -> float:
-    """What the tiles of a candidate take at least, whatever its stages are: no estimate is lower. Units: microseconds.
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """What a candidate takes at least, whatever its stages are. Units: microseconds; `other_cycles` is what is no product."""
 
-    Multiplications at the matrix unit's rate, operations of maps and reductions, and the bytes that every tile brings anew.
-    """
+    us: float
+    other_cycles: float
+
+
+def _least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: DeviceSpec) -> _Least:
+    """A bound on every estimate of these tiles: products at the best rate of their types, operations of maps and reductions, the bytes
+    that every tile brings anew, and the longest chain of products, each of which is a stage."""
     tiles = prod(n for _, n in tiled.grid)
     rate = _cache_rate(tiles, device)
-    cycles = wait = 0.0
+    products = other = 0.0
+    copies = False
     for piece in tiled.pieces:
         elements = num_elements(piece.region)
         if piece.kind == "copy":
+            copies = True
             if any(s.offset.terms for s in piece.region):
-                cycles += elements * piece.dtype.itemsize / rate
+                other += elements * piece.dtype.itemsize / rate
         elif piece.kind == "product":
-            cycles += elements * stitcher.contractions[piece.value].inner / MMA_PER_CYCLE
-            wait = STAGE_LATENCY
+            products += elements * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
         else:
-            cycles += elements * prod(e for _, e in stitcher.over(piece.value)) * stitcher.flops(piece.value) / FMA_PER_CYCLE
-    return _least_us(cycles, wait, tiles, threads, device)
+            other += elements * prod(e for _, e in stitcher.over(piece.value)) * stitcher.flops(piece.value) / FMA_PER_CYCLE
+    return _Least(_least_us(products + other, stitcher.least_wait, copies, tiles, threads, device), other)
 
 
-def _least_us(cycles: float, wait: float, tiles: int, threads: int, device: DeviceSpec) -> float:
-    """The least that `_microseconds` can be for tiles of so many issue slots and so much latency. Units: cycles in, microseconds out."""
-    alone: float = wait + ALONE * cycles * (256 / threads) ** 0.5
-    return (1 - ROUNDING) * COUNTED_SHARE * (tiles / device.num_multiprocessors * cycles + alone) / _clock(device) * 1e6
+def _least_of_cut(stitcher: Stitcher, cut: StitchPlan, other_cycles: float, threads: int, device: DeviceSpec) -> float:
+    """The same once stages are known, wherever their tiles will lie. Units: microseconds.
+
+    Requires: placing a cut only changes how warps share a product on the matrix unit, and which stages of rows are part of a product's.
+    """
+    cycles, wait = other_cycles, 0.0
+    for stage in cut.stages:
+        if stage.kind not in ("copy", "rows"):
+            wait += STAGE_LATENCY
+        longest = 0.0
+        for key in stage.products:
+            assert stage.tiling is not None
+            piece = cut.pieces[key]
+            inner = cut.contractions[piece.value].inner
+            if stage.tiling.unit == "fma":
+                busy, alone = product_cycles(stage.tiling, num_elements(piece.region[:-1]), piece.region[-1].extent, inner, threads)
+                cycles += busy
+                longest = max(longest, alone)
+            else:
+                cycles += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
+        wait += longest
+    copies = any(p.kind == "copy" for p in cut.pieces)
+    return _least_us(cycles, wait, copies, prod(n for _, n in cut.grid), threads, device)
+
+
+def _least_us(cycles: float, wait: float, copies: bool, tiles: int, threads: int, device: DeviceSpec) -> float:
+    """The least that `_microseconds` can be for tiles of so many issue slots and so much latency. Units: cycles in, microseconds out.
+
+    copies: whether something is brought on chip, for which one tile waits at least, unless blocks that walk tiles copy it ahead.
+    """
+    resident = max(1, min(device.max_threads_per_multiprocessor // threads,
+                          device.registers_per_multiprocessor // (threads * LEAST_REGISTERS)))
+    rounds = -(-tiles // (device.num_multiprocessors * resident))
+    alone: float = rounds * (wait + ALONE * cycles * (256 / threads) ** 0.5)
+    first = GLOBAL_LATENCY if copies and tiles < MANY_TILES * device.num_multiprocessors else 0.0
+    return (1 - ROUNDING) * COUNTED_SHARE * (tiles / device.num_multiprocessors * cycles + alone + first) / _clock(device) * 1e6
 
 
 def _cache_rate(tiles: int, device: DeviceSpec) -> float:
     """Bytes a cycle that the second-level cache gives a multiprocessor where so many blocks ask."""
     return min(CACHE_PORT_BYTES, CACHE_BYTES_PER_CYCLE * max(device.num_multiprocessors / tiles, 1.0))
-
-
-def _least_microseconds(cut: StitchPlan, threads: int, device: DeviceSpec) -> float:
-    """What the products of a cut take at least, wherever its tiles lie: no estimate is lower. Units: microseconds.
-
-    Requires: placing a cut changes how warps share a product on the matrix unit, and nothing else of its products.
-    """
-    cycles = 0.0
-    for stage in cut.stages:
-        for key in stage.products:
-            assert stage.tiling is not None
-            region, inner = cut.pieces[key].region, cut.contractions[cut.pieces[key].value].inner
-            if stage.tiling.unit == "fma":
-                cycles += product_cycles(stage.tiling, num_elements(region[:-1]), region[-1].extent, inner, threads)[0]
-            else:
-                cycles += num_elements(region) * inner / MMA_PER_CYCLE
-    return _least_us(cycles, 0.0, prod(n for _, n in cut.grid), threads, device)
 
 
 def _clock(device: DeviceSpec) -> float:
@@ -219,7 +242,7 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
     for stage in plan.stages if ahead else ():
         if stage.kind == "copy" and not plan.is_once(stage):
             for key in stage.pieces:
-                plan.pieces[key] = replace(plan.pieces[key], buffers=2)
+                plan.pieces[key] = plan.pieces[key].but(buffers=2)
     ranges: dict[int, tuple[int, int]] = {}
     for n, stage in enumerate(plan.stages):
         for key in (*stage.pieces, *stage.products):
@@ -247,9 +270,9 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
     if isinstance(found, Rejected):
         return found
     for key in ranges:
-        plan.pieces[key] = replace(plan.pieces[key], offset_bytes=found.offset_by_name[str(key)])
+        plan.pieces[key] = plan.pieces[key].but(offset_bytes=found.offset_by_name[str(key)])
     for old, last in later.items():
-        plan.pieces[old] = replace(plan.pieces[old], offset_bytes=plan.pieces[last].offset_bytes, pad=plan.pieces[last].pad)
+        plan.pieces[old] = plan.pieces[old].but(offset_bytes=plan.pieces[last].offset_bytes, pad=plan.pieces[last].pad)
     plan.requested_bytes, plan.shared_bytes = found.requested_bytes, found.allocated_bytes
     _barriers(plan, persistent)
     return plan
@@ -285,9 +308,9 @@ def _pad(plan: StitchPlan) -> None:
                 if stage.tiling is not None and stage.tiling.arithmetic:
                     inner_last = contraction.inner_last_left if piece.value == contraction.left else contraction.inner_last_right
                     if piece.stored and piece.value != contraction.bias:
-                        plan.pieces[key] = replace(piece, pad=f32_pad(piece.region[-1].extent, inner_last))
+                        plan.pieces[key] = piece.but(pad=f32_pad(piece.region[-1].extent, inner_last))
                 elif piece.stored and piece.region[-1].extent % (2 * unit) == 0:
-                    plan.pieces[key] = replace(piece, pad=unit)
+                    plan.pieces[key] = piece.but(pad=unit)
 
 
 def _direct(plan: StitchPlan) -> None:
@@ -302,7 +325,7 @@ def _direct(plan: StitchPlan) -> None:
             # A tile that reaches beyond the value is copied with zeros there; what is read where it lies must all be there.
             within = not inside(piece.region, (number(0),) * len(piece.region), plan.graph.type_of(piece.value).shape, dict(plan.grid))
             if right and within and piece.num_bytes > DIRECT_BYTES and all(s.tiling and s.tiling.unit == "fma" for s in users):
-                plan.pieces[piece.key] = replace(piece, stored=False, pad=0)
+                plan.pieces[piece.key] = piece.but(stored=False, pad=0)
                 continue
         kept.append(stage)
     plan.stages = kept
@@ -345,7 +368,7 @@ def _barriers(plan: StitchPlan, persistent: bool) -> None:
         before = (read | written) - writes
         clash = any(_overlap(plan.pieces[a], plan.pieces[b]) for a in writes for b in before if plan.in_place.get(b) != a)
         if reads & written or clash:
-            plan.stages[n] = replace(stage, barrier=True)
+            plan.stages[n] = stage.but(barrier=True)
             written, read = set(), set()
         written |= writes
         read |= reads

@@ -176,6 +176,18 @@ def product_cycles(t: Tiling, places: int, columns: int, inner: int, threads: in
     return multiplications * (1 / rate + 0.5 * others) * turns * warps / tiles, turns * inner / t.step * wait
 
 
+def best_rate(arithmetic: str | None) -> float:
+    """Multiplications a cycle that no tiling exceeds in `product_cycles`; the argument as in `mma_fits`."""
+    if arithmetic is None:
+        return FMA_PER_CYCLE
+    return {"": MMA_PER_CYCLE, "tf32": TF32_PER_CYCLE, "split": TF32_PER_CYCLE / 3}[arithmetic]
+
+
+def least_wait(inner: int, rate: float) -> float:
+    """What a block waits at least beside one product (`product_cycles`), of which no tiling exceeds a rate. Units: cycles."""
+    return 0.0 if rate == MMA_PER_CYCLE else inner * min(F32_LEAST_LATENCY / MMA_INNER_F32, 4 / WARP)
+
+
 def f32_pad(extent: int, inner_last: bool) -> int:
     """Elements to add to rows of an f32 operand of the matrix unit, so that a warp reads it without bank conflicts.
 

@@ -101,8 +101,7 @@ def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
 
 def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
     """That span, as far as it lies in a dimension of `full` elements where that is known beforehand."""
-    reach = bounds(offset, grid)
-    if reach is None or extent >= full:
+    if extent >= full or bounds(offset, grid) is None:
         return Span(number(0), full)
     if offset.is_const:
         low, high = max(offset.const, 0), min(offset.const + extent, full)
@@ -144,6 +143,8 @@ def inside(region: Region, points: tuple[Affine, ...], shape: tuple[int, ...], g
 
 def holds(outer: Region, inner: Region) -> bool:
     """Whether a region contains another for every block."""
+    if outer == inner:  # nearly all are
+        return True
     for a, b in zip(outer, inner, strict=True):
         difference = b.offset - a.offset
         if not difference.is_const or difference.const < 0 or difference.const + b.extent > a.extent:

@@ -7,8 +7,6 @@ has whole rows. Source: FusionStitching 5.1, warp composition; PTX ISA, accumula
 """
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilefuse.ir.affine import number
 from tilefuse.schedule.contraction import MAX_ROW_INSTRUCTIONS, whole_rows
 from tilefuse.schedule.regions import Span
@@ -38,7 +36,7 @@ def keep_rows(plan: StitchPlan, warps: int) -> None:
     for n, stage in enumerate(plan.stages):
         for k in stage.pieces if stage.columns and stage.kind == "product" else ():
             piece = plan.pieces[k]
-            plan.pieces[k] = replace(piece, stored=piece.stored and any(source == k and user != n for source, user in read))
+            plan.pieces[k] = piece.but(stored=piece.stored and any(source == k and user != n for source, user in read))
 
 
 def _joined(plan: StitchPlan, product: Stage, rows: Stage, warps: int) -> Stage | None:
@@ -53,4 +51,4 @@ def _joined(plan: StitchPlan, product: Stage, rows: Stage, warps: int) -> Stage 
     if tiling is None:
         return None
     vector = 2 if rows.columns % 2 == 0 else 1
-    return replace(product, pieces=(*product.pieces, *rows.pieces), tiling=tiling, lanes=ROW_LANES, columns=rows.columns, vector=vector)
+    return product.but(pieces=(*product.pieces, *rows.pieces), tiling=tiling, lanes=ROW_LANES, columns=rows.columns, vector=vector)

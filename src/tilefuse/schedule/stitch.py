@@ -8,11 +8,14 @@ unrelated maps so share a kernel. Source: FusionStitching 5.1 (block composition
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.ir.affine import axis, number, substitute
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
 from tilefuse.schedule.contraction import (
@@ -20,6 +23,8 @@ from tilefuse.schedule.contraction import (
     INNER,
     ROW,
     Tiling,
+    best_rate,
+    least_wait,
     matrix_arithmetic,
     mma_fits,
     product_cycles,
@@ -36,8 +41,23 @@ MAX_ROW_ELEMENTS = 32
 # Sums that the threads of a block may keep of all products of a stage together, a quarter of a multiprocessor's registers; and a thread:
 # with multiply-adds 163 registers hold 128 of them, instructions of the matrix unit want many operands more.
 MAX_SUMS, MAX_THREAD_SUMS, MAX_MATRIX_SUMS = 16384, 128, 64
+# Cycles that a stage waits whatever its size: shared memory and barrier. Source: latencies of an H100, Luo et al. 2024, arXiv:2402.13499.
+STAGE_LATENCY = 150.0
 # Right operands that few rows use are read where they lie in global memory, in bytes from which on.
 DIRECT_BYTES = 49152
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A kept value on the way of regions from results to operands: what it is, its axes, and (value, subscripts, shape) of its reads."""
+
+    value: str
+    kind: str
+    dtype: DType
+    written: bool
+    axes: tuple[str, ...]
+    over: Mapping[str, Span]
+    reads: tuple[tuple[str, tuple[Affine, ...], tuple[int, ...]], ...]
 
 
 class Stitcher(StitchPattern):
@@ -46,6 +66,7 @@ class Stitcher(StitchPattern):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
+        self._rates: dict[str, float] = {}
 
     def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
         """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""
@@ -93,20 +114,16 @@ class Stitcher(StitchPattern):
                    pieces: list[Piece]) -> list[list[tuple[str, Region]]] | Rejected:
         """Regions of everything kept, from results to operands: fills `pieces`, gives what each of them reads."""
         reads: list[list[tuple[str, Region]]] = []
-        for node in reversed(self.graph.nodes):
-            wanted = requests.get(node.name)
-            if node.name not in self.kept or not wanted:
+        for stop in self._stops:
+            wanted = requests.get(stop.value)
+            if not wanted:
                 continue
-            written = node.name in self.graph.results
-            kind = "product" if node.name in self.contractions else node.category if node.category == "reduce" else "map"
-            for number_, region in enumerate(self._merged(wanted, kind)):
+            for number_, region in enumerate(self._merged(wanted, stop.kind)):
                 if len(pieces) >= MAX_PIECES:
                     return Rejected(Reason.RECOMPUTATION, f"more than {MAX_PIECES} tiles a block")
-                pieces.append(Piece(len(pieces), node.name, region, kind, node.type.dtype, True, written and number_ == 0))
-                spans = dict(zip(self.axes(node.name), region, strict=True))
-                spans |= {a: Span(number(0), e) for a, e in self.over(node.name)}
-                reads.append([(value, region_of(index, spans, self.graph.type_of(value).shape, extents))
-                              for value, index in self.touches(node.name) if value in self.inside or kind == "product"])
+                pieces.append(Piece(len(pieces), stop.value, region, stop.kind, stop.dtype, True, stop.written and number_ == 0))
+                spans = {**dict(zip(stop.axes, region, strict=True)), **stop.over}
+                reads.append([(value, region_of(index, spans, shape, extents)) for value, index, shape in stop.reads])
                 for value, wanted_there in reads[-1]:
                     requests.setdefault(value, []).append(wanted_there)
         for source in self.graph.inputs:
@@ -114,6 +131,19 @@ class Stitcher(StitchPattern):
                 pieces.append(Piece(len(pieces), source.name, region, "copy", source.type.dtype, True, False))
                 reads.append([])
         return reads
+
+    @cached_property
+    def _stops(self) -> list[_Stop]:
+        """All kept values, from results to operands."""
+        found: list[_Stop] = []
+        for node in reversed(self.graph.nodes):
+            if node.name in self.kept:
+                kind = "product" if node.name in self.contractions else node.category if node.category == "reduce" else "map"
+                reads = tuple((value, index, self.graph.type_of(value).shape) for value, index in self.touches(node.name)
+                              if value in self.inside or kind == "product")
+                found.append(_Stop(node.name, kind, node.type.dtype, node.name in self.graph.results, self.axes(node.name),
+                                   {a: Span(number(0), e) for a, e in self.over(node.name)}, reads))
+        return found
 
     def _sources(self, pieces: list[Piece], reads: list[list[tuple[str, Region]]]) -> dict[int, list[int]] | Rejected:
         """The pieces that hold what each piece reads."""
@@ -150,6 +180,29 @@ class Stitcher(StitchPattern):
         # The region of a result comes first and stays whole: it is the one that is written.
         return found
 
+    # -- bounds -----------------------------------------------------------------------------------------------------------
+
+    def best_rate(self, product: str) -> float:
+        """Multiplications a cycle that no tiling of a product exceeds on one multiprocessor."""
+        if product not in self._rates:
+            found = self.contractions[product]
+            arithmetic = matrix_arithmetic(found, self.graph.type_of(found.left).dtype, self.graph.type_of(found.right).dtype)
+            self._rates[product] = best_rate(arithmetic)
+        return self._rates[product]
+
+    @cached_property
+    def least_wait(self) -> float:
+        """What the longest chain of products waits at least: each is a stage, and lanes of threads share at most a warp's inner axis.
+        Units: cycles."""
+        longest: dict[str, float] = {}
+        for node in self.graph.nodes:
+            if node.name not in self.kept:
+                continue
+            longest[node.name] = max((longest.get(v, 0.0) for v, _ in self.touches(node.name)), default=0.0)
+            if node.name in self.contractions:
+                longest[node.name] += STAGE_LATENCY + least_wait(self.contractions[node.name].inner, self.best_rate(node.name))
+        return max(longest.values(), default=0.0)
+
     # -- stages -----------------------------------------------------------------------------------------------------------
 
     def _stages(self, tiled: Tiled, threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
@@ -180,9 +233,9 @@ class Stitcher(StitchPattern):
         self._mark_stored(plan, tiled.users, in_registers)
         for n, (before, stage) in enumerate(zip(plan.stages, plan.stages[1:]), 1):
             if stage.kind == "rows" and before.kind == "product":
-                together = replace(stage, pieces=(*before.pieces, *stage.pieces))
+                together = stage.but(pieces=(*before.pieces, *stage.pieces))
                 own = all(self._row_read(plan, together, plan.pieces[k]) for k in stage.pieces)
-                plan.stages[n] = replace(stage, own_rows=own)
+                plan.stages[n] = stage.but(own_rows=own)
         return plan
 
     def _add_to_product(self, plan: StitchPlan, p: Piece, stage: Stage, threads: int) -> bool:
@@ -201,7 +254,7 @@ class Stitcher(StitchPattern):
         most = min(MAX_SUMS // threads, MAX_MATRIX_SUMS if last.tiling.unit == "mma" else MAX_THREAD_SUMS)
         if last.tiling.sums * len(products) > most:
             return False
-        joined = replace(last, pieces=(*last.pieces, p.key), products=products)
+        joined = last.but(pieces=(*last.pieces, p.key), products=products)
         plan.stages[place:] = [*plan.stages[place + 1:], joined]
         return True
 
@@ -289,7 +342,7 @@ class Stitcher(StitchPattern):
         """Puts a piece into the rows stage before it, or makes one of a reduction (and the map before it, if that runs over its rows)."""
         last = plan.stages[-1] if plan.stages else None
         if last is not None and last.kind == "rows" and self._fits_rows(plan, last, p):
-            plan.stages[-1] = replace(last, pieces=(*last.pieces, p.key))
+            plan.stages[-1] = last.but(pieces=(*last.pieces, p.key))
             return True
         over = self.over(p.value)
         if p.kind != "reduce" or len(over) != 1 or not p.region:
@@ -306,11 +359,11 @@ class Stitcher(StitchPattern):
             return False
         if last is not None and last.kind == "map" and all(self._fits_rows(plan, made, plan.pieces[k]) for k in last.pieces) and any(
                 k in plan.sources[p.key] for k in last.pieces):
-            made = replace(made, pieces=(*last.pieces, p.key))
+            made = made.but(pieces=(*last.pieces, p.key))
             if self._fits_rows(plan, made, p):
                 plan.stages[-1] = made
                 return True
-            made = replace(made, pieces=(p.key,))
+            made = made.but(pieces=(p.key,))
         plan.stages.append(made)
         return True
 
@@ -359,7 +412,7 @@ class Stitcher(StitchPattern):
             other = plan.pieces[last.pieces[0]]
             same = other.region == p.region and [e for _, e in self.over(other.value)] == [e for _, e in self.over(p.value)]
             if same and not set(last.pieces) & set(plan.sources[p.key]):
-                plan.stages[-1] = replace(last, pieces=(*last.pieces, p.key))
+                plan.stages[-1] = last.but(pieces=(*last.pieces, p.key))
                 return
         plan.stages.append(Stage("reduce", (p.key,), lanes=lanes))
 
@@ -367,7 +420,7 @@ class Stitcher(StitchPattern):
         """A stage of its own, or a place in the loop of the stage before where both run over the same region."""
         last = plan.stages[-1] if plan.stages else None
         if last is not None and last.kind in ("map", "product") and self._joins(plan, last, p):
-            plan.stages[-1] = replace(last, pieces=(*last.pieces, p.key))
+            plan.stages[-1] = last.but(pieces=(*last.pieces, p.key))
             return
         plan.stages.append(Stage("map", (p.key,)))
 
@@ -391,8 +444,8 @@ class Stitcher(StitchPattern):
         home = {k: n for n, s in enumerate(plan.stages) for k in (*s.pieces, *s.products)}
         for p in list(plan.pieces):
             if p.kind == "copy" and p.key not in home:
-                plan.pieces[p.key] = replace(p, stored=False)
+                plan.pieces[p.key] = p.but(stored=False)
                 continue
             stored = p.key not in in_registers and any(home[u] != home[p.key] for u in users[p.key] if u in home)
             if stored is not p.stored:
-                plan.pieces[p.key] = replace(p, stored=stored)
+                plan.pieces[p.key] = p.but(stored=stored)

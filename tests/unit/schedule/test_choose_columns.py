@@ -20,3 +20,13 @@ def test_few_columns_are_split_into_parts_that_one_block_reads_back(dtype: str, 
     choice = program.choice
     assert choice.split <= MOST_PARTS and choice.threads_x * choice.vector * itemsize >= LINE_BYTES
     assert program.launch.num_blocks * program.launch.num_threads >= 3 * 256 * H200.num_multiprocessors
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(32768, 256), (65536, 128), (131072, 64), (1 << 18, 256)])
+def test_a_few_more_tiles_than_fit_are_given_to_smaller_blocks(columns: int, threads: int) -> None:
+    """All of them run at a time; many waves keep their large blocks."""
+    program = schedule_graph(column_sum(1024, columns, "f32").graph, {}, H200)
+    assert isinstance(program, TileProgram) and isinstance(program.choice, Columns) and program.choice.split == 1
+    assert program.launch.num_threads == threads
+    blocks, at_a_time = program.launch.num_blocks, H200.num_multiprocessors * H200.max_threads_per_multiprocessor // threads
+    assert (blocks <= at_a_time) is (columns <= 131072)

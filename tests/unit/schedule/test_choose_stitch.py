@@ -1,14 +1,20 @@
 """The search for a stitched kernel's tiles: what cannot be the fastest is not placed, and the fastest is found all the same."""
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
 
+from tests.laws.random_products import random_layers, random_products
 from tests.unit.codegen import stitched_graphs
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule import choose_stitch as search
-from tilefuse.target.device import H200
+from tilefuse.schedule.stitch_plan import StitchPlan
+from tilefuse.schedule.template import Stitched
+from tilefuse.target.device import H200, DeviceSpec
 
 GRAPHS = {
     "attention": stitched_graphs.attention(64, 96, 16, F32),
@@ -30,8 +36,7 @@ def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Estima
 
 def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that cuts and places every candidate."""
-    for bound in ("_least_of_tiles", "_least_microseconds"):
-        monkeypatch.setattr(search, bound, lambda *_: 0.0)
+    monkeypatch.setattr(search, "_least_us", lambda *_: 0.0)
 
 
 @pytest.mark.parametrize("name", list(GRAPHS))
@@ -43,6 +48,33 @@ def test_bounds_change_the_work_and_not_the_choice(name: str, monkeypatch: pytes
     assert isinstance(quick, search.Estimate) and isinstance(whole, search.Estimate)
     assert (quick.choice, quick.us) == (whole.choice, whole.us)
     assert some <= every
+
+
+@pytest.mark.parametrize("drawn", [random_products, random_layers])
+def test_no_estimate_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random products: all candidates are placed, and each takes what its tiles and its stages take at least, or longer."""
+    least_us, estimated = search._least_us, search._estimated
+    checked = 0
+
+    def compared(stitcher: search.Stitcher, choice: Stitched, cut: StitchPlan, device: DeviceSpec, free: bool) -> object:
+        nonlocal checked
+        with monkeypatch.context() as patch:
+            patch.setattr(search, "_least_us", least_us)
+            tiled = stitcher.tiled(choice.tiles)
+            assert not isinstance(tiled, Rejected)
+            tiles = search._least_of_tiles(stitcher, tiled, choice.threads, device)
+            stages = search._least_of_cut(stitcher, cut, tiles.other_cycles, choice.threads, device)
+        found = estimated(stitcher, choice, cut, device, free)
+        if isinstance(found, search.Estimate):
+            assert max(tiles.us, stages) <= found.us, (found.choice, tiles, stages)
+            checked += 1
+        return found
+
+    monkeypatch.setattr(search, "_least_us", lambda *_: 0.0)
+    monkeypatch.setattr(search, "_estimated", compared)
+    for seed in range(30):
+        search.choose_stitch(drawn(Random(seed)), H200)
+    assert checked > 300
 
 
 def test_tiles_that_cannot_use_the_matrix_unit_are_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
