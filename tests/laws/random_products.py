@@ -55,7 +55,14 @@ class _Maker:
             columns = random.choice(EXTENTS)
             y = self.input(*((columns, inner) if turned_b else (inner, columns)))
         self.num_products += 1
-        return b.matmul(x, y, transpose_a=turned_a, transpose_b=turned_b)
+        product = b.matmul(x, y, transpose_a=turned_a, transpose_b=turned_b)
+        if random.random() < 0.7:
+            return product
+        rows, columns = b.shape_of(product)[-2:]
+        bias = random.choice(((), (columns,), (1, columns), (rows, 1), (rows, columns), b.shape_of(product)))
+        attributes = {"transpose_a": turned_a, "transpose_b": turned_b, "precision": "default", "has_bias": True}
+        operands = x, y, b.input(f"a{len(b.inputs)}", self.dtype, bias)
+        return b.library("addmm", "matmul", b.types[product], operands, attributes)
 
     def map(self, x: str) -> str:
         """Of two values whose shapes can be broadcast, or a value and its own reduction."""

@@ -16,7 +16,7 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
-from tilefuse.frontends.torch_nodes import PARTS_BY_COMPLEX
+from tilefuse.frontends.torch_nodes import PARTS_BY_COMPLEX, guesses_shape
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH
 from tilefuse.runtime.strided import relaid
 
@@ -80,7 +80,8 @@ class Split:
 def split(gm: fx.GraphModule) -> Split | None:
     """The graph in parts; None where no node is torch's, or a node writes to what it is given."""
     calls = [n for n in gm.graph.nodes if n.op == "call_function"]
-    foreign = {n for n in calls if not _expressible(n)}
+    guessed = _guessed(calls)
+    foreign = {n for n in calls if n in guessed or not _expressible(n)}
     if not foreign or any(n.op in ("call_module", "call_method") for n in gm.graph.nodes) or any(_mutates(n) for n in calls):
         return None
     nodes_at: dict[int, list[fx.Node]] = {}
@@ -101,7 +102,8 @@ def split(gm: fx.GraphModule) -> Split | None:
         parts.append(Part(module, level % 2 == 0, tuple(places[n] for n in taken), tuple(places[n] for n in gives), tuple(gone)))
     listed = gm.graph.output_node().args[0]
     assert isinstance(listed, (list, tuple))
-    results = tuple((places.get(r) if isinstance(r, fx.Node) else None, _constant(gm, r), _strides(r)) for r in listed)
+    results = tuple((places.get(r) if isinstance(r, fx.Node) else None, _constant(gm, r), None if r in guessed else _strides(r))
+                    for r in listed)
     return Split(tuple(parts), len(inputs), len(places), results)
 
 
@@ -120,6 +122,15 @@ def _levels(calls: Sequence[fx.Node], foreign: set[fx.Node]) -> dict[fx.Node, in
         levels[node] = max((at if at % 2 == side else at + 1 for at in below), default=side)
     # What an input is given at the end is written when nothing reads the input any more.
     return levels | dict.fromkeys(writes, max(levels.values(), default=0) | 1)
+
+
+def _guessed(calls: Sequence[fx.Node]) -> set[fx.Node]:
+    """Nodes whose traced shapes are not theirs: guesses, and what was traced on them."""
+    found: set[fx.Node] = set()
+    for node in calls:
+        if guesses_shape(node) or any(a in found for a in node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def _is_write(node: fx.Node) -> bool:

@@ -39,6 +39,7 @@ from tilefuse.frontends.imported import Imported, Output
 from tilefuse.frontends.torch_nodes import (
     PARTS_BY_COMPLEX,
     dtype_of,
+    guesses_shape,
     is_dense,
     is_library,
     is_product_view,
@@ -259,6 +260,8 @@ class _Walk:
             return
         if target._schema.is_mutable:
             raise UnsupportedOpError(f"{name} changes its operands in place", where=span_of(node))
+        if guesses_shape(node):
+            raise UnsupportedOpError(f"{name}: a size that depends on data", where=span_of(node))
         self.value_of[node] = self._lowered(name, node, args, kwargs)
         b.hint = ""
 

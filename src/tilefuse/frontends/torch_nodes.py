@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from tilefuse.base.errors import UnsupportedOpError
 from tilefuse.base.source import Span
@@ -92,6 +93,16 @@ def tensors_of(fake: Any) -> list[torch.Tensor | None]:
     if isinstance(fake, (list, tuple)):
         return [t for f in fake for t in tensors_of(f)]
     return [None]
+
+
+def guesses_shape(node: fx.Node) -> bool:
+    """Whether a node's traced shape is a guess: torch 2.11 traces an operator without a meta function on zeros, also where the size of the
+    result depends on its elements (`_unique` finds one)."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
+        return False
+    traced = tensors_of(node.meta.get("val"))
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "Meta") and not any(map(free_unbacked_symbols, traced))
 
 
 def known_number(value: Any) -> Any:

@@ -309,7 +309,7 @@ def _pad(plan: StitchPlan) -> None:
                     inner_last = contraction.inner_last_left if piece.value == contraction.left else contraction.inner_last_right
                     if piece.stored and piece.value != contraction.bias:
                         plan.pieces[key] = piece.but(pad=f32_pad(piece.region[-1].extent, inner_last))
-                elif piece.stored and piece.region[-1].extent % (2 * unit) == 0:
+                elif piece.stored and piece.region and piece.region[-1].extent % (2 * unit) == 0:
                     plan.pieces[key] = piece.but(pad=unit)
 
 

@@ -5,11 +5,13 @@ import logging
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 from tests.end_to_end.torch.strict import strict
-from tilefuse.driver.torch_backend import compiled_parts
+from tilefuse.driver.torch_backend import compile_part, compiled_parts
+from tilefuse.driver.torch_settings import settings_of
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -92,3 +94,25 @@ def test_a_size_that_depends_on_data() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         close(torch.compile(count, backend=strict)(x), count(x))
     assert compiled_parts()
+
+
+def test_a_size_that_torch_guessed() -> None:
+    """Torch 2.11 traces `_unique` as if it found one element: torch runs it, and what reads it."""
+
+    def gradient(g: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        return g.index_select(1, torch.ops.aten._unique(index)[0]).sum(), g * 2
+
+    g, index = torch.randn(5, 5), torch.tensor([1, 3, 1, 3, 2])
+    traced = make_fx(gradient)(g, index)
+    Guesses(traced).run(g, torch.zeros_like(index))
+    run = compile_part(traced, "inference", "guessed", settings_of(None, {"strict": True}))
+    close(list(run([g, index])), list(gradient(g, index)))
+    assert len(compiled_parts()) == 1
+
+
+class Guesses(fx.Interpreter):
+    """Notes what every node gives for these inputs as what torch traced."""
+
+    def run_node(self, n: fx.Node) -> object:
+        n.meta["val"] = super().run_node(n)
+        return n.meta["val"]

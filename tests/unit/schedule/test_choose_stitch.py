@@ -72,7 +72,7 @@ def test_no_estimate_is_below_its_bounds(drawn: Callable[[Random], Graph], monke
 
     monkeypatch.setattr(search, "_least_us", lambda *_: 0.0)
     monkeypatch.setattr(search, "_estimated", compared)
-    for seed in range(30):
+    for seed in range(60):
         search.choose_stitch(drawn(Random(seed)), H200)
     assert checked > 300
 
