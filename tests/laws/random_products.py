@@ -77,10 +77,14 @@ class _Maker:
         return self.build.reduce(x, self.random.choice(("sum", "max", "min")), axes, keepdims=True)
 
     def view(self, x: str) -> str:
-        """A part, a transposed copy, a padded one, a triangle."""
+        """A part, a transposed copy, a padded one, a triangle, two values side by side."""
         b, random = self.build, self.random
         shape = b.shape_of(x)
-        kind = random.choice(("slice", "transpose", "pad", "triangle", "masked"))
+        kind = random.choice(("slice", "transpose", "pad", "triangle", "masked", "concatenation"))
+        if kind == "concatenation":
+            at = random.choice((len(shape) - 2, len(shape) - 2, len(shape) - 1))
+            beside = [y for y in self.values if all(m == n or d == at for d, (m, n) in enumerate(zip(b.shape_of(y), shape, strict=True)))]
+            return b.concatenate(random.sample([x, *random.choices(beside, k=random.randint(1, 2))], k=2), at)
         if kind == "slice" and shape[-1] > 1:
             start = random.randrange(shape[-1])
             stop = random.randint(start + 1, shape[-1])
@@ -137,6 +141,27 @@ def random_layers(random: Random) -> Graph:
         x = maker.clamped(b.elementwise("add", x, b.reshape(y, [lead, rows, width])))
     last = b.matmul(b.reshape(x, [lead * rows, width]), b.input("u", maker.dtype, (width, random.choice(EXTENTS))))
     return Pipeline.parse(DEFAULT_PIPELINE).run(b.finish([maker.clamped(last)]), PassContext())
+
+
+def random_joins(random: Random) -> Graph:
+    """Products and reductions of unlike heights one above the other, in any order: no two end at the same block."""
+    maker = _Maker(random)
+    b = maker.build
+    width, columns = random.choice(EXTENTS), random.choice((1, 3, 4, 8))
+    made = []
+    for n in range(random.randint(2, 4)):
+        rows = random.choice((1, 2, 3, 3, 4, 5))
+        if random.random() < 0.75:
+            x = b.matmul(b.input(f"x{n}", maker.dtype, (rows, width)), b.input(f"w{n}", maker.dtype, (width, columns)))
+        else:
+            x = b.reduce(b.input(f"x{n}", maker.dtype, (rows, columns, width)), random.choice(("sum", "max")), (2,), keepdims=False)
+        made.append(maker.clamped(x) if random.random() < 0.3 else x)
+    random.shuffle(made)
+    joined = b.concatenate(made, 0)
+    results = [joined, *random.sample(made, random.randint(0, 1))]
+    if random.random() < 0.3:
+        results.append(b.reduce(maker.clamped(joined), "max", (1,), keepdims=True))
+    return Pipeline.parse(DEFAULT_PIPELINE).run(b.finish(results), PassContext())
 
 
 def random_tiles(random: Random, shape: Sequence[int]) -> Stitched:

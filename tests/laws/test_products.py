@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.laws.random_products import product_inputs, random_layers, random_products, random_tiles
+from tests.laws.random_products import product_inputs, random_joins, random_layers, random_products, random_tiles
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
 from tests.unit.codegen.test_compose import buffer_of
 from tilefuse.codegen.compose import compose
@@ -35,7 +35,7 @@ def programs(graph: Graph, seed: int) -> list[TileProgram]:
     return [p for p in found if isinstance(p, TileProgram)]
 
 
-@pytest.mark.parametrize(("drawn", "first"), [*((random_products, n) for n in range(0, 4 * TOGETHER, TOGETHER)), (random_layers, 0)])
+@pytest.mark.parametrize(("drawn", "first"), [*((random_products, n) for n in range(0, 4 * TOGETHER, TOGETHER)), (random_layers, 0), (random_joins, 0)])
 def test_stitched_kernels_agree_bit_for_bit(drawn: Callable[[Random], Graph], first: int, tmp_path: Path) -> None:
     made = []
     for seed in range(first, first + TOGETHER):

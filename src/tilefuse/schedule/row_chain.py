@@ -44,9 +44,11 @@ def _joined(plan: StitchPlan, product: Stage, rows: Stage, warps: int) -> Stage 
     if product.kind != "product" or product.columns or rows.kind != "rows" or not rows.own_rows or product.tiling is None:
         return None
     region = plan.pieces[product.pieces[0]].region
-    reduced = next(plan.pieces[k].region for k in rows.pieces if plan.pieces[k].kind == "reduce")
-    if product.tiling.unit != "mma" or region != (*reduced, Span(number(0), rows.columns)):
+    reduced = next(plan.pieces[k] for k in rows.pieces if plan.pieces[k].kind == "reduce")
+    if product.tiling.unit != "mma" or region != (*reduced.region, Span(number(0), rows.columns)):
         return None
+    if plan.graph.type_of(plan.pieces[product.pieces[0]].value).shape[:-1] != plan.graph.type_of(reduced.value).shape:
+        return None  # one reaches beyond its value where the other does not
     tiling = whole_rows(tuple(s.extent for s in region), product.tiling, len(product.products), warps, MAX_ROW_INSTRUCTIONS)
     if tiling is None:
         return None

@@ -31,7 +31,7 @@ from tilefuse.schedule.contraction import (
     tile_fma,
     tile_mma,
 )
-from tilefuse.schedule.regions import Region, Span, holds, joined, num_elements, region_of
+from tilefuse.schedule.regions import Region, Span, holds, inside, joined, num_elements, region_of
 from tilefuse.schedule.stitch_pattern import StitchPattern
 from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan, Tiled
 
@@ -371,6 +371,8 @@ class Stitcher(StitchPattern):
         """Whether a piece runs over the rows of a stage and reads what the stage computes at its own row and place only."""
         reduction = next(plan.pieces[k] for k in stage.pieces if plan.pieces[k].kind == "reduce")
         rows = reduction.region
+        if len(p.region) < len(rows) or not self._ends_with(plan, p, reduction):
+            return False
         if p.kind == "reduce":
             if p.region != rows or [e for _, e in self.over(p.value)] != [stage.columns]:
                 return False
@@ -383,14 +385,14 @@ class Stitcher(StitchPattern):
 
     def _row_read(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
         """Whether every read of a value of the stage is at the row, and at the place in the row, where the piece is computed."""
-        inside = {plan.pieces[k].value: plan.pieces[k] for k in stage.pieces if k != p.key}
+        here = {plan.pieces[k].value: plan.pieces[k] for k in stage.pieces if k != p.key}
         rows = len(p.region) - (0 if p.kind == "reduce" or len(p.region) == len(plan.pieces[next(
             k for k in stage.pieces if plan.pieces[k].kind == "reduce")].region) else 1)
         axes = self.axes(p.value)
         place = (*axes[:rows], *((self.over(p.value)[0][0],) if p.kind == "reduce" else axes[rows:]))
         extent = dict(zip(axes, self.graph.type_of(p.value).shape, strict=True)) | dict(self.over(p.value))
         for value, index in self.touches(p.value):
-            other = inside.get(value)
+            other = here.get(value)
             if other is None:
                 continue
             if any(e != axis(a) and (e != number(0) or extent[a] > 1) for e, a in zip(index, place)) or len(index) > len(place):
@@ -411,7 +413,7 @@ class Stitcher(StitchPattern):
         if last is not None and last.kind == "reduce":
             other = plan.pieces[last.pieces[0]]
             same = other.region == p.region and [e for _, e in self.over(other.value)] == [e for _, e in self.over(p.value)]
-            if same and not set(last.pieces) & set(plan.sources[p.key]):
+            if same and self._ends_with(plan, p, other) and not set(last.pieces) & set(plan.sources[p.key]):
                 plan.stages[-1] = last.but(pieces=(*last.pieces, p.key))
                 return
         plan.stages.append(Stage("reduce", (p.key,), lanes=lanes))
@@ -428,16 +430,30 @@ class Stitcher(StitchPattern):
         first = plan.pieces[stage.pieces[0]]
         if [s.extent for s in first.region] != [s.extent for s in p.region] or len(first.region) != len(p.region):
             return False
-        inside = {plan.pieces[k].value: k for k in stage.pieces}
+        here = {plan.pieces[k].value: k for k in stage.pieces}
         if not p.region or any(a.offset != b.offset for a, b in zip(first.region, p.region, strict=True)):
+            return False
+        if not self._ends_with(plan, p, first):
             return False
         axes = self.axes(p.value)
         for value, index in self.touches(p.value):
-            if value not in inside:
+            if value not in here:
                 continue
-            if plan.pieces[inside[value]].region != p.region or any(e != axis(a) for e, a in zip(index, axes, strict=True)):
+            if plan.pieces[here[value]].region != p.region or any(e != axis(a) for e, a in zip(index, axes, strict=True)):
                 return False
         return True
+
+    def _ends_with(self, plan: StitchPlan, p: Piece, first: Piece) -> bool:
+        """Whether a piece reaches beyond its value where the first piece of a stage does, whose bounds hold for all of the stage.
+
+            first: rows tile0 of 3   piece: rows tile0 of 9 (a concatenation)   ->   blocks 3 to 8 compute the piece alone
+        """
+        mine, other = (self.graph.type_of(x.value).shape[:len(first.region)] for x in (p, first))
+        if mine == other:
+            return True
+        points = tuple(axis(str(d)) for d in range(len(first.region)))
+        grid = dict(plan.grid)
+        return inside(p.region[:len(points)], points, mine, grid) == inside(first.region, points, other, grid)
 
     def _mark_stored(self, plan: StitchPlan, users: dict[int, list[int]], in_registers: set[int]) -> None:
         """Pieces read by later stages are stored; the others pass through registers."""
