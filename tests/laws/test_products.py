@@ -35,7 +35,10 @@ def programs(graph: Graph, seed: int) -> list[TileProgram]:
     return [p for p in found if isinstance(p, TileProgram)]
 
 
-@pytest.mark.parametrize(("drawn", "first"), [*((random_products, n) for n in range(0, 4 * TOGETHER, TOGETHER)), (random_layers, 0), (random_joins, 0)])
+DRAWN = [*((random_products, n) for n in range(0, 4 * TOGETHER, TOGETHER)), (random_layers, 0), (random_joins, 0)]
+
+
+@pytest.mark.parametrize(("drawn", "first"), DRAWN)
 def test_stitched_kernels_agree_bit_for_bit(drawn: Callable[[Random], Graph], first: int, tmp_path: Path) -> None:
     made = []
     for seed in range(first, first + TOGETHER):

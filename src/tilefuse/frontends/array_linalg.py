@@ -9,7 +9,7 @@ from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all
 from tilefuse.frontends.array_arguments import of_arrays, real_number, whole_number
 from tilefuse.frontends.array_creation import eye, zeros
-from tilefuse.frontends.array_elementwise import abs, astype
+from tilefuse.frontends.array_elementwise import abs, astype, where
 from tilefuse.frontends.array_manipulation import axes_tuple, broadcast_shapes, broadcast_to, diagonal, matrix_transpose, squeeze, stack
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_products import matmul, outer, tensordot, vecdot
@@ -232,9 +232,15 @@ def _tolerance(x: Array, rtol: Any) -> Any:
 
 
 @of_arrays
-def pinv(x: Array, /, *, rtol: float | None = None) -> Array:
-    """Pseudo-inverses: singular values below rtol times the largest count as 0 (where None: the larger extent times eps)."""
+def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+    """Pseudo-inverses: singular values below rtol times the largest count as 0 (where None: the larger extent times eps; an array has one
+    for each matrix)."""
     *batch, m, n = _matrix("pinv", x).shape
+    if isinstance(rtol, Array) and rtol.ndim:
+        u, values, v = svd(x, full_matrices=False)
+        kept = values > max(values, axis=-1, keepdims=True) * rtol[..., None] if m and n else values > 0
+        inverse = where(kept, 1 / where(kept, values, 1.0), 0.0)
+        return matrix_transpose(v) @ (inverse[..., None] * matrix_transpose(u))
     return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=real_number(_tolerance(x, rtol), "rtol"))[0]
 
 

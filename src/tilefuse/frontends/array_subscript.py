@@ -100,8 +100,8 @@ def mask_in(key: Any, array_class: type) -> bool:
 def masked_key(key: Any, shape: Sequence[int], array_class: type) -> tuple[Any, tuple[Any, ...], int]:
     """(mask, the key with whole dimensions in its place, the dimension of x[that key] where the mask's begin) of a key with a mask.
 
-    The mask is None where there are more index arrays, or integers: what they select has another form.
-    Raises: AxisError, ShapeError for a mask that does not fit.
+    The mask is None where there are more index arrays, or integers, whose selection has another form, and where it selects nothing.
+    Raises: AxisError for a mask that does not fit.
     """
     listed = _listed(key, shape, array_class)
     masks = [n for n, k in enumerate(listed) if is_mask(k, array_class)]
@@ -111,14 +111,19 @@ def masked_key(key: Any, shape: Sequence[int], array_class: type) -> tuple[Any, 
     mask = listed[masks[0]]
     before = listed[:masks[0]]
     dimensions = sum(k is not None for k in before)
-    _check_mask(mask, shape, dimensions)
+    if not _check_mask(mask, shape, dimensions):
+        return None, (), 0
     return mask, (*before, *(slice(None),) * mask.ndim, *listed[masks[0] + 1:]), len(before)
 
 
-def _check_mask(mask: Any, shape: Sequence[int], at: int) -> None:
-    if tuple(mask.shape) != tuple(shape[at:at + mask.ndim]):
-        raise ShapeError(f"a mask of shape {tuple(mask.shape)} for dimensions of extents {tuple(shape[at:at + mask.ndim])}",
-                         where=user_span(), hint="a mask has the shape of the dimensions that it selects from")
+def _check_mask(mask: Any, shape: Sequence[int], at: int) -> bool:
+    """Whether a mask has the shape of its dimensions. By the standard it may also have 0 for any of them, and select nothing.
+    Raises: AxisError for another shape."""
+    mine, wanted = tuple(mask.shape), tuple(shape[at:at + mask.ndim])
+    if any(m not in (w, 0) for m, w in zip(mine, wanted)):
+        raise AxisError(f"a mask of shape {mine} for dimensions of extents {wanted}", where=user_span(),
+                        hint="a mask has the shape of the dimensions that it selects from")
+    return mine == wanted
 
 
 def _listed(key: Any, shape: Sequence[int], array_class: type) -> list[Any]:
@@ -140,7 +145,7 @@ def subscript_plan(shape: Sequence[int], key: Any, array_class: type,
     """The plan of x[key] for an array of this shape, and the index arrays in order.
 
     positions: gives the index arrays, one a dimension, of what a mask selects.
-    Raises: AxisError for a subscript out of range or too many of them; ShapeError for a mask that does not fit, or where there are no
+    Raises: AxisError for a subscript out of range, too many of them, or a mask that does not fit; ShapeError for one where there are no
         `positions`; TypeMismatchError for what is no subscript.
     """
     items: list[Item] = []

@@ -88,6 +88,9 @@ def test_framework_functions() -> None:
     np.testing.assert_allclose(upper.swapaxes(-1, -2), np.linalg.cholesky(positive), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(value(ta.linalg.eigvalsh(p)), np.linalg.eigvalsh(positive), rtol=1e-9)
     np.testing.assert_allclose(value(ta.linalg.pinv(x[..., :2])), np.linalg.pinv(a[..., :2]), rtol=1e-8, atol=1e-10)
+    each = np.asarray([0.3, 0.6])
+    np.testing.assert_allclose(value(ta.linalg.pinv(x[..., :3], rtol=ta.asarray(each))), np.linalg.pinv(a[..., :3], rcond=each), rtol=1e-8,
+                               atol=1e-10)
     for right in (drawn(4), drawn(4, 3), drawn(2, 4, 1)):
         wanted = np.linalg.solve(a, right[:, None])[..., 0] if right.ndim == 1 else np.linalg.solve(a, right)
         np.testing.assert_allclose(value(ta.linalg.solve(x, ta.asarray(right))), wanted, rtol=1e-8)

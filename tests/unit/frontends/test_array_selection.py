@@ -132,3 +132,16 @@ def test_what_does_not_fit() -> None:
         with pytest.raises(kind, match=message) as caught:
             call()
         assert f"{__file__}:{call.__code__.co_firstlineno}:" in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0), (0, 0)])
+def test_a_mask_without_elements_selects_nothing(shape: tuple[int, ...]) -> None:
+    """By the standard an extent of a mask is its dimension's or 0."""
+    x = ta.reshape(ta.arange(12.0), (3, 4))
+    mask = ta.zeros(shape, dtype=ta.bool)
+    assert x[mask].shape == ((0, 4) if len(shape) == 1 else (0,))
+    written = x + 0
+    written[mask] = 7.0
+    assert written.tolist() == x.tolist()
+    with pytest.raises(IndexError, match=r"a mask of shape \(2,\) for dimensions of extents \(3,\)"):
+        x[ta.zeros((2,), dtype=ta.bool)]
