@@ -17,6 +17,10 @@ from tilefuse.ir.dtype import DType
 
 PARTS_BY_COMPLEX = {torch.complex128: torch.float64, torch.complex64: torch.float32, torch.complex32: torch.float16}
 
+# Operators of which no size of operands tells the size of results.
+_SIZED_BY_DATA = frozenset(f"aten::{name}" for name in ("_unique", "_unique2", "bincount", "masked_select", "nonzero",
+                                                        "unique_consecutive", "unique_dim"))
+
 # Views that stand between a product and what reads it without being work themselves.
 _VIEWS = frozenset(
     f"aten.{name}"
@@ -96,13 +100,11 @@ def tensors_of(fake: Any) -> list[torch.Tensor | None]:
 
 
 def guesses_shape(node: fx.Node) -> bool:
-    """Whether a node's traced shape is a guess: torch 2.11 traces an operator without a meta function on zeros, also where the size of the
-    result depends on its elements (`_unique` finds one)."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.dynamic_output_shape not in target.tags:
+    """Whether a node's traced shape is a guess: torch 2.11 traces operators on zeros whose results have as many elements as the data wants
+    (`_unique` finds one there)."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name not in _SIZED_BY_DATA:
         return False
-    traced = tensors_of(node.meta.get("val"))
-    return not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "Meta") and not any(map(free_unbacked_symbols, traced))
+    return not any(free_unbacked_symbols(t) for t in tensors_of(node.meta.get("val")) if t is not None)
 
 
 def known_number(value: Any) -> Any:
