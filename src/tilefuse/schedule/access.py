@@ -172,7 +172,10 @@ def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
         item = sizes[domain.scatter[0]]
         written += min(item, points * 8)
     flops = 0
+    alone = not any(i.shared for i in domain.instances)
     for instance in domain.instances:
-        axes = set(instance.depends) | ({*domain.reduced} if instance.shared else set()) | {a for a, _ in instance.serial}
+        # In a flat walk, a thread that needs what one thread reduces makes it for itself.
+        everywhere = {*domain.kept} if instance.serial and alone else {*domain.reduced} if instance.shared else set()
+        axes = set(instance.depends) | everywhere | {a for a, _ in instance.serial}
         flops += (flops_of(instance.body) + (1 if instance.node.category != "map" else 0)) * prod(domain.extents[a] for a in axes)  # type: ignore[arg-type]
     return Traffic(sum(read.values()), written, flops)

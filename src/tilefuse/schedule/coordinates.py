@@ -11,9 +11,11 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import (
     Affine,
     axis,
+    bounds,
     delinearise,
     evaluate,
     floordiv,
+    from_terms,
     linearise,
     mod,
     row_major_strides,
@@ -23,6 +25,7 @@ from tilefuse.ir.affine import (
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 from tilefuse.schedule.carried import carried_groups, num_rows
+from tilefuse.schedule.regions import axes_of
 from tilefuse.schedule.resolved import (
     Coordinate,
     Domain,
@@ -31,6 +34,8 @@ from tilefuse.schedule.tile import Layouts
 
 # A reduction over at most this many elements may be a loop in one thread; longer ones are shared by threads.
 SERIAL_REDUCTION_LIMIT = 32
+# Elements of an overlapping window that one thread reduces at most.
+LARGEST_WINDOW = 4096
 
 
 class Conflict(Exception):
@@ -42,8 +47,10 @@ class Conflict(Exception):
 
 
 def is_serial_reduction(node: Node) -> bool:
-    """Whether one thread should reduce this node on its own: a short reduction whose axes move together with kept axes, or a
-    very short one (windows of pooling, tiny last axes)."""
+    """Whether one thread should reduce this node on its own: over windows that overlap or are short, or over a very short axis.
+
+    Longer windows side by side are rows like others, which threads share: features of four neighbouring pixels that a norm reduces.
+    """
     if node.category != "reduce":
         return False
     size = prod(extent for _, extent in node.over)
@@ -52,16 +59,33 @@ def is_serial_reduction(node: Node) -> bool:
     if size <= 4:
         return True
     over = {name for name, _ in node.over}
-    windowed = False
+    windowed = overlapping = False
     for x in walk(node.body):  # type: ignore[arg-type]
         match x:
             case Read(_, index):
-                windowed |= any(e.axes() & over and e.axes() - over for e in index)
+                mixed = [e for e in index if e.axes() & over and e.axes() - over]
+                windowed |= bool(mixed)
+                overlapping |= any(_overlap(e, over, node.extents) for e in mixed)
             case Guard():
                 windowed = True
-    if windowed and size <= 4096:
+    if windowed and (size <= SERIAL_REDUCTION_LIMIT or overlapping and size <= LARGEST_WINDOW):
         return True
     return size <= SERIAL_REDUCTION_LIMIT and prod(node.type.shape) >= 4096 * 8 and not over_is_contiguous(node)
+
+
+def _overlap(e: Affine, over: set[str], extents: Mapping[str, int]) -> bool:
+    """Whether windows along a subscript may overlap: 2 * i + k for k < 3, not for k < 2, nor 4 * i + 2 * k + j for j, k < 2.
+
+    Requires: every axis has an extent. They do not where the terms are the digits of a number, each worth more than all below it together.
+    """
+    below = 0
+    for atom, c in sorted(e.terms, key=lambda term: abs(term[1])):
+        found = axes_of(atom)
+        reach = bounds(from_terms([(atom, 1)], 0), extents)
+        if reach is None or found & over and found - over or abs(c) <= below:
+            return True
+        below += abs(c) * (reach[1] - reach[0])
+    return False
 
 
 def over_is_contiguous(node: Node) -> bool:

@@ -89,8 +89,8 @@ def _plain(e: Affine, spans: Mapping[str, Span]) -> Span | None:
 def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
     """Where one subscript runs."""
     simple = simplify(e, extents)
-    fixed = [(atom, c) for atom, c in simple.terms if _axes(atom) <= grid.keys()]
-    moving = [(atom, c) for atom, c in simple.terms if not _axes(atom) & grid.keys()]
+    fixed = [(atom, c) for atom, c in simple.terms if axes_of(atom) <= grid.keys()]
+    moving = [(atom, c) for atom, c in simple.terms if not axes_of(atom) & grid.keys()]
     if len(fixed) + len(moving) != len(simple.terms):
         return Span(number(0), full)
     span = bounds(from_terms(moving, 0), extents)
@@ -109,7 +109,8 @@ def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
     return Span(offset, extent)
 
 
-def _axes(atom: object) -> frozenset[str]:
+def axes_of(atom: object) -> frozenset[str]:
+    """The axes of an atom of an affine expression."""
     return frozenset([atom]) if isinstance(atom, str) else atom.of.axes()  # type: ignore[attr-defined]
 
 
