@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from tilefuse.frontends.torch_nodes import PARTS_BY_COMPLEX, guesses_shape
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH
-from tilefuse.runtime.strided import relaid
+from tilefuse.runtime.strided import lies, relaid
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
@@ -204,6 +204,6 @@ def _strides(result: object) -> tuple[int, ...] | None:
 
 
 def _laid_out(value: Any, strides: tuple[int, ...] | None) -> Any:
-    if strides is None or all(s == w or e == 1 for s, w, e in zip(value.stride(), strides, value.shape)) or not value.numel():
+    if strides is None or lies(value, strides) or not value.numel():
         return value
     return relaid(value, tuple(value.shape), strides)

@@ -223,7 +223,12 @@ def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
         return zeros(batch, dtype=I64, device=x.device)
     values = svdvals(x)
     share = rtol[..., None] if isinstance(rtol, Array) and rtol.ndim else _tolerance(x, rtol)
-    return count_nonzero(values > max(values, axis=-1, keepdims=True) * share, axis=-1)
+    return count_nonzero(_above(values, share), axis=-1)
+
+
+def _above(values: Array, share: float | Array) -> Array:
+    """Which singular values are above a share of the largest."""
+    return values > max(values, axis=-1, keepdims=True) * share
 
 
 def _tolerance(x: Array, rtol: Any) -> Any:
@@ -238,7 +243,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     *batch, m, n = _matrix("pinv", x).shape
     if isinstance(rtol, Array) and rtol.ndim:
         u, values, v = svd(x, full_matrices=False)
-        kept = values > max(values, axis=-1, keepdims=True) * rtol[..., None] if m and n else values > 0
+        kept = _above(values, rtol[..., None]) if m and n else values > 0
         inverse = where(kept, 1 / where(kept, values, 1.0), 0.0)
         return matrix_transpose(v) @ (inverse[..., None] * matrix_transpose(u))
     return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=real_number(_tolerance(x, rtol), "rtol"))[0]

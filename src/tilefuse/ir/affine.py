@@ -125,13 +125,7 @@ class Affine:
         """All axes that occur, also inside divisions and remainders."""
         if self.is_linear:  # nearly all are
             return frozenset([atom for atom, _ in self.terms])  # type: ignore[misc]
-        found: set[str] = set()
-        for atom, _ in self.terms:
-            if isinstance(atom, str):
-                found.add(atom)
-            else:
-                found |= atom.of.axes()
-        return frozenset(found)
+        return frozenset().union(*(axes_of(atom) for atom, _ in self.terms))
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -141,6 +135,11 @@ class Affine:
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts)
+
+
+def axes_of(atom: Atom) -> frozenset[str]:
+    """All axes that occur in an atom."""
+    return frozenset([atom]) if isinstance(atom, str) else atom.of.axes()
 
 
 def from_terms(terms: Iterable[Term], const: int) -> Affine:

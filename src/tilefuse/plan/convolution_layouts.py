@@ -10,7 +10,7 @@ since these say how long the fastest kernel would take. Source of the factors: c
 """
 from __future__ import annotations
 
-from math import prod
+from math import copysign, prod
 
 from tilefuse.ir.graph import Graph, Node, library_call_key
 from tilefuse.target.device import DeviceSpec
@@ -58,7 +58,7 @@ def spared_us(graph: Graph, node: Node, device: DeviceSpec) -> float:
     factor = _factor(weight.shape, node, weight.dtype.name == "f32", has_tensor_cores(node, device))[is_gradient]
     spared = factor * sum(t.num_bytes for t in moved) / device.global_bytes_per_s * 1e6
     has_window = prod(weight.shape[2:]) > 1
-    return spared if not has_window or abs(spared) >= LEAST_US or not spared else LEAST_US if spared > 0 else -LEAST_US
+    return copysign(max(abs(spared), LEAST_US), spared) if has_window and spared else spared
 
 
 def _factor(weight: tuple[int, ...], node: Node, is_f32: bool, on_tensor_cores: bool) -> tuple[float, float]:

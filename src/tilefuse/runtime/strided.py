@@ -10,10 +10,12 @@ POINTER_ALIGNMENT_BYTES = 16
 
 def fits(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether the elements lie as `strides` say (extents of 1 may have any stride) at an address that kernels can use."""
-    if 0 in shape:
-        return True
-    same = all(n == 1 or have == want for n, have, want in zip(shape, tensor.stride(), strides))
-    return same and tensor.data_ptr() % POINTER_ALIGNMENT_BYTES == 0
+    return 0 in shape or lies(tensor, strides) and tensor.data_ptr() % POINTER_ALIGNMENT_BYTES == 0
+
+
+def lies(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
+    """Whether the elements lie as `strides` say (extents of 1 may have any stride)."""
+    return all(n == 1 or have == want for n, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True))
 
 
 def relaid(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
@@ -33,16 +35,13 @@ def as_traced(operands: Sequence[torch.Tensor], strides: Sequence[object], exact
     exact: nothing but these strides (of extents above 1) will do; else also others whose last dimension has neighbours in memory and
     whose other strides are multiples of 16 bytes.
     """
-    found = []
-    for tensor, wanted in zip(operands, strides, strict=True):
-        will_do = not isinstance(wanted, tuple) or tensor.stride() == wanted or not tensor.numel()
-        will_do = will_do or (_lies(tensor, wanted) if exact else _is_aligned(tensor))  # type: ignore[arg-type]
-        found.append(tensor if will_do else relaid(tensor, tuple(tensor.shape), wanted))  # type: ignore[arg-type]
+    found = list(operands)
+    for n, (tensor, wanted) in enumerate(zip(operands, strides, strict=True)):
+        if not isinstance(wanted, tuple) or not tensor.numel():
+            continue
+        if not (lies(tensor, wanted) if exact else tensor.stride() == wanted or _is_aligned(tensor)):
+            found[n] = relaid(tensor, tuple(tensor.shape), wanted)
     return found
-
-
-def _lies(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
-    return all(n == 1 or have == want for n, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True))
 
 
 def _is_aligned(tensor: torch.Tensor) -> bool:

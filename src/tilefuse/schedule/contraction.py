@@ -18,6 +18,8 @@ MMA_ROWS, MMA_COLUMNS, MMA_INNER, MMA_INNER_F32 = 16, 8, 16, 8
 WARP = 32
 # Multiplications and additions a cycle of one multiprocessor (see `product_cycles`).
 FMA_PER_CYCLE, MMA_PER_CYCLE, TF32_PER_CYCLE = 128.0, 1300.0, 640.0
+# The same by `Tiling.arithmetic`, which no tiling exceeds; None: threads compute.
+RATE_BY_ARITHMETIC = {None: FMA_PER_CYCLE, "": MMA_PER_CYCLE, "tf32": TF32_PER_CYCLE, "split": TF32_PER_CYCLE / 3}
 # Cycles from one step of products of f32 on the matrix unit to the next one of the same warp, and what the instructions of one tile and
 # step take of them; what remains of the wait at least.
 F32_STEP_LATENCY, F32_INSTRUCTIONS_CYCLES, F32_LEAST_LATENCY = 40.0, 20.0, 5.0
@@ -166,7 +168,7 @@ def product_cycles(t: Tiling, places: int, columns: int, inner: int, threads: in
     multiplications = covered * -(-inner // t.step) * t.step
     if not t.arithmetic:
         return multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n)), 0.0
-    rate = TF32_PER_CYCLE / (3 if t.arithmetic == "split" else 1)
+    rate = RATE_BY_ARITHMETIC[t.arithmetic]
     # Instructions of the four schedulers beside the matrix unit's; about half of them find a gap.
     others = ((12 if held else 14) * m + 8 * n) / 4 / (m * n) / (MMA_ROWS * MMA_COLUMNS * MMA_INNER_F32)
     # Warps without a tile, and what one warp waits for the sums of the step before.
@@ -176,16 +178,9 @@ def product_cycles(t: Tiling, places: int, columns: int, inner: int, threads: in
     return multiplications * (1 / rate + 0.5 * others) * turns * warps / tiles, turns * inner / t.step * wait
 
 
-def best_rate(arithmetic: str | None) -> float:
-    """Multiplications a cycle that no tiling exceeds in `product_cycles`; the argument as in `mma_fits`."""
-    if arithmetic is None:
-        return FMA_PER_CYCLE
-    return {"": MMA_PER_CYCLE, "tf32": TF32_PER_CYCLE, "split": TF32_PER_CYCLE / 3}[arithmetic]
-
-
-def least_wait(inner: int, rate: float) -> float:
-    """What a block waits at least beside one product (`product_cycles`), of which no tiling exceeds a rate. Units: cycles."""
-    return 0.0 if rate == MMA_PER_CYCLE else inner * min(F32_LEAST_LATENCY / MMA_INNER_F32, 4 / WARP)
+def least_wait(inner: int, arithmetic: str | None) -> float:
+    """What a block waits at least beside one product (`product_cycles`). Units: cycles."""
+    return 0.0 if arithmetic == "" else inner * min(F32_LEAST_LATENCY / MMA_INNER_F32, 4 / WARP)
 
 
 def f32_pad(extent: int, inner_last: bool) -> int:

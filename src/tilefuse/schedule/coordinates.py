@@ -10,6 +10,7 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import (
     Affine,
+    axes_of,
     axis,
     bounds,
     delinearise,
@@ -25,7 +26,6 @@ from tilefuse.ir.affine import (
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 from tilefuse.schedule.carried import carried_groups, num_rows
-from tilefuse.schedule.regions import axes_of
 from tilefuse.schedule.resolved import (
     Coordinate,
     Domain,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.ir.affine import Affine, Extents, axis, bounds, from_terms, number, simplify, substitute
+from tilefuse.ir.affine import Affine, Extents, axes_of, axis, bounds, from_terms, number, simplify, substitute
 from tilefuse.ir.scalar import Bound
 
 
@@ -107,11 +107,6 @@ def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
         low, high = max(offset.const, 0), min(offset.const + extent, full)
         return Span(number(low), max(high - low, 1)) if low < full else Span(number(0), 1)
     return Span(offset, extent)
-
-
-def axes_of(atom: object) -> frozenset[str]:
-    """The axes of an atom of an affine expression."""
-    return frozenset([atom]) if isinstance(atom, str) else atom.of.axes()  # type: ignore[attr-defined]
 
 
 def joined(a: Region, b: Region) -> Region | None:

@@ -21,9 +21,9 @@ from tilefuse.ir.scalar import Guard, walk
 from tilefuse.schedule.contraction import (
     COLUMN,
     INNER,
+    RATE_BY_ARITHMETIC,
     ROW,
     Tiling,
-    best_rate,
     least_wait,
     matrix_arithmetic,
     mma_fits,
@@ -66,7 +66,7 @@ class Stitcher(StitchPattern):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
-        self._rates: dict[str, float] = {}
+        self._arithmetic: dict[str, str | None] = {}
 
     def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
         """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""
@@ -184,11 +184,15 @@ class Stitcher(StitchPattern):
 
     def best_rate(self, product: str) -> float:
         """Multiplications a cycle that no tiling of a product exceeds on one multiprocessor."""
-        if product not in self._rates:
+        return RATE_BY_ARITHMETIC[self.arithmetic(product)]
+
+    def arithmetic(self, product: str) -> str | None:
+        """`matrix_arithmetic` of a product."""
+        if product not in self._arithmetic:
             found = self.contractions[product]
-            arithmetic = matrix_arithmetic(found, self.graph.type_of(found.left).dtype, self.graph.type_of(found.right).dtype)
-            self._rates[product] = best_rate(arithmetic)
-        return self._rates[product]
+            types = (self.graph.type_of(v).dtype for v in (found.left, found.right))
+            self._arithmetic[product] = matrix_arithmetic(found, *types)
+        return self._arithmetic[product]
 
     @cached_property
     def least_wait(self) -> float:
@@ -200,7 +204,7 @@ class Stitcher(StitchPattern):
                 continue
             longest[node.name] = max((longest.get(v, 0.0) for v, _ in self.touches(node.name)), default=0.0)
             if node.name in self.contractions:
-                longest[node.name] += STAGE_LATENCY + least_wait(self.contractions[node.name].inner, self.best_rate(node.name))
+                longest[node.name] += STAGE_LATENCY + least_wait(self.contractions[node.name].inner, self.arithmetic(node.name))
         return max(longest.values(), default=0.0)
 
     # -- stages -----------------------------------------------------------------------------------------------------------
