@@ -17,8 +17,9 @@ from tilefuse.codegen.window_lanes import windows_in_lanes
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import BOOL, I64
 from tilefuse.ir.scalar import Bound, Call, Const, Index, const
-from tilefuse.schedule.access import flat_axes, is_vector
+from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_walk
+from tilefuse.schedule.side_by_side import inside, num_vectors, places
 from tilefuse.schedule.template import Pointwise
 from tilefuse.schedule.windows import windows_fit
 
@@ -27,10 +28,13 @@ def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:
     """One flat walk: block -> step -> thread -> vector lane.
 
         position = ((block * steps + step) * threads + thread) * vector + lane
+
+    Where warps stand across two axes, the position runs through tiles of them (`schedule/side_by_side.py`).
     """
     e, domain = writer.emitter, writer.domain
     width = choice.vector
-    vectors, tail = divmod(prod(domain.extents[a] for a in choice.order), width)
+    vectors = num_vectors(choice, domain.extents)
+    tail = prod(domain.extents[a] for a in choice.order) % width if choice.side == 1 else 0
     e.hoist([key for _, key, _ in domain.outputs], frozenset())
     blocks = max(writer.program.launch.num_blocks, 1)
     e.frame.extents["block"] = blocks
@@ -102,7 +106,7 @@ class _FlatWalk:
 
     def env_at(self, stretch: _Stretch, vector: Affine, extents: dict[str, int]) -> dict[str, Affine]:
         """Subscripts of the lanes of a vector by axis."""
-        return flat_axes(self.choice.order, vector * stretch.lanes + axis(self.lane) + stretch.base, self.writer.domain.extents, extents)
+        return places(self.choice, vector * stretch.lanes + axis(self.lane) + stretch.base, self.writer.domain.extents, extents)
 
     @contextlib.contextmanager
     def vector_of(self, stretch: _Stretch, step: Affine) -> Iterator[dict[str, Affine]]:
@@ -111,7 +115,9 @@ class _FlatWalk:
         at = e.let("vector", stretch.first + step * threads, max(self.blocks * threads * stretch.steps, 1))
         with e.when([Bound(at, 0, stretch.count)]):
             e.narrow_to(at, stretch.count)
-            yield self.env_at(stretch, at, e.extents | {self.lane: stretch.lanes})
+            env = self.env_at(stretch, at, e.extents | {self.lane: stretch.lanes})
+            with e.when(inside(self.choice, env, self.lane, self.writer.domain.extents)):
+                yield env
 
     def vectors(self, stretch: _Stretch, bodies: Sequence[Resolved]) -> list[Touch]:
         """Places whose lanes lie side by side in memory, aligned: one load a vector."""
@@ -132,7 +138,7 @@ class _FlatWalk:
     def shared_by_steps(self, stretch: _Stretch, vectorised: Sequence[Touch]) -> list[Held]:
         """Vectors that lie at one place for all steps of a thread, loaded; instances of nothing else are computed, into `lane_values`."""
         writer, e, domain, lane = self.writer, self.writer.emitter, self.writer.domain, self.lane
-        if not stretch.unrolled or stretch.steps == 1 or domain.scatter is not None or self.own_loops():
+        if not stretch.unrolled or stretch.steps == 1 or self.choice.side > 1 or domain.scatter is not None or self.own_loops():
             return []
         step = "step_"
         extents = e.extents | {lane: stretch.lanes, step: stretch.steps}

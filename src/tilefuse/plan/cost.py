@@ -94,18 +94,23 @@ class Parts:
     occupancy: float
     share: float
     scattered_us: float = 0.0
+    partial_us: float = 0.0
+
+    @property
+    def moved_us(self) -> float:
+        """The slowest of what moves data."""
+        return max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.partial_us)
 
     @property
     def us(self) -> float:
-        return self.launch_us + max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.arithmetic_us)
+        return self.launch_us + max(self.moved_us, self.arithmetic_us)
 
     @property
     def decided_by(self) -> str:
         """What decides: "bandwidth", "flops", or "launch" where that is longer than both."""
-        moved_us = max(self.global_us, self.l2_us, self.shared_us, self.scattered_us)
-        if max(moved_us, self.arithmetic_us) < self.launch_us:
+        if max(self.moved_us, self.arithmetic_us) < self.launch_us:
             return "launch"
-        return "bandwidth" if moved_us >= self.arithmetic_us else "flops"
+        return "bandwidth" if self.moved_us >= self.arithmetic_us else "flops"
 
 
 class AnalyticCost:
@@ -152,7 +157,8 @@ class AnalyticCost:
             shared_us=moved.shared_bytes / (device.shared_bytes_per_s * busy_share) * 1e6 if device.shared_bytes_per_s else 0.0,
             arithmetic_us=program.work_us or program.flops / (device.flops_per_s * busy_share) * 1e6, launch_us=device.graph_launch_us,
             busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share,
-            scattered_us=scattered_adds(program) / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0)
+            scattered_us=scattered_adds(program) / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
+            partial_us=moved.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0)
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
@@ -171,6 +177,7 @@ class AnalyticCost:
             Figure("L2 time", parts.l2_us, "us", f"resident_curve: {rate('resident_curve')}"),
             Figure("shared time", parts.shared_us, "us", f"shared_bytes_per_s: {rate('shared_bytes_per_s')}"),
             Figure("scattered time", parts.scattered_us, "us", f"scattered_adds_per_s: {rate('scattered_adds_per_s')}"),
+            Figure("time of partial sectors", parts.partial_us, "us", f"partial_sectors_per_s: {rate('partial_sectors_per_s')}"),
             Figure("arithmetic time", parts.arithmetic_us, "us", work),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
 from tilefuse.base.options import Options
-from tilefuse.ir.affine import Affine, axis, row_major_strides
+from tilefuse.ir.affine import Affine, axis, linearise, row_major_strides
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node, Type, library_call_key
 from tilefuse.ir.names import free_name
@@ -57,14 +57,15 @@ def allows_channels_last(graph: Graph, device: DeviceSpec, options: Options) -> 
 
 def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, free: Set[str] = frozenset(),
                         wanted: Layouts | None = None) -> Graph:
-    """The graph with a copy of each convolution weight that is an argument, packed where the convolution is faster for it.
+    """The graph with a copy of each convolution weight that is an argument or a view, packed where the convolution is faster for it.
 
         conv(%x, %w)           ->   %w_packed = map { %w }   conv(%x, %w_packed)             (%w_packed: channels last)
         %d = conv_backward()   ->   %d_packed = conv_backward()   %d = map { %d_packed }     (%d: a result, row-major)
 
     So are images that are arguments and that several calls read, as a convolution and its gradient do: each would turn them itself.
 
-    Constants are packed when the program is built instead, and computed weights are stored packed by the kernel that makes them.
+    Constants are packed when the program is built instead, and computed weights are stored packed by the kernel that makes them; that of a
+    normalised weight which was reshaped makes the copy.
     Gradients that torch wants row-major are unpacked by a kernel: torch's own strided copy takes several times as long.
     free: results whose layout is ours to choose; wanted: strides of results. A convolution that gives a fixed one is left as it is.
     """
@@ -72,6 +73,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
         return graph
     inputs = {i.name for i in graph.inputs if not i.constant and i.name not in given}
     fixed = graph.escaping - free
+    turned = inputs | {n.name for n in graph.nodes if not _is_computed(n)}
     images = inputs & _images_of_several(graph, device)
     packed: dict[str, str] = {}
     nodes: list[Node] = []
@@ -83,7 +85,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
             nodes.append(node)
             continue
         for value in node.operands[place - 1:place + 1]:
-            if value in (inputs if value == node.operands[place] else images) and value not in packed:
+            if value in (turned if value == node.operands[place] else images) and value not in packed:
                 packed[value] = free_name(f"{value}_packed", taken)
                 nodes.append(_copy(packed[value], value, graph.type_of(value)))
         node = replace(node, operands=tuple(packed.get(v, v) for v in node.operands))
@@ -141,13 +143,14 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     if turns:
         _pack_weights(graph, fixed, layouts)
     images, pulled = (_images(graph, layouts), _pulled(graph)) if turns else (set(), {})
+    convolves = turns and any(n.kind in WEIGHT_OPERAND for n in graph.nodes)
     for node in graph.nodes:
         if node.name in fixed:
             continue
         if node.category == "library":
             strides = _of_library(graph, node, ChainMap(_operand_views(graph, node, layouts), layouts), library_layout)
         else:
-            strides = _followed(graph, node, layouts)
+            strides = _followed(graph, node, layouts, convolves)
         if node.name in pulled:
             # torch turns a gradient that does not lie as the call's own operands do.
             last = any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in pulled[node.name])
@@ -265,18 +268,30 @@ def _operand_views(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ..
     return found
 
 
-def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Channels last where at least half of the bytes that the node reads dimension by dimension lie so."""
+def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]], convolves: bool) -> tuple[int, ...] | None:
+    """Channels last where at least half of the bytes that the node reads dimension by dimension lie so.
+
+    convolves: beside convolutions, what lies so although it is no image (tokens) counts as well.
+    """
     rank = len(node.type.shape)
     if node.body is None or rank not in (4, 5) or node.category not in ("map", "reduce"):
         return None
-    votes: dict[bool, int] = {True: 0, False: 0}
-    for value in dict.fromkeys(e.value for e in walk(node.body) if isinstance(e, Read) and _aligned(e.index, node.axes)):
-        type_ = graph.type_of(value)
-        if type_.num_elements > 1:
-            votes[is_channels_last(layouts.get(value), type_.shape)] += type_.num_bytes
+    lies: dict[str, bool] = {}
+    for e in walk(node.body):
+        if isinstance(e, Read) and graph.type_of(e.value).num_elements > 1:
+            if _aligned(e.index, node.axes):
+                lies[e.value] = is_channels_last(layouts.get(e.value), graph.type_of(e.value).shape)
+            elif convolves and _is_turned(linearise(e.index, strides_of(graph, layouts, e.value)), node):
+                lies.setdefault(e.value, True)
+    votes = {last: sum(graph.type_of(v).num_bytes for v, is_last in lies.items() if is_last is last) for last in (True, False)}
     # What has no layout of its own yet (a gradient spread over an image) is row-major: an even vote goes to what convolutions want.
     return channels_last_strides(node.type.shape) if votes[True] and votes[True] >= votes[False] else None
+
+
+def _is_turned(offset: Affine, node: Node) -> bool:
+    """Whether a value that is read at `offset` lies as the result would channels last: tokens that are read as an image."""
+    strides = tuple(offset.coefficient(a) for a in node.axes)
+    return offset.is_linear and not offset.const and is_channels_last(strides, node.type.shape)
 
 
 def _aligned(index: tuple[Affine, ...], axes: tuple[str, ...]) -> bool:

@@ -5,6 +5,7 @@ from math import lcm, prod
 
 from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.side_by_side import lanes_across
 from tilefuse.schedule.template import Pointwise, Transpose
 from tilefuse.schedule.windows import windows_fit
 from tilefuse.target.device import DeviceSpec
@@ -44,8 +45,9 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     rows = _rows_at_a_place(domain, device, found, order, width)
     if rows is not None:
         return rows
+    across, side = lanes_across(domain, found, order, width)
     # One vector a thread, small blocks: 0.95 to 0.98 of a copy on H200; two or four vectors gave 0.90 to 0.96 (benchmarks/tuning.py).
-    return Pointwise(order, width, 128, 1, True)
+    return Pointwise(order, width, 128, 1, True, across, side)
 
 
 def _rows_at_a_place(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...], width: int) -> Pointwise | None:

@@ -36,6 +36,7 @@ from tilefuse.schedule.resolved import (
     coordinate_kept,
     resolved_walk,
 )
+from tilefuse.schedule.split_axes import with_split_axes
 from tilefuse.schedule.tile import Layouts
 
 # Expressions under a guard are written out in place; beyond this many leaves a pattern is not worth composing.
@@ -49,7 +50,7 @@ def find_domain(graph: Graph, layouts: Layouts) -> Domain | Rejected:
     """
     builder = _Builder(graph, layouts)
     try:
-        return with_merged_axes(builder.build())
+        return with_split_axes(with_merged_axes(builder.build()))
     except Conflict as conflict:
         return conflict.rejected
 

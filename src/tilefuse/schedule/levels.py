@@ -1,24 +1,34 @@
 """Traffic of a kernel at each memory level: what blocks move through L2 and shared memory beyond what the boundary tensors hold.
 
     row kernel, y[i, j] = x[i, j] * w[j]:   global  x + w + y once each        L2  x + y once, w once for every tile of rows
+    row kernel, y[j, i] = x[i, j] * w[j]:   as above, and every element of y is a store to a sector of its own
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.schedule.access import Access, accesses
+from tilefuse.schedule.access import Access, accesses, stride_of
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.side_by_side import WARP
 from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import TileProgram
+
+SECTOR_BYTES = 32
+# How many times as much as a warp wants the sectors that it touches must hold, to count as scattered.
+WASTE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTraffic:
-    """Bytes between L2 and the multiprocessors, and bytes written to and read from shared memory. Units: bytes."""
+    """Bytes between L2 and the multiprocessors, and bytes written to and read from shared memory. Units: bytes.
+
+    `partial_sectors`: sectors of 32 bytes of which a store of a warp writes a part.
+    """
 
     l2_bytes: int
     shared_bytes: int
+    partial_sectors: int = 0
 
 
 def level_traffic(program: TileProgram) -> LevelTraffic:
@@ -35,15 +45,23 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
             tiles = -(-domain.num_kept // rows.rows)
             moved = sum(_read_again(a, domain, tiles) for a in accesses(domain))
             staged = 2 * program.bytes_read if rows.stages else 0
-            return LevelTraffic(max(moved, ideal), staged)
+            lanes = min(rows.threads, WARP) * rows.vector
+            down = max(WARP // rows.threads, 1)
+            return _with_sectors(LevelTraffic(max(moved, ideal), staged), domain,
+                                 _run_of(rows.reduced_order, lanes, domain) + _run_of(rows.kept_order, down, domain))
         case Columns() as columns:
             tiles = -(-domain.num_kept // (columns.vector * columns.threads_x))
             moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
-            return LevelTraffic(max(moved, ideal), 0)
+            lanes = min(columns.threads_x, WARP) * columns.vector
+            down = max(WARP // columns.threads_x, 1)
+            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain,
+                                 _run_of(columns.kept_order, lanes, domain) + _run_of(columns.reduced_order, down, domain))
         case Pointwise() as flat:
             points = flat.vector * flat.threads * flat.steps
             moved = sum(_flat_bytes(a, flat.order, points, domain, program.graph.type_of(a.value).num_bytes) for a in accesses(domain))
-            return LevelTraffic(max(moved, ideal), 0)
+            lanes = WARP // flat.side * flat.vector
+            run = [(flat.across, flat.side)] if flat.side > 1 else []
+            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, _run_of(flat.order, lanes, domain, bool(run)) + run)
         case Transpose():
             return LevelTraffic(ideal, 2 * program.bytes_read)
     return LevelTraffic(ideal, 0)
@@ -52,6 +70,47 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
 def scattered_adds(program: TileProgram) -> int:
     """Elements that a program combines with what lies at places that data give; each is an atomic operation of its own."""
     return sum(prod(e for _, e in n.over) for n in program.graph.nodes if n.category == "scatter" and n.detail != "set")
+
+
+def _run_of(order: tuple[str, ...], points: int, domain: Domain, last_only: bool = False) -> list[tuple[str, int]]:
+    """(axis, steps along it) of `points` places that follow each other; with `last_only` along the fastest axis alone."""
+    found: list[tuple[str, int]] = []
+    for a in reversed(order):
+        steps = min(points, domain.extents[a])
+        if steps > 1:
+            found.append((a, steps))
+            points = -(-points // domain.extents[a])
+            if last_only:
+                break
+    return found
+
+
+def _with_sectors(traffic: LevelTraffic, domain: Domain, warp: list[tuple[str, int]]) -> LevelTraffic:
+    """The traffic with what is touched by sectors that hold more than a warp wants of them. `warp`: (axis, steps) of its elements.
+
+    Units: a sector is 32 bytes. Accesses at places that data give, or behind a division, are taken for dense.
+    """
+    l2_bytes, partial = traffic.l2_bytes, 0
+    for access in accesses(domain):
+        strides = {a: abs(stride_of(access.offset, a) or 0) for a, _ in warp}
+        if access.dynamic or not any(stride > 1 for stride in strides.values()):
+            continue
+        run, apart, wanted = 1, 1, 1
+        for a, steps in sorted(warp, key=lambda w: strides[w[0]]):
+            wanted *= steps if strides[a] else 1
+            if strides[a] <= run or strides[a] * access.itemsize < SECTOR_BYTES:
+                run += (steps - 1) * strides[a]
+            else:
+                apart *= steps
+        sectors = apart * -(-run * access.itemsize // SECTOR_BYTES)
+        if sectors * SECTOR_BYTES < wanted * access.itemsize * WASTE:
+            continue
+        touched = sectors * max(access.elements // wanted, 1)
+        if access.written:
+            partial += touched
+        else:
+            l2_bytes += touched * SECTOR_BYTES - access.elements * access.itemsize
+    return LevelTraffic(l2_bytes, traffic.shared_bytes, partial)
 
 
 # What of the repeated reads of a vector that all rows share passes the first-level cache, which blocks of a multiprocessor fill for each

@@ -18,7 +18,7 @@ from tilefuse.schedule.flat import FLAT, flat_form, flat_key
 from tilefuse.schedule.notation import print_template
 from tilefuse.schedule.parts import connected_parts, structure_of
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Choice, Pointwise, Stitched
+from tilefuse.schedule.template import Choice, Pointwise, Stitched, parameters_of
 from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
 from tilefuse.schedule.walk_template import template_of
 from tilefuse.target.device import DeviceSpec
@@ -217,7 +217,9 @@ def _grouped(work: list[_Scheduled], device: DeviceSpec, threads: int) -> tuple[
     for s in work:
         if s.structure not in flat_of:
             choice, domain = s.program.choice, s.program.internal
-            flat = flat_form(domain, choice.order) if isinstance(choice, Pointwise) and isinstance(domain, Domain) else None
+            flat = None
+            if isinstance(choice, Pointwise) and choice.side == 1 and isinstance(domain, Domain):
+                flat = flat_form(domain, choice.order)
             flat_of[s.structure] = flat
             first = s.structure if flat is None else first_of.setdefault(flat_key(flat, s.program.graph), s.structure)
             home[s.structure] = groups.setdefault(first, [])
@@ -255,8 +257,7 @@ def regrouped(group: PackedGroup, choice: Pointwise) -> PackedGroup:
     domain = group.program.internal
     assert isinstance(domain, Domain)
     notation = print_template(template_of(choice, domain, group.program.graph, launch))
-    body = replace(group.program, choice=choice, notation=notation, launch=launch,
-                   parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)))
+    body = replace(group.program, choice=choice, notation=notation, launch=launch, parameters=parameters_of(choice))
     return PackedGroup(body, parts, flat=True)
 
 

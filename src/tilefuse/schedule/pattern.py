@@ -17,8 +17,9 @@ from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.packed import Known, schedule_packed
 from tilefuse.schedule.precision import keep_precision
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.side_by_side import num_vectors
 from tilefuse.schedule.stitched import Tiles, schedule_like, schedule_stitched
-from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
+from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose, parameters_of
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.schedule.two_pass import two_pass
 from tilefuse.schedule.walk_template import exchange_level, template_of
@@ -124,7 +125,7 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
     return TileProgram(
         name=kernel_name(inner), graph=inner, template=type(choice).__name__.lower(),
         notation=print_template(template_of(choice, domain, inner, launch)), layouts=own,
-        parameters=tuple(sorted((f, getattr(choice, f)) for f in choice.__dataclass_fields__)), levels=_levels(inner, domain, choice),
+        parameters=parameters_of(choice), levels=_levels(inner, domain, choice),
         launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops,
         choice=choice, internal=domain)
 
@@ -144,8 +145,8 @@ def _launch(domain: Domain, choice: Choice) -> Launch:
         if not reductions or domain.num_kept == 0:
             return Launch(0, 1)
     match choice:
-        case Pointwise(_, vector, threads, steps, _):
-            vectors = max(total // vector, 1 if total else 0)
+        case Pointwise(threads=threads, steps=steps):
+            vectors = max(num_vectors(choice, domain.extents), 1 if total else 0)
             return Launch(-(-vectors // (threads * steps)), threads)
         case Transpose(order, read_axis, write_axis, rows, columns, threads):
             others = prod(domain.extents[a] for a in order if a not in (read_axis, write_axis))

@@ -4,8 +4,8 @@ Widths are in elements, counts in what the field says. `schedule.choose` fills t
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Union
+from dataclasses import dataclass, fields
+from typing import Any, Union
 
 # Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers
 # leaves room for addresses, accumulators and conversions (measured: no spills at 128).
@@ -17,13 +17,19 @@ EARLY_COLUMN_THREADS = 256
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """Flat walk: `threads` x `steps` vectors a block. `unrolled`: all loads of the steps are issued before the first use."""
+    """Flat walk: `threads` x `steps` vectors a block. `unrolled`: all loads of the steps are issued before the first use.
+
+    `side` > 1: a warp stands across two axes, `side` lanes along `across` times 32 / `side` vectors along the last one
+    (`schedule/side_by_side.py`).
+    """
 
     order: tuple[str, ...]
     vector: int
     threads: int
     steps: int
     unrolled: bool
+    across: str = ""
+    side: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +127,9 @@ class Online:
 
 
 Choice = Union[Pointwise, Transpose, Rows, Columns]
+
+
+def parameters_of(choice: Choice) -> tuple[tuple[str, Any], ...]:
+    """The fields of a choice by name; `across` and `side` only where warps stand across two axes."""
+    left_out = ("across", "side") if isinstance(choice, Pointwise) and choice.side == 1 else ()
+    return tuple(sorted((f.name, getattr(choice, f.name)) for f in fields(choice) if f.name not in left_out))

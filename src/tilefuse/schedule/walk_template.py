@@ -329,6 +329,10 @@ def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, tem
         settle(not choice.ahead or runs_ahead(domain, choice), "rows reduced a turn ahead wait in a queue of two or more (stages=2; "
                "on_chip=false;), and their threads exchange once", "ahead=false")
         settle(choice.split == 1 or not choice.on_chip, "a row split over the grid is not held on chip", "on_chip=false")
+    if isinstance(choice, Pointwise) and choice.side > 1:
+        settle(choice.side <= 32 and choice.side & (choice.side - 1) == 0, f"side={choice.side} lanes are no part of a warp",
+               "2 to 32, a power of two")
+        settle(bool(choice.across), "nothing that it touches runs along another axis than the others", "side=1")
     if isinstance(choice, Transpose):
         assert isinstance(base, Transpose)
         for whole, side, along in ((choice.depth == 0, "columns", choice.read_axis), (choice.writes_run, "rows", choice.write_axis)):

@@ -22,6 +22,7 @@ class DeviceSpec:
     shared_bytes_per_s  of all multiprocessors together
     matrix_flops_per_s  (dtype name, operations per second) of a large matrix product
     scattered_adds_per_s  elements a second that all threads together add to global memory at places that data give (0: no limit known)
+    partial_sectors_per_s  sectors of 32 bytes that stores which write a part of each reach (0: no limit known)
     origins             (field, where its number comes from)
     """
 
@@ -52,6 +53,7 @@ class DeviceSpec:
     shared_bytes_per_s: float = 0.0
     matrix_flops_per_s: tuple[tuple[str, float], ...] = ()
     scattered_adds_per_s: float = 0.0
+    partial_sectors_per_s: float = 0.0
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -86,7 +88,7 @@ H200 = DeviceSpec(
     saturating_bytes=48 * 1024 * 64, resident_clusters=((1, 132), (2, 66), (4, 30), (8, 15), (16, 7)),
     shared_bytes_per_s=132 * 128 * 1.98e9,
     matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12)),
-    scattered_adds_per_s=1.86e11,
+    scattered_adds_per_s=1.86e11, partial_sectors_per_s=6.8e10,
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),
         ("shared_bytes_per_block", "CUDA C++ Programming Guide, compute capability 9.0: 227 KB"),
@@ -101,6 +103,7 @@ H200 = DeviceSpec(
         ("flops_per_s", f"{_CALIBRATED}: chains of single-precision multiply-adds"),
         ("shared_bytes_per_s", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock a multiprocessor, at 1.98 GHz"),
         ("matrix_flops_per_s", "8192 x 8192 x 8192 products through cuBLAS, one H200, 2026-11-21"),
+        ("partial_sectors_per_s", "tensors of 2 to 64 MiB, f16 and f32, stored across the lanes: 6.1e10 to 7.6e10, one H200, 2026-11-22"),
         ("scattered_adds_per_s", "65536 rows of 32 f32 added to rows drawn from 100,000, 11.77 us, one H200, 2026-11-22"),
     ),
 )

@@ -17,6 +17,7 @@ from tests.unit.codegen.pattern_graphs import (
     embedding,
     embedding_sum,
     full_sum,
+    kept_and_turned,
     layer_norm,
     max_pool,
     norm_backward,
@@ -35,6 +36,7 @@ from tests.unit.codegen.pattern_graphs import (
     token_embedding,
     transpose,
     transposed_add,
+    turned_rows,
     turned_sum,
     written_and_scanned,
     written_and_summed,
@@ -109,6 +111,14 @@ def pointwise(vector: int, threads: int, steps: int, unrolled: bool) -> Callable
     return lambda d: Pointwise(d.kept + d.reduced, vector, threads, steps, unrolled)
 
 
+def side_by_side(across: int, side: int, vector: int, steps: int = 1, unrolled: bool = True) -> Callable[[Domain], Choice]:
+    """A flat walk whose warps stand across the axis at place `across` of the domain's, and the last."""
+    def choice(d: Domain) -> Choice:
+        order = d.kept + d.reduced
+        return Pointwise(order, vector, 64, steps, unrolled, order[across], side)
+    return choice
+
+
 def tiles(read_axis: str, write_axis: str, side: tuple[int, int], threads: int, widths: tuple[int, int]) -> Callable[[Domain], Choice]:
     """A transposition by tiles."""
     return lambda d: Transpose(d.kept + d.reduced, read_axis, write_axis, *side, threads, *widths)
@@ -147,6 +157,11 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("2x3x3000", transposed_add(2, 3, 3000), {}),
     *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3), (3, 6000, 2))),
     ("3x70x96", transposed_add(3, 70, 96), {}),
+    # Warps that stand across two axes: ends that fill no warp, axes shorter than one, and axes that hide the turn.
+    *((f"{b}x{r}x{n}-{t}", kept_and_turned(b, r, n, t), {}) for b, r, n, t in (
+        (2, 20, 24, "f16"), (3, 49, 40, "f32"), (1, 130, 72, "bf16"), (2, 9, 33, "f64"), (2, 36, 16, "i8"))),
+    *((f"{b}x{r}x{n}-{t}", turned_rows(b, r, n, t), {}) for b, r, n, t in (
+        (2, 20, 24, "f16"), (3, 130, 140, "f32"), (5, 11, 8, "f64"), (1, 40, 19, "bf16"), (4, 65, 80, "i8"))),
     *((f"{r}x{n}", written_and_scanned(r, n), {}) for r, n in ((6, 10), (3, 700))),
     *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in (
         (5, 100, "f32"), (3, 5000, "f32"), (2, 77, "i64"), (4, 1, "f32"), (3, 640, "f16"))),
@@ -185,6 +200,10 @@ CARRIED: tuple[tuple[str, Pattern], ...] = tuple((f"{r}x{n}-{g}-{t}", norm_backw
 # Schedules made by hand, for the device: what its own choice reaches at larger sizes only, and corners of every parameter.
 BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("cluster2", softmax(5, 1000), rows(4, 64, 2, cluster=2, lanes=2)),
+    ("half-warps", kept_and_turned(2, 21, 40), side_by_side(1, 2, 4)),
+    ("all-lanes-across", kept_and_turned(2, 21, 40, "f16"), side_by_side(1, 32, 8, 3)),
+    ("one-step-after-the-other", kept_and_turned(3, 19, 40), side_by_side(1, 8, 2, 4, False)),
+    ("across-the-slowest", kept_and_turned(37, 3, 24, "f16"), side_by_side(0, 16, 4, 2)),
     ("cluster4-odd", softmax(6, 1001), rows(1, 64, 4, cluster=4)),
     ("cluster16", softmax(5, 2048, "f16"), rows(8, 32, 1, cluster=16, lanes=2)),
     ("streamed", softmax(5, 1500), rows(4, 64, 6, on_chip=False, lanes=2, batch=4)),

@@ -348,6 +348,27 @@ def transposed_add(batch: int, rows: int, columns: int) -> Pattern:
     }}"""), integers)
 
 
+def kept_and_turned(batch: int, rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """A result as it lies and a turned one whose rows are one axis, of two operands. Exact: sums of small integers."""
+    shape, turned = f"{dtype}[{batch}, {rows}, {columns}]", f"{dtype}[{batch * columns}, {rows}]"
+    wide = {"f16": "f32", "bf16": "f32", "i8": "i32"}.get(dtype, dtype)
+    total = f"add({wide}(%x[b, i, j]), {wide}(%z[b, i, j]))"
+    return Pattern(parse_graph(f"""graph @kept_and_turned(%x: {shape}, %z: {shape}) -> ({shape}, {turned}) {{
+      %y: {shape} = map [b, i, j] {{ {dtype}({total}) }}
+      %t: {turned} = map [r, i] {{ %y[(r // {columns}), i, (r % {columns})] }}
+      return %y, %t
+    }}"""), integers)
+
+
+def turned_rows(batch: int, rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """Matrices turned whose rows are one axis of the result. Exact: nothing is computed."""
+    turned = f"{dtype}[{batch * columns}, {rows}]"
+    return Pattern(parse_graph(f"""graph @turned_rows(%x: {dtype}[{batch}, {rows}, {columns}]) -> ({turned}) {{
+      %t: {turned} = map [r, i] {{ %x[(r // {columns}), i, (r % {columns})] }}
+      return %t
+    }}"""), integers)
+
+
 def channels_last(images: int, channels: int, height: int, width: int, dtype: str = "f32") -> Pattern:
     """Images with their channels moved to the end: the pixels of an image are one axis. Exact: nothing is computed."""
     shape = f"{images}, {height}, {width}, {channels}"
