@@ -46,22 +46,25 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
             moved = sum(_read_again(a, domain, tiles) for a in accesses(domain))
             staged = 2 * program.bytes_read if rows.stages else 0
             lanes = min(rows.threads, WARP) * rows.vector
-            down = max(WARP // rows.threads, 1)
+            down = _run_of(rows.kept_order, max(WARP // rows.threads, 1), domain)
+            # What a thread reads of a row's next vectors, the first-level cache has from the last ones.
+            whole = _run_of(rows.reduced_order, domain.num_reduced, domain)
             return _with_sectors(LevelTraffic(max(moved, ideal), staged), domain,
-                                 _run_of(rows.reduced_order, lanes, domain) + _run_of(rows.kept_order, down, domain))
+                                 _run_of(rows.reduced_order, lanes, domain) + down, whole + down)
         case Columns() as columns:
             tiles = -(-domain.num_kept // (columns.vector * columns.threads_x))
             moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
             lanes = min(columns.threads_x, WARP) * columns.vector
             down = max(WARP // columns.threads_x, 1)
-            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain,
-                                 _run_of(columns.kept_order, lanes, domain) + _run_of(columns.reduced_order, down, domain))
+            run = _run_of(columns.kept_order, lanes, domain) + _run_of(columns.reduced_order, down, domain)
+            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, run, run)
         case Pointwise() as flat:
             points = flat.vector * flat.threads * flat.steps
             moved = sum(_flat_bytes(a, flat.order, points, domain, program.graph.type_of(a.value).num_bytes) for a in accesses(domain))
             lanes = WARP // flat.side * flat.vector
-            run = [(flat.across, flat.side)] if flat.side > 1 else []
-            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, _run_of(flat.order, lanes, domain, bool(run)) + run)
+            side = [(flat.across, flat.side)] if flat.side > 1 else []
+            run = _run_of(flat.order, lanes, domain, bool(side)) + side
+            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, run, run)
         case Transpose():
             return LevelTraffic(ideal, 2 * program.bytes_read)
     return LevelTraffic(ideal, 0)
@@ -85,13 +88,15 @@ def _run_of(order: tuple[str, ...], points: int, domain: Domain, last_only: bool
     return found
 
 
-def _with_sectors(traffic: LevelTraffic, domain: Domain, warp: list[tuple[str, int]]) -> LevelTraffic:
-    """The traffic with what is touched by sectors that hold more than a warp wants of them. `warp`: (axis, steps) of its elements.
+def _with_sectors(traffic: LevelTraffic, domain: Domain, stored: list[tuple[str, int]], read: list[tuple[str, int]]) -> LevelTraffic:
+    """The traffic with what is touched by sectors that hold more than is wanted of them.
 
+    stored, read: (axis, steps) of the elements that a warp stores, and that it reads before the first-level cache loses them.
     Units: a sector is 32 bytes. Accesses at places that data give, or behind a division, are taken for dense.
     """
     l2_bytes, partial = traffic.l2_bytes, 0
     for access in accesses(domain):
+        warp = stored if access.written else read
         strides = {a: abs(stride_of(access.offset, a) or 0) for a, _ in warp}
         if access.dynamic or not any(stride > 1 for stride in strides.values()):
             continue
