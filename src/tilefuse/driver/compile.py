@@ -32,6 +32,7 @@ from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.long_products import split_long_products
+from tilefuse.plan.padded_products import pad_products
 from tilefuse.plan.measure import Measurer
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
@@ -139,7 +140,8 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
     given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
     graph = with_precision(graph, options.float32_products)
     with now.span("layouts"):
-        graph = split_long_products(split_cross_reductions(graph, device), device) if options.fuse else graph
+        if options.fuse:
+            graph = pad_products(split_long_products(split_cross_reductions(graph, device), device), device)
         # Passes may give a result another name, never another place.
         wanted = {new: tuple((result_layouts or {})[old]) for old, new in zip(results, graph.results, strict=True)
                   if old in (result_layouts or {})}

@@ -55,8 +55,8 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
             tiles = -(-domain.num_kept // (columns.vector * columns.threads_x))
             moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
             lanes = min(columns.threads_x, WARP) * columns.vector
-            down = max(WARP // columns.threads_x, 1)
-            run = _run_of(columns.kept_order, lanes, domain) + _run_of(columns.reduced_order, down, domain)
+            below = max(WARP // columns.threads_x, 1)
+            run = _run_of(columns.kept_order, lanes, domain) + _run_of(columns.reduced_order, below, domain)
             return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, run, run)
         case Pointwise() as flat:
             points = flat.vector * flat.threads * flat.steps

@@ -43,7 +43,7 @@ def lanes_across(domain: Domain, found: list[Access], order: tuple[str, ...], wi
     gained: dict[str, int] = {}
     in_order = False
     for access in found:
-        if access.dynamic or access.guarded or access.elements * 2 < total:
+        if access.dynamic or access.elements * 2 < total:
             continue
         step = stride_of(access.offset, last)
         if step == 1:

@@ -1,0 +1,191 @@
+"""Products on the matrix unit whose rows in memory are no multiples of 16 bytes: padded with zeros to such.
+
+    w[i, j] = sum_(k < 197) a[i, k] b[k, j]  (j < 197)    ->    p = a' b'  with  a'[i, k] = a[i, k] if k < 197 else 0  (k < 200)
+                                                                w[i, j] = p[i, j]                                    (j < 197)
+
+A library has its fast kernels for such rows only. An operand that kernels compute is stored padded by the one that computes it, another
+is copied; what reads the result reads a window of it. A product is padded where that costs less than it gains, and left alone where a
+kernel of our own may hold it together with what surrounds it.
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
+from math import prod
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.ir.affine import axis, row_major_strides
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Bound, Expr, Guard, Read, const
+from tilefuse.plan.cost import AnalyticCost, transfer_us
+from tilefuse.plan.products import library_product_us
+from tilefuse.plan.views import as_view
+from tilefuse.plan.walks import find_walks
+from tilefuse.schedule.pattern import schedule_pattern
+from tilefuse.target.device import DeviceSpec
+
+ALIGNED_BYTES = 16
+# What the library takes for rows that are no such multiples: at least, for every element of the inner axis up to some, and operations a
+# second where rows are whole 8 bytes and where not. Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
+# 12288 x 196 x 196 13.4 and 6.5, 8192 x 196 x 256 12.8 and 4.8; 1024 x 1001 x 4096 72 and 14, 4096 x 4096 x 1001 325 and 45, 4096 x 197 x 197
+# 13.4 and 4.0 (f16), 82 and 30, 268 and 89, 10.7 and 6.8 (f32 as tf32). Rows that lie whole 16 bytes apart without being so long gain nothing.
+LEAST_US, INNER_US, LONGEST_INNER_US = 1.5, 0.05, 10.0
+EIGHT_BYTES_RATE, OTHER_RATE = 175e12, 110e12
+# What padding must gain. Units: microseconds.
+LEAST_GAIN_US = 1.0
+# A product as (rows, inner, columns); which of them each operand has.
+ROW, INNER, COLUMN = 0, 1, 2
+
+
+def pad_products(graph: Graph, device: DeviceSpec) -> Graph:
+    """The graph with every product padded that gains by it; the same object if there is none.
+
+    Exact: sums take zeros in; a library may associate them differently.
+    """
+    if device.kind != "cuda":
+        return graph
+    names = {n.name for n in graph.nodes if _may_be_padded(graph, n)}
+    names -= _held(graph, names, device) if names else set()
+    padded = {n: wanted for n in names if (wanted := _gaining(graph, graph.node_by_name[n], device))}
+    if not padded:
+        return graph
+    taken = set(graph.type_by_name)
+    made: dict[tuple[str, tuple[int, ...], bool], str] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes.extend(_padded(graph, node, padded[node.name], taken, made) if node.name in padded else (node,))
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _held(graph: Graph, names: set[str], device: DeviceSpec) -> set[str]:
+    """Products that a kernel of our own should hold together, as the two of an attention, and rather than the library do each.
+
+    Units: estimates in microseconds. The library's products are taken at their time when padded, and what lies between them once there and
+    once back.
+    """
+    model, faster = AnalyticCost(device), dict[Hashable, bool]()
+    found: set[str] = set()
+    for walk in find_walks(graph, device):
+        products = [graph.node_by_name[n] for n in walk if graph.node_by_name[n].kind == "library.matmul"]
+        first, last = products[0], products[-1]
+        if not names & {p.name for p in products} or contracted(last, graph) != first.type.shape[-1]:
+            continue
+        key = tuple((graph.node_by_name[n].kind, graph.type_of(n)) for n in walk)
+        if key not in faster:
+            program = schedule_pattern(graph, walk, {}, device)
+            apart_us = sum(library_product_us(p, graph, device) for p in products) + transfer_us(2 * first.type.num_bytes, device)
+            faster[key] = not isinstance(program, Rejected) and model.cost(program).us < apart_us
+        found |= {p.name for p in products if faster[key]}
+    return found
+
+
+def contracted(node: Node, graph: Graph) -> int:
+    """The extent of a product's inner axis."""
+    return graph.type_of(node.operands[0]).shape[-2 if node.attribute("transpose_a") else -1]
+
+
+def _may_be_padded(graph: Graph, node: Node) -> bool:
+    """Whether a product is one of matrices on the matrix unit, with rows that are not aligned."""
+    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements:
+        return False
+    if any(len(graph.type_of(v).shape) != 2 for v in node.operands) or not all(graph.type_of(v).num_elements for v in node.operands):
+        return False
+    on_matrix_unit = node.type.dtype.name in ("f16", "bf16") or node.attribute("precision", "default") == "tf32"
+    return on_matrix_unit and _sizes(graph, node) != _wanted(graph, node)
+
+
+def _sizes(graph: Graph, node: Node) -> tuple[int, int, int]:
+    rows, columns = node.type.shape
+    return rows, contracted(node, graph), columns
+
+
+def _places(node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Which sizes of the product the dimensions of each operand are."""
+    left, right = (ROW, INNER), (INNER, COLUMN)
+    return left[::-1] if node.attribute("transpose_a") else left, right[::-1] if node.attribute("transpose_b") else right
+
+
+def _runs_along_first(graph: Graph, value: str) -> bool:
+    """Whether a matrix lies column by column: a view of one that lies row by row."""
+    maker = graph.node_by_name.get(value)
+    if maker is None or maker.kind != "map" or not isinstance(maker.body, Read):
+        return False
+    view = as_view(graph, maker, row_major_strides(graph.type_of(maker.body.value).shape))
+    return view is not None and view.strides[0] == 1 and view.strides[1] > 1
+
+
+def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
+    """The product's sizes with those rounded up that memory runs along."""
+    each = ALIGNED_BYTES // node.type.dtype.itemsize
+    along = {COLUMN} | {place[0 if _runs_along_first(graph, v) else 1] for v, place in zip(node.operands, _places(node))}
+    rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(_sizes(graph, node)))
+    return rows, inner, columns
+
+
+def _gaining(graph: Graph, node: Node, device: DeviceSpec) -> tuple[int, int, int] | None:
+    """The sizes that a product should have; None where padding costs more than it gains. Units: estimates in microseconds."""
+    sizes, wanted = _sizes(graph, node), _wanted(graph, node)
+    item = node.type.dtype.itemsize
+    eight = all(n * item % 8 == 0 for n, w in zip(sizes, wanted) if n != w)
+    work_us = 2 * prod(sizes) / (EIGHT_BYTES_RATE if eight else OTHER_RATE) * 1e6
+    unaligned_us = device.graph_launch_us + LEAST_US + min(INNER_US * sizes[INNER], LONGEST_INNER_US) + work_us
+    gained = unaligned_us - library_product_us(node, graph, device)
+    copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
+    calls = int(copied > 0)
+    for value, place in zip(node.operands, _places(node)):
+        if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value, node):
+            copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
+    cost = (transfer_us(copied, device) if copied else 0.0) + calls * device.graph_launch_us
+    return wanted if gained - cost > LEAST_GAIN_US else None
+
+
+def _is_stored_for(graph: Graph, value: str, user: Node) -> bool:
+    """Whether a kernel computes the value, or what it is a view of, for this product alone."""
+    while value not in graph.escaping and set(graph.users_by_name[value]) == {user.name}:
+        maker = graph.node_by_name.get(value)
+        if maker is None or maker.kind != "map":
+            return False
+        if not isinstance(maker.body, Read):
+            return True
+        value, user = maker.body.value, maker
+    return False
+
+
+def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[str],
+            made: dict[tuple[str, tuple[int, ...], bool], str]) -> Iterator[Node]:
+    """The operands with zeros behind their ends, the product of these, and a window of it under the node's own name."""
+    sizes = _sizes(graph, node)
+    operands: list[str] = []
+    turned: list[bool] = []
+    for value, place, is_turned in zip(node.operands, _places(node), (node.attribute("transpose_a"), node.attribute("transpose_b"))):
+        if all(sizes[p] == wanted[p] for p in place):
+            operands.append(value)
+            turned.append(bool(is_turned))
+            continue
+        # As it lies in memory, so that a copy runs along it.
+        across = _runs_along_first(graph, value)
+        shape = tuple(wanted[p] for p in (place[::-1] if across else place))
+        name = made.get((value, shape, across))
+        if name is None:
+            name = made[value, shape, across] = free_name(f"{value}_padded", taken)
+            yield _with_zeros(graph, name, value, shape, across)
+        operands.append(name)
+        turned.append(bool(is_turned) != across)
+    attributes = tuple((k, {"transpose_a": turned[0], "transpose_b": turned[1]}.get(k, v)) for k, v in node.attributes)
+    if (sizes[ROW], sizes[COLUMN]) == (wanted[ROW], wanted[COLUMN]):
+        yield replace(node, operands=tuple(operands), attributes=attributes)
+        return
+    product = replace(node, name=free_name(f"{node.name}_padded", taken), type=Type(node.type.dtype, (wanted[ROW], wanted[COLUMN])),
+                      operands=tuple(operands), attributes=attributes)
+    yield product
+    yield Node(node.name, node.type, "map", ("i", "j"), body=Read(product.name, (axis("i"), axis("j"))), span=node.span)
+
+
+def _with_zeros(graph: Graph, name: str, value: str, shape: tuple[int, ...], across: bool) -> Node:
+    type_ = graph.type_of(value)
+    index = (axis("j"), axis("i")) if across else (axis("i"), axis("j"))
+    ends = type_.shape[::-1] if across else type_.shape
+    bounds = tuple(Bound(axis(a), 0, end) for a, end, padded in zip("ij", ends, shape) if end != padded)
+    body: Expr = Guard(bounds, Read(value, index), const(0, type_.dtype))
+    return Node(name, Type(type_.dtype, shape), "map", ("i", "j"), body=body)
