@@ -200,7 +200,8 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
         base = state.vectors * c.vector
         rows = state.row_bounds if bounded_rows else []
         last = [Bound(state.part, c.split - 1, c.split)] if c.split > 1 else []
-        with e.loop("rest", state.tail) as rest, e.when([*rows, *last]):
+        one = [Bound(state.place, 0, 1)] if c.threads > 1 else []
+        with e.loop("rest", state.tail) as rest, e.when([*rows, *last, *one]):
             yield number(0), lane_env_of(state, rest, 1, base), 1, []
 
 

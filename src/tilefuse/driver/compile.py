@@ -32,8 +32,8 @@ from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.long_products import split_long_products
-from tilefuse.plan.padded_products import pad_products
 from tilefuse.plan.measure import Measurer
+from tilefuse.plan.padded_products import pad_products
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.text import print_plan
 from tilefuse.plan.updates_last import behind_readers

@@ -4,8 +4,8 @@
                                                                 w[i, j] = p[i, j]                                    (j < 197)
 
 A library has its fast kernels for such rows only. An operand that kernels compute is stored padded by the one that computes it, another
-is copied; what reads the result reads a window of it. A product is padded where that costs less than it gains, and left alone where a
-kernel of our own may hold it together with what surrounds it.
+is copied; what reads the result reads a window of it. A product is padded where that costs less than it gains, and then it is the
+library's; it is left alone where a kernel of our own holds it together with another one, and where it has few rows.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound, Expr, Guard, Read, const
 from tilefuse.plan.cost import AnalyticCost, transfer_us
-from tilefuse.plan.products import library_product_us
+from tilefuse.plan.products import FEW_ROWS, PADDED, library_product_us
 from tilefuse.plan.views import as_view
 from tilefuse.plan.walks import find_walks
 from tilefuse.schedule.pattern import schedule_pattern
@@ -28,8 +28,9 @@ from tilefuse.target.device import DeviceSpec
 ALIGNED_BYTES = 16
 # What the library takes for rows that are no such multiples: at least, for every element of the inner axis up to some, and operations a
 # second where rows are whole 8 bytes and where not. Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
-# 12288 x 196 x 196 13.4 and 6.5, 8192 x 196 x 256 12.8 and 4.8; 1024 x 1001 x 4096 72 and 14, 4096 x 4096 x 1001 325 and 45, 4096 x 197 x 197
-# 13.4 and 4.0 (f16), 82 and 30, 268 and 89, 10.7 and 6.8 (f32 as tf32). Rows that lie whole 16 bytes apart without being so long gain nothing.
+# 12288 x 196 x 196 13.4 and 6.5, 8192 x 196 x 256 12.8 and 4.8; 1024 x 1001 x 4096 72 and 14, 4096 x 4096 x 1001 325 and 45, 4096 x 197
+# x 197 13.4 and 4.0 (f16), 82 and 30, 268 and 89, 10.7 and 6.8 (f32 as tf32). Rows that lie whole 16 bytes apart without being so long
+# gain nothing.
 LEAST_US, INNER_US, LONGEST_INNER_US = 1.5, 0.05, 10.0
 EIGHT_BYTES_RATE, OTHER_RATE = 175e12, 110e12
 # What padding must gain. Units: microseconds.
@@ -87,7 +88,7 @@ def contracted(node: Node, graph: Graph) -> int:
 
 def _may_be_padded(graph: Graph, node: Node) -> bool:
     """Whether a product is one of matrices on the matrix unit, with rows that are not aligned."""
-    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements:
+    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.type.shape[0] <= FEW_ROWS:
         return False
     if any(len(graph.type_of(v).shape) != 2 for v in node.operands) or not all(graph.type_of(v).num_elements for v in node.operands):
         return False
@@ -172,7 +173,7 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
             yield _with_zeros(graph, name, value, shape, across)
         operands.append(name)
         turned.append(bool(is_turned) != across)
-    attributes = tuple((k, {"transpose_a": turned[0], "transpose_b": turned[1]}.get(k, v)) for k, v in node.attributes)
+    attributes = tuple(sorted((dict(node.attributes) | {"transpose_a": turned[0], "transpose_b": turned[1], PADDED: True}).items()))
     if (sizes[ROW], sizes[COLUMN]) == (wanted[ROW], wanted[COLUMN]):
         yield replace(node, operands=tuple(operands), attributes=attributes)
         return

@@ -55,6 +55,8 @@ class Products:
 
 
 NO_PRODUCTS = Products()
+# An attribute of products whose operands were padded for the library (`plan/padded_products.py`).
+PADDED = "padded"
 
 # Beyond the first size of the right operand its tiles never lie on chip long enough to pay; with few rows, which read it once, beyond
 # the second. Source: one H200, f32, a step of an LSTM of 32 x 512 as a call of 12.8 us and its gates of 3.0 us or as one kernel: 40 steps
@@ -76,7 +78,7 @@ LONGEST_INNER_US = 6.0
 
 def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether a kernel may hold the node: a product that is not plainly the library's."""
-    if device.kind != "cuda" or node.kind != "library.matmul":
+    if device.kind != "cuda" or node.kind != "library.matmul" or node.attribute(PADDED):
         return False
     found = contraction_of(node, graph)
     if found is None or found.inner > MAX_INNER:

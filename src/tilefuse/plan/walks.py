@@ -34,7 +34,7 @@ def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_product(node: Node) -> bool:
-    return node.kind == "library.matmul" and len(node.type.shape) >= 2
+    return node.kind == "library.matmul" and len(node.type.shape) >= 2 and not node.attribute("padded")
 
 
 def _from(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:

@@ -320,9 +320,10 @@ def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, tem
         settle(covered >= needed, f"rows of {domain.num_reduced} elements{' on chip' if choice.on_chip else ''}, but threads x chunks x "
                f"vector are {covered}", f"chunks={steps_of(choice, domain)} at least, or no chunks: they follow from the rest")
         whole = next(v for v in (16, 8, 4, 2, 1) if domain.num_reduced % v == 0)
-        settle(choice.threads * choice.cluster == 1 or domain.num_reduced % choice.vector == 0,
+        streams = not (choice.on_chip or choice.groups or choice.stages or domain.has_scan) and choice.cluster == 1
+        settle(choice.threads * choice.cluster == 1 or domain.num_reduced % choice.vector == 0 or streams,
                f"rows of {domain.num_reduced} elements are no whole vectors of {choice.vector}, and several threads share one",
-               f"vector={whole}")
+               f"vector={whole}, or on_chip=false")
         if isinstance(base, Rows) and (base.span or choice.span):
             settle((choice.span, choice.groups) == (base.span, base.groups), f"{choice.groups} blocks of {choice.span} rows each",
                    f"the sums down the columns are split so: GRID_{base.groups}, span={base.span}" if base.span else "span=0")

@@ -186,6 +186,13 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("every-second", row_sum(5, 64), {"x": (128, 2)}),
     ("column-major", column_sum(40, 24), {"x": (1, 40)}),
     ("channels-last", batch_norm(3, 8, 4, 4), {"x": (128, 1, 32, 8), "y": (128, 1, 32, 8)}),
+    # Windows of rows that begin aligned: vectors and a rest.
+    ("window", cross_entropy(3, 6003, "f16"), {"x": (6008, 1)}),
+    ("window", cross_entropy(5, 5001), {"x": (5004, 1)}),
+    ("window", row_sum(5, 20001, "bf16"), {"x": (20008, 1)}),
+    ("window", row_sum(2, 300003), {"x": (300004, 1)}),
+    ("window", row_extremes(4, 3003, "f16"), {"x": (3008, 1)}),
+    ("window", written_and_summed(3, 4099, "rows", "f16"), {"x": (4104, 1)}),
     ("gaps", transpose(130, 140), {"x": (144, 1), "y": (133, 1)}),
     ("gaps", running_sum(4, 200), {"x": (256, 1)}),
     ("every-second", embedding(20, 16, 12), {"t": (32, 2), "ids": (3,)}),
