@@ -40,7 +40,7 @@ def split_long_products(graph: Graph, device: DeviceSpec) -> Graph:
         return graph
     taken = set(graph.type_by_name)
     nodes = tuple(made for n in graph.nodes for made in (_split(graph, n, pieces[n.name], taken) if n.name in pieces else (n,)))
-    return _without(replace(graph, nodes=nodes), {v for name in pieces for v in graph.node_by_name[name].operands})
+    return without_unused(replace(graph, nodes=nodes), {v for name in pieces for v in graph.node_by_name[name].operands})
 
 
 def piece_length(graph: Graph, node: Node, device: DeviceSpec) -> int:
@@ -106,7 +106,7 @@ def _pieces(graph: Graph, value: str, place: tuple[Affine, Affine], is_turned: b
     return Node(free_name(f"{value}_pieces", taken), Type(graph.type_of(value).dtype, shape), "map", axes, body=body)
 
 
-def _without(graph: Graph, names: set[str]) -> Graph:
+def without_unused(graph: Graph, names: set[str]) -> Graph:
     """The graph without those of some maps that nothing reads any more."""
     gone = {n for n in names if n in graph.node_by_name and graph.node_by_name[n].kind == "map" and not graph.users_by_name[n]
             and n not in graph.escaping}

@@ -9,7 +9,7 @@ library's; it is left alone where a kernel of our own holds it together with ano
 """
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -17,8 +17,10 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.ir.affine import axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.names import free_name
-from tilefuse.ir.scalar import Bound, Expr, Guard, Read, const
+from tilefuse.ir.ops import dtype_of
+from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Lookup, Read, call, const, transform
 from tilefuse.plan.cost import AnalyticCost, transfer_us
+from tilefuse.plan.long_products import without_unused
 from tilefuse.plan.products import FEW_ROWS, PADDED, library_product_us
 from tilefuse.plan.views import as_view
 from tilefuse.plan.walks import find_walks
@@ -54,9 +56,38 @@ def pad_products(graph: Graph, device: DeviceSpec) -> Graph:
     taken = set(graph.type_by_name)
     made: dict[tuple[str, tuple[int, ...], bool], str] = {}
     nodes: list[Node] = []
+    windows: dict[str, str] = {}
     for node in graph.nodes:
-        nodes.extend(_padded(graph, node, padded[node.name], taken, made) if node.name in padded else (node,))
-    return replace(graph, nodes=tuple(nodes))
+        if node.name in padded:
+            nodes.extend(_padded(graph, node, padded[node.name], taken, made))
+            if nodes[-1].category == "map":
+                windows[node.name] = nodes[-2].name
+        else:
+            nodes.append(_reading(graph, node, windows))
+    return without_unused(replace(graph, nodes=tuple(nodes)), set(windows))
+
+
+def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
+    """The node with what it reads and looks up of windows taken from the padded products: no kernel need then store a window.
+
+    Exact: what is looked up outside of a window is still the element at its end.
+    """
+    if node.body is None or node.category not in ("map", "reduce", "scan", "gather") or not windows.keys() & set(node.reads()):
+        return node
+
+    def inside(subscript: Expr, extent: int) -> Expr:
+        dtype = dtype_of(subscript, lambda v: graph.type_of(v).dtype)
+        return subscript if isinstance(subscript, Index) else call("minimum", subscript, const(extent - 1, dtype))
+
+    def taken(e: Expr) -> Expr:
+        match e:
+            case Read(value, index) if value in windows:
+                return Read(windows[value], index)
+            case Lookup(value, subscripts) if value in windows:
+                return Lookup(windows[value], tuple(inside(s, n) for s, n in zip(subscripts, graph.type_of(value).shape)))
+        return e
+
+    return replace(node, body=transform(node.body, taken))
 
 
 def _held(graph: Graph, names: set[str], device: DeviceSpec) -> set[str]:
@@ -101,10 +132,21 @@ def _sizes(graph: Graph, node: Node) -> tuple[int, int, int]:
     return rows, contracted(node, graph), columns
 
 
-def _places(node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Which sizes of the product the dimensions of each operand are."""
-    left, right = (ROW, INNER), (INNER, COLUMN)
-    return left[::-1] if node.attribute("transpose_a") else left, right[::-1] if node.attribute("transpose_b") else right
+# Which sizes of the product the dimensions of each operand are, where it is not turned.
+DIMENSIONS = ((ROW, INNER), (INNER, COLUMN))
+
+
+def _operands(graph: Graph, node: Node) -> list[tuple[str, tuple[int, int]]]:
+    """Both operands, each as the matrix that it is the transposed one of, if it is one; and which sizes that one's dimensions are."""
+    found = []
+    for value, place, turn in zip(node.operands, DIMENSIONS, ("transpose_a", "transpose_b")):
+        is_turned = bool(node.attribute(turn))
+        maker = graph.node_by_name.get(value)
+        if maker is not None and maker.kind == "map" and isinstance(maker.body, Read) and maker.body.index == tuple(
+                axis(a) for a in reversed(maker.axes)) and graph.type_of(maker.body.value).shape == maker.type.shape[::-1]:
+            value, is_turned = maker.body.value, not is_turned
+        found.append((value, place[::-1] if is_turned else place))
+    return found
 
 
 def _runs_along_first(graph: Graph, value: str) -> bool:
@@ -119,7 +161,7 @@ def _runs_along_first(graph: Graph, value: str) -> bool:
 def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
     """The product's sizes with those rounded up that memory runs along."""
     each = ALIGNED_BYTES // node.type.dtype.itemsize
-    along = {COLUMN} | {place[0 if _runs_along_first(graph, v) else 1] for v, place in zip(node.operands, _places(node))}
+    along = {COLUMN} | {place[0 if _runs_along_first(graph, v) else 1] for v, place in _operands(graph, node)}
     rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(_sizes(graph, node)))
     return rows, inner, columns
 
@@ -134,22 +176,22 @@ def _gaining(graph: Graph, node: Node, device: DeviceSpec) -> tuple[int, int, in
     gained = unaligned_us - library_product_us(node, graph, device)
     copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
     calls = int(copied > 0)
-    for value, place in zip(node.operands, _places(node)):
-        if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value, node):
+    for value, place in _operands(graph, node):
+        if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value):
             copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
     cost = (transfer_us(copied, device) if copied else 0.0) + calls * device.graph_launch_us
     return wanted if gained - cost > LEAST_GAIN_US else None
 
 
-def _is_stored_for(graph: Graph, value: str, user: Node) -> bool:
-    """Whether a kernel computes the value, or what it is a view of, for this product alone."""
-    while value not in graph.escaping and set(graph.users_by_name[value]) == {user.name}:
+def _is_stored_for(graph: Graph, value: str) -> bool:
+    """Whether a kernel computes the value, or what it is a view of, for one product alone."""
+    while value not in graph.escaping and len(set(graph.users_by_name[value])) == 1:
         maker = graph.node_by_name.get(value)
         if maker is None or maker.kind != "map":
             return False
         if not isinstance(maker.body, Read):
             return True
-        value, user = maker.body.value, maker
+        value = maker.body.value
     return False
 
 
@@ -159,10 +201,10 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
     sizes = _sizes(graph, node)
     operands: list[str] = []
     turned: list[bool] = []
-    for value, place, is_turned in zip(node.operands, _places(node), (node.attribute("transpose_a"), node.attribute("transpose_b"))):
+    for given, (value, place), usual, turn in zip(node.operands, _operands(graph, node), DIMENSIONS, ("transpose_a", "transpose_b")):
         if all(sizes[p] == wanted[p] for p in place):
-            operands.append(value)
-            turned.append(bool(is_turned))
+            operands.append(given)
+            turned.append(bool(node.attribute(turn)))
             continue
         # As it lies in memory, so that a copy runs along it.
         across = _runs_along_first(graph, value)
@@ -172,7 +214,7 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
             name = made[value, shape, across] = free_name(f"{value}_padded", taken)
             yield _with_zeros(graph, name, value, shape, across)
         operands.append(name)
-        turned.append(bool(is_turned) != across)
+        turned.append((place != usual) != across)
     attributes = tuple(sorted((dict(node.attributes) | {"transpose_a": turned[0], "transpose_b": turned[1], PADDED: True}).items()))
     if (sizes[ROW], sizes[COLUMN]) == (wanted[ROW], wanted[COLUMN]):
         yield replace(node, operands=tuple(operands), attributes=attributes)

@@ -16,8 +16,6 @@ from tilefuse.plan.padded_products import pad_products
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
-WHOLE = 8
-
 
 def product(rows: int, inner: int, columns: int, dtype: str = "f16", turned: tuple[bool, bool] = (False, True), inside: bool = True,
             precision: str = "default") -> Graph:
@@ -133,3 +131,20 @@ def test_a_padded_model_computes_what_eager_does(monkeypatch: pytest.MonkeyPatch
         ours, eager = torch.compile(model, backend=backend)(x), model(x)
     assert any(n.name.endswith("_padded") for g in seen for n in g.nodes)
     torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
+
+
+def test_what_is_looked_up_of_a_window_needs_no_copy_of_it() -> None:
+    """The loss of a language model: the label's score is looked up, also where a label is out of range."""
+    graph = parse_graph("""graph @g(%x: f16[4096, 768], %w: f16[768, 1003], %t: i64[4096]) -> (f32[4096], f32[4096]) {
+      %y: f16[4096, 1003] = library.matmul (%x, %w) {transpose_a = false, transpose_b = false}
+      %m: f32[4096] = reduce.max [i] over [j < 1003] { f32(%y[i, j]) }
+      %l: f32[4096] = gather [i] { sub(f32(lookup(%y, index(i), %t[i])), %m[i]) }
+      return %m, %l
+    }""")
+    padded = pad_products(graph, H200)
+    assert padded is not graph and not verify(padded) and "y" not in padded.node_by_name
+    draw = np.random.default_rng(6)
+    given = {"x": draw.integers(-2, 3, (4096, 768)).astype(np.float16), "w": draw.integers(-2, 3, (768, 1003)).astype(np.float16),
+             "t": draw.integers(-3, 1010, 4096)}
+    for ours, theirs in zip(interpret(padded, given), interpret(graph, given), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
