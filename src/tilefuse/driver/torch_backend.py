@@ -62,7 +62,6 @@ def backend(
 
 def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings) -> Callable[..., Any]:
     """The graph compiled for inputs like these, with its gradient where they ask for one."""
-    from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
     digest = trace_digest(gm, inputs, name, settings.options)
@@ -86,10 +85,25 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=_partitioned,
         keep_inference_input_mutations=True,
     )
     return compiled(gm, inputs)  # type: ignore[no-any-return]
+
+
+def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """Forward and backward of a joint graph. What a large logarithm of a softmax gives may be computed again: autograd detaches it for the
+    backward, and the partitioner keeps what is detached."""
+    from functorch.compile import min_cut_rematerialization_partition
+
+    for node in list(joint.graph.nodes):
+        if node.target is torch.ops.aten.detach.default:
+            value = node.args[0]
+            piece_of = str(value.meta.get("original_aten")) if isinstance(value, torch.fx.Node) else ""
+            if piece_of == "aten._log_softmax.default" and str(value.target) != piece_of:
+                node.replace_all_uses_with(value)
+                joint.graph.erase_node(node)
+    return min_cut_rematerialization_partition(joint, inputs, **settings)  # type: ignore[no-any-return]
 
 
 def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, whole: bool = True,

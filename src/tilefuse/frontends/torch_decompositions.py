@@ -60,6 +60,9 @@ ALSO_DECOMPOSED = (
     "var_mean",
 )
 
+LARGE_LOG_SOFTMAX_BYTES = 1 << 24
+LOG_SOFTMAX = get_decompositions([torch.ops.aten._log_softmax])[torch.ops.aten._log_softmax.default]
+
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -70,7 +73,41 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table.update(get_decompositions(extra))
     table.update(DECOMPOSITIONS)
     table[torch.ops.aten.linspace.default] = partial(_linspace, table[torch.ops.aten.linspace.default])
-    return {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
+    kept = {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
+    kept[torch.ops.aten._log_softmax.default] = _large_log_softmax
+    kept[torch.ops.aten.nll_loss_backward.default] = _large_nll_loss_backward
+    return kept
+
+
+def _large_log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
+    """A logarithm of a softmax over much data, in pieces, where a gradient is wanted: so that only row results are kept for the gradient.
+
+    Whole, it is kept itself: 0.8 GB for the labels of 4096 tokens among 50257, beside the scores it is made of.
+    """
+    if not torch.is_grad_enabled() or not _is_large(x):
+        return NotImplemented
+    return LOG_SOFTMAX(x, dim, half_to_float)
+
+
+def _large_nll_loss_backward(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int,
+                             ignore_index: int, total_weight: torch.Tensor) -> Any:
+    """The gradient of a loss over much data, as elements: the operator itself asks for scores of which it needs the shape alone.
+
+    Source: torch documentation, nll_loss; reduction 1 is "mean".
+    """
+    if x.dim() != 2 or not _is_large(x):
+        return NotImplemented
+    each = (grad / total_weight if reduction == 1 else grad).neg()
+    label = target.unsqueeze(1)
+    counts = label != ignore_index
+    picked = torch.arange(x.shape[1], device=x.device) == torch.where(counts, label, 0)
+    each = each if each.dim() == 0 else each.unsqueeze(1)
+    weighted = each if weight is None else each * weight
+    return torch.where(picked & counts, weighted.to(x.dtype), torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+def _is_large(x: torch.Tensor) -> bool:
+    return bool(x.numel() * x.element_size() >= LARGE_LOG_SOFTMAX_BYTES)
 
 
 def _linspace(

@@ -78,7 +78,7 @@ def _picked(b: TorchBuilder, x: Value, target: Value, work: DType) -> str:
     """The log-probability of each target; the class is taken modulo nothing: targets that do not count may give any."""
     shape = b.shape_of(x)
     at = 1 if len(shape) > 1 else 0
-    computed = any(n.name == x and n.kind == "library.log_softmax" for n in b.nodes)
+    computed = any(n.name == x and (n.kind == "library.log_softmax" or n.kind == "map" and not isinstance(n.body, Read)) for n in b.nodes)
     names = axis_names(len(shape))
     kept = (*names[:at], *names[at + 1 :])
     small = b.shape_of(target)

@@ -1,6 +1,8 @@
 """Sums that pick one element: a loss written as a sum over classes against a label becomes a lookup of the label's element.
 
     s[i] = sum_k (t[i] == k ? f(i, k) : 0)      ->      s[i] = 0 <= t[i] < K ? f(i, t[i]) : 0
+
+What else must hold for a term, whatever the class, must hold for the element.
 """
 from __future__ import annotations
 
@@ -49,17 +51,34 @@ def _as_lookup(graph: Graph, node: Node) -> Node | None:
     (over, extent), = node.over
     assert node.body is not None
     match _written_out(graph, node.body):
-        case Call("select", (Call("eq", (a, b)), picked, Const() as nothing)) if nothing.value == 0:
-            label = b if a == Index(axis(over)) else a if b == Index(axis(over)) else None
+        case Call("select", (condition, picked, Const() as nothing)) if nothing.value == 0:
+            label, others = _label_of(graph, condition, over)
         case _:
             return None
-    if label is None or _mentions(label, over):
+    if label is None or any(_mentions(e, over) for e in (label, *others)):
         return None
     body = _at_label(graph, picked, over, label, MAX_DEPTH)
     if body is None or sum(1 for _ in walk(body)) > MAX_SIZE:
         return None
-    legal = Call("logical_and", (Call("ge", (label, const(0, I64))), Call("lt", (label, const(extent, I64)))))
-    return replace(node, kind="gather", over=(), body=Call("select", (legal, body, nothing)))
+    legal: Expr = Call("logical_and", (Call("ge", (label, const(0, I64))), Call("lt", (label, const(extent, I64)))))
+    for condition in others:
+        legal = Call("logical_and", (legal, condition))
+    found = any(isinstance(e, Lookup) for e in walk(body))
+    return replace(node, kind="gather" if found else "map", over=(), body=Call("select", (legal, body, nothing)))
+
+
+def _label_of(graph: Graph, condition: Expr, over: str) -> tuple[Expr | None, list[Expr]]:
+    """What the axis `over` must equal for all of a condition to hold, None where nothing says so; and what must hold besides."""
+    here = Index(axis(over))
+    match _written_out(graph, condition):
+        case Call("logical_and" | "bit_and", (a, b)):
+            (first, besides_a), (second, besides_b) = _label_of(graph, a, over), _label_of(graph, b, over)
+            if first is not None and second is not None:
+                return None, []
+            return first or second, [*besides_a, *besides_b]
+        case Call("eq", (a, b)) if here in (a, b):
+            return (b if a == here else a), []
+    return None, [condition]
 
 
 def _written_out(graph: Graph, e: Expr) -> Expr:
