@@ -157,6 +157,8 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("2x3x3000", transposed_add(2, 3, 3000), {}),
     *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3), (3, 6000, 2))),
     ("3x70x96", transposed_add(3, 70, 96), {}),
+    # Vectors that run on from one odd row to the next, with and without a rest behind them.
+    *((f"{r}x{n}-{t}-run", bias_gelu(r, n, t), {}) for r, n, t in ((32, 33, "f16"), (9, 3, "f32"), (5, 771, "bf16"))),
     # Warps that stand across two axes: ends that fill no warp, axes shorter than one, and axes that hide the turn.
     *((f"{b}x{r}x{n}-{t}", kept_and_turned(b, r, n, t), {}) for b, r, n, t in (
         (2, 20, 24, "f16"), (3, 49, 40, "f32"), (1, 130, 72, "bf16"), (2, 9, 33, "f64"), (2, 36, 16, "i8"))),
