@@ -1,4 +1,5 @@
-"""The models in plain torch: BERT, ViT, ResNet-50, a recommender, an LSTM language model, a convolutional VAE. Random weights.
+"""The models in plain torch: BERT, ViT, ResNet-50, a recommender, an LSTM language model, a convolutional VAE, an MLP-Mixer, and the end of
+a language model with its loss. Random weights.
 
 Written out here so that the benchmark needs nothing beside torch; sizes are those of the published models, `tiny` shrinks them.
 """
@@ -190,6 +191,45 @@ class ConvolutionalVae(nn.Module):
         return self.up(self.grow(z).view(-1, self.last, 4, 4)), mean, logvar
 
 
+class MixerLayer(nn.Module):
+    """Mixes tokens, then channels. Shapes: [batch, tokens, width] -> the same."""
+
+    def __init__(self, tokens: int, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.across = nn.Sequential(nn.Linear(tokens, width // 2), nn.GELU(), nn.Linear(width // 2, tokens))
+        self.along = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.across(self.norm1(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.along(self.norm2(x))
+
+
+class Mixer(nn.Module):
+    """MLP-Mixer S/16 (Tolstikhin and others 2021), whose 196 tokens are no multiple of 16 bytes. Shapes: images -> [batch, classes]"""
+
+    def __init__(self, layers: int = 8, width: int = 512, side: int = 224, patch: int = 16, classes: int = 1000) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.layers = nn.Sequential(*(MixerLayer((side // patch) ** 2, width) for _ in range(layers)))
+        self.norm, self.classify = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classify(self.norm(self.layers(self.patches(images).flatten(2).transpose(1, 2))).mean(1))
+
+
+class VocabularyLoss(nn.Module):
+    """The end of GPT-2: last norm, head over an odd number of words, cross entropy. Shapes: [tokens, width], [tokens] -> []"""
+
+    def __init__(self, width: int = 768, words: int = 50257) -> None:
+        super().__init__()
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        scores = self.head(self.norm(x))
+        return F.cross_entropy(scores if scores.dtype == torch.float64 else scores.float(), labels)
+
+
 @dataclass(frozen=True)
 class Architecture:
     """How to make a model, its inputs for a batch, and a scalar loss of its results. `tiny` asks for a small version."""
@@ -246,4 +286,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         lambda batch, tiny, device, dtype, g: (
             _images(batch, 64, device, dtype, g), torch.randn((batch, 8 if tiny else 128), device=device, generator=g).to(dtype)),
         _vae_loss),
+    "mixer-s": Architecture(
+        lambda tiny: Mixer(2, 32, 32, 8, 10) if tiny else Mixer(),
+        lambda batch, tiny, device, dtype, g: (_images(batch, 32 if tiny else 224, device, dtype, g),), _first_class),
+    "vocabulary": Architecture(
+        lambda tiny: VocabularyLoss(32, 101) if tiny else VocabularyLoss(),
+        lambda batch, tiny, device, dtype, g: (
+            torch.randn((64 * batch, 32 if tiny else 768), device=device, generator=g).to(dtype),
+            torch.randint(0, 101 if tiny else 50257, (64 * batch,), device=device, generator=g)),
+        lambda loss: loss, train=True),
 }
