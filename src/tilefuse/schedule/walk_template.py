@@ -18,6 +18,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.schedule.pipelined import runs_ahead
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.side_by_side import last_axis
 from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
@@ -334,6 +335,9 @@ def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, tem
         settle(choice.side <= 32 and choice.side & (choice.side - 1) == 0, f"side={choice.side} lanes are no part of a warp",
                "2 to 32, a power of two")
         settle(bool(choice.across), "nothing that it touches runs along another axis than the others", "side=1")
+        length = domain.extents[last_axis(choice.order, domain.extents)]
+        settle(length % choice.vector == 0, f"warps across two axes take whole vectors, and {length} elements are none of {choice.vector}",
+               f"vector={next(v for v in (16, 8, 4, 2, 1) if length % v == 0)}, or side=1")
     if isinstance(choice, Transpose):
         assert isinstance(base, Transpose)
         for whole, side, along in ((choice.depth == 0, "columns", choice.read_axis), (choice.writes_run, "rows", choice.write_axis)):

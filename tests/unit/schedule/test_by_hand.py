@@ -4,12 +4,13 @@ from __future__ import annotations
 import pytest
 
 from tests.golden.workloads import WORKLOADS, tile_program
+from tests.unit.codegen.pattern_graphs import bias_gelu, kept_and_turned
 from tilefuse.base.errors import CompilerError, NameLookupError, OptionError, UnsupportedError, UserError
 from tilefuse.codegen.compose import compose
 from tilefuse.ir.text import parse_graph
 from tilefuse.schedule.by_hand import program_by_hand
 from tilefuse.schedule.notation import parse_template, print_template
-from tilefuse.schedule.pattern import schedule_pattern
+from tilefuse.schedule.pattern import schedule_graph, schedule_pattern
 from tilefuse.schedule.template import Columns, Pointwise, Rows
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.catalog import A100, host_device
@@ -250,3 +251,24 @@ def test_a_kernel_of_several_walks_takes_none() -> None:
     object.__setattr__(program, "choice", None)
     with pytest.raises(UnsupportedError, match="takes no template by hand"):
         by_hand("s [GRID,CTA_64];", program)
+
+
+@pytest.mark.parametrize(("columns", "settings", "message"), [
+    (40, "side=3;", "side=3 lanes are no part of a warp"),
+    (40, "side=64;", "side=64 lanes are no part of a warp"),
+    (36, "vector=8;", "36 elements are none of 8"),
+])
+def test_warps_across_two_axes_are_whole_ones(columns: int, settings: str, message: str) -> None:
+    program = schedule_graph(kept_and_turned(2, 20, columns, "f16").graph, {}, H200)
+    assert isinstance(program, TileProgram) and isinstance(program.choice, Pointwise) and program.choice.side == 16
+    fewer = by_hand("y [GRID,GRID,GRID-CTA_64]; side=8;", program).choice
+    assert isinstance(fewer, Pointwise) and (fewer.threads, fewer.side, fewer.across) == (64, 8, program.choice.across)
+    with pytest.raises(UserError, match=message):
+        by_hand(f"y [GRID,GRID,GRID-CTA_64]; {settings}", program)
+
+
+def test_a_walk_along_memory_has_no_other_axis() -> None:
+    program = schedule_graph(bias_gelu(64, 64).graph, {}, H200)
+    assert isinstance(program, TileProgram)
+    with pytest.raises(UserError, match="nothing that it touches runs along another axis"):
+        by_hand("t [GRID,GRID-CTA_64]; side=16;", program)
