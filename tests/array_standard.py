@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,7 +64,9 @@ def fetch(repository: str = REPOSITORY, commit: str = COMMIT, folder: Path = FET
     with FileLock(f"{folder}.lock"), tempfile.TemporaryDirectory(dir=folder.parent) as made:
         if folder.is_dir():
             return None
-        git = ["git", "-C", made, "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=20", "-c", "advice.detachedHead=false"]
+        whole = Path(made, "suite")
+        whole.mkdir()
+        git = ["git", "-C", str(whole), "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=20", "-c", "advice.detachedHead=false"]
         for step in (["init", "--quiet"], ["fetch", "--quiet", "--depth", "1", repository, commit], ["checkout", "--quiet", "FETCH_HEAD"],
                      ["submodule", "--quiet", "update", "--init", "--depth", "1"]):
             try:
@@ -75,7 +76,7 @@ def fetch(repository: str = REPOSITORY, commit: str = COMMIT, folder: Path = FET
                 return str(error)
             if done.returncode:
                 return done.stderr.strip()
-        shutil.copytree(made, folder, symlinks=True)
+        whole.rename(folder)
     return None
 
 

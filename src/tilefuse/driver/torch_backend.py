@@ -23,7 +23,7 @@ from tilefuse.driver.torch_settings import Settings, list_mode_options, list_opt
 from tilefuse.driver.torch_sizes import by_size, declared_dynamic
 from tilefuse.driver.torch_split import split
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.torch_decompositions import decompositions
+from tilefuse.frontends.torch_decompositions import decompositions_with_gradients
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.text import print_graph
 
@@ -84,7 +84,7 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
-        decompositions=decompositions(),
+        decompositions=decompositions_with_gradients(),
         partition_fn=_partitioned,
         keep_inference_input_mutations=True,
     )

@@ -60,33 +60,39 @@ ALSO_DECOMPOSED = (
     "var_mean",
 )
 
+# What the partition between forward and backward should not have to keep twice. Units: bytes.
 LARGE_LOG_SOFTMAX_BYTES = 1 << 24
-LOG_SOFTMAX = get_decompositions([torch.ops.aten._log_softmax])[torch.ops.aten._log_softmax.default]
 
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table given to AOTAutograd and torch.export. Cost: about 0.1 s the first time."""
+    """The table given to torch.export. Cost: about 0.1 s the first time."""
     assert THEMES, "the lowerings are entered by importing their files"
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     extra = [getattr(torch.ops.aten, name) for name in ALSO_DECOMPOSED if hasattr(torch.ops.aten, name)]
     table.update(get_decompositions(extra))
     table.update(DECOMPOSITIONS)
     table[torch.ops.aten.linspace.default] = partial(_linspace, table[torch.ops.aten.linspace.default])
-    kept = {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
-    kept[torch.ops.aten._log_softmax.default] = _large_log_softmax
-    kept[torch.ops.aten.nll_loss_backward.default] = _large_nll_loss_backward
-    return kept
+    return {op: how for op, how in table.items() if _name(op) not in TORCH_OPS and _name(op) not in BY_DESIGN}
 
 
-def _large_log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
+@cache
+def decompositions_with_gradients() -> dict[Any, Callable[..., Any]]:
+    """The table given to AOTAutograd: as `decompositions`, and large losses in pieces, which may be computed again for a gradient."""
+    log_softmax = torch.ops.aten._log_softmax.default
+    pieces = get_decompositions([log_softmax])[log_softmax]
+    return decompositions() | {log_softmax: partial(_large_log_softmax, pieces),
+                               torch.ops.aten.nll_loss_backward.default: _large_nll_loss_backward}
+
+
+def _large_log_softmax(pieces: Callable[..., Any], x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
     """A logarithm of a softmax over much data, in pieces, where a gradient is wanted: so that only row results are kept for the gradient.
 
     Whole, it is kept itself: 0.8 GB for the labels of 4096 tokens among 50257, beside the scores it is made of.
     """
     if not torch.is_grad_enabled() or not _is_large(x):
         return NotImplemented
-    return LOG_SOFTMAX(x, dim, half_to_float)
+    return pieces(x, dim, half_to_float)
 
 
 def _large_nll_loss_backward(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilefuse.ir.graph import Attribute, Node
+from tilefuse.ir.graph import Attribute, Graph, Node
 
 Array = np.ndarray[Any, Any]
 LibraryMeaning = Callable[[Node, list[Array]], Array]
@@ -188,6 +188,11 @@ def matmul(node: Node, operands: list[Array]) -> Array:
     b = np.swapaxes(b, -1, -2) if node.attribute("transpose_b") else b
     product = np.matmul(a, b)
     return np.asarray(product + bias[0] if bias else product)
+
+
+def inner_extent(node: Node, graph: Graph) -> int:
+    """The extent of the axis that a `library.matmul` sums over."""
+    return graph.type_of(node.operands[0]).shape[-2 if node.attribute("transpose_a") else -1]
 
 
 @meaning

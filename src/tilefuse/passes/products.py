@@ -8,6 +8,7 @@ from tilefuse.ir.affine import axis, number
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import compute_dtype
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.library_meaning import inner_extent
 from tilefuse.ir.scalar import Expr, Read, call
 from tilefuse.ir.tensor_elementwise import converted
 from tilefuse.passes.decompose import Rewriter
@@ -44,11 +45,7 @@ class ExpandProducts(Pass):
         return replace(graph, nodes=tuple(b.nodes))
 
     def _small(self, node: Node, graph: Graph) -> bool:
-        return node.kind == "library.matmul" and 2 * node.type.num_elements * _inner_extent(node, graph) <= self.max_flops
-
-
-def _inner_extent(node: Node, graph: Graph) -> int:
-    return graph.type_of(node.operands[0]).shape[-2 if node.attribute("transpose_a") else -1]
+        return node.kind == "library.matmul" and 2 * node.type.num_elements * inner_extent(node, graph) <= self.max_flops
 
 
 def _product(b: Rewriter, node: Node) -> str:

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from tilefuse.ir.affine import Affine, FloorDiv, Mod, axis
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.library_meaning import inner_extent
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Read, substitute_axes
 from tilefuse.target.device import DeviceSpec
@@ -51,7 +52,7 @@ def piece_length(graph: Graph, node: Node, device: DeviceSpec) -> int:
         # On the matrix unit a library's own split is as fast.
         return 0
     rows, columns = node.type.shape
-    inner = graph.type_of(node.operands[0]).shape[0 if node.attribute("transpose_a") else 1]
+    inner = inner_extent(node, graph)
     tiles = -(-rows // TILE) * -(-columns // TILE)
     if inner < LONG or tiles > FEW_TILES * device.num_multiprocessors:
         return 0
@@ -82,8 +83,7 @@ def _split(graph: Graph, node: Node, length: int, taken: set[str]) -> tuple[Node
     rows, columns = node.type.shape
     left, right = node.operands
     turned = bool(node.attribute("transpose_a")), bool(node.attribute("transpose_b"))
-    inner = graph.type_of(left).shape[0 if turned[0] else 1]
-    count = inner // length
+    count = inner_extent(node, graph) // length
     whole_inner = axis("c") * length + axis("k")
     a = _pieces(graph, left, (axis("i"), whole_inner), turned[0], ("c", "i", "k"), (count, rows, length), taken)
     b = _pieces(graph, right, (whole_inner, axis("j")), turned[1], ("c", "k", "j"), (count, length, columns), taken)

@@ -16,14 +16,15 @@ from math import prod
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.affine import axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.library_meaning import inner_extent
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Lookup, Read, call, const, transform
 from tilefuse.plan.cost import AnalyticCost, transfer_us
 from tilefuse.plan.long_products import without_unused
-from tilefuse.plan.products import FEW_ROWS, PADDED, library_product_us
+from tilefuse.plan.products import FEW_ROWS, library_product_us
 from tilefuse.plan.views import as_view
-from tilefuse.plan.walks import find_walks
+from tilefuse.plan.walks import PADDED, find_walks
 from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.target.device import DeviceSpec
 
@@ -101,7 +102,7 @@ def _held(graph: Graph, names: set[str], device: DeviceSpec) -> set[str]:
     for walk in find_walks(graph, device):
         products = [graph.node_by_name[n] for n in walk if graph.node_by_name[n].kind == "library.matmul"]
         first, last = products[0], products[-1]
-        if not names & {p.name for p in products} or contracted(last, graph) != first.type.shape[-1]:
+        if not names & {p.name for p in products} or inner_extent(last, graph) != first.type.shape[-1]:
             continue
         key = tuple((graph.node_by_name[n].kind, graph.type_of(n)) for n in walk)
         if key not in faster:
@@ -110,11 +111,6 @@ def _held(graph: Graph, names: set[str], device: DeviceSpec) -> set[str]:
             faster[key] = not isinstance(program, Rejected) and model.cost(program).us < apart_us
         found |= {p.name for p in products if faster[key]}
     return found
-
-
-def contracted(node: Node, graph: Graph) -> int:
-    """The extent of a product's inner axis."""
-    return graph.type_of(node.operands[0]).shape[-2 if node.attribute("transpose_a") else -1]
 
 
 def _may_be_padded(graph: Graph, node: Node) -> bool:
@@ -129,7 +125,7 @@ def _may_be_padded(graph: Graph, node: Node) -> bool:
 
 def _sizes(graph: Graph, node: Node) -> tuple[int, int, int]:
     rows, columns = node.type.shape
-    return rows, contracted(node, graph), columns
+    return rows, inner_extent(node, graph), columns
 
 
 # Which sizes of the product the dimensions of each operand are, where it is not turned.

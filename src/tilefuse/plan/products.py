@@ -12,7 +12,7 @@ from math import prod
 
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.plan.cost import transfer_us
-from tilefuse.plan.walks import find_walks
+from tilefuse.plan.walks import PADDED, find_walks
 from tilefuse.schedule.choose_stitch import MAX_INNER
 from tilefuse.schedule.contraction import contraction_of
 from tilefuse.target.device import DeviceSpec
@@ -55,8 +55,6 @@ class Products:
 
 
 NO_PRODUCTS = Products()
-# An attribute of products whose operands were padded for the library (`plan/padded_products.py`).
-PADDED = "padded"
 
 # Beyond the first size of the right operand its tiles never lie on chip long enough to pay; with few rows, which read it once, beyond
 # the second. Source: one H200, f32, a step of an LSTM of 32 x 512 as a call of 12.8 us and its gates of 3.0 us or as one kernel: 40 steps

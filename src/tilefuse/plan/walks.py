@@ -13,6 +13,8 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.schedule.contraction import contraction_of
 from tilefuse.target.device import DeviceSpec
 
+# An attribute of products whose operands were padded for the library (`plan/padded_products.py`): no kernel holds them.
+PADDED = "padded"
 # Nodes between two products.
 MAX_BETWEEN = 48
 # Columns from which on walking them may pay, and elements of a row of the other operands that a block can hold for it.
@@ -34,7 +36,7 @@ def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_product(node: Node) -> bool:
-    return node.kind == "library.matmul" and len(node.type.shape) >= 2 and not node.attribute("padded")
+    return node.kind == "library.matmul" and len(node.type.shape) >= 2 and not node.attribute(PADDED)
 
 
 def _from(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 from math import lcm, prod
 
+from tilefuse.ir.affine import row_major_strides
 from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.side_by_side import lanes_across
+from tilefuse.schedule.side_by_side import SHORTEST_SIDE, lanes_across, last_axis
 from tilefuse.schedule.template import Pointwise, Transpose
 from tilefuse.schedule.windows import windows_fit
 from tilefuse.target.device import DeviceSpec
@@ -16,8 +17,6 @@ RUN_TILE_BYTES = 16 * 1024
 # Smaller images are cut into more of them, down to so many elements.
 RUN_BLOCKS_PER_MULTIPROCESSOR = 4
 LEAST_OF_RUN = 512
-# Below this a side of a tile would be mostly empty.
-SHORTEST_SIDE = 8
 
 # Walks that take several rows a thread: threads a block at most, and blocks a multiprocessor at least.
 MOST_ROW_THREADS = 512
@@ -61,12 +60,9 @@ def _is_one_run(domain: Domain, found: list[Access], order: tuple[str, ...]) -> 
     """
     if domain.scatter is not None or any(i.serial for i in domain.instances):
         return False
-    strides: dict[str, int] = {}
-    total = 1
-    for a in reversed(order):
-        strides[a] = total
-        total *= domain.extents[a]
-    large = [a for a in found if a.elements * 2 >= total]
+    shape = tuple(domain.extents[a] for a in order)
+    strides = dict(zip(order, row_major_strides(shape), strict=True))
+    large = [a for a in found if a.elements * 2 >= prod(shape)]
     return bool(large) and all(
         not a.dynamic and not a.guarded and a.offset.is_linear and not a.offset.const
         and all(stride_of(a.offset, name) == stride for name, stride in strides.items() if domain.extents[name] > 1) for a in large)
@@ -89,7 +85,7 @@ def _rows_at_a_place(domain: Domain, device: DeviceSpec, found: list[Access], or
         return None
     total = prod(domain.extents[a] for a in order)
     place = {a: n for n, a in enumerate(order)}
-    last = next((a for a in reversed(order) if domain.extents[a] > 1), "")
+    last = last_axis(order, domain.extents)
     period, shared, streamed = 1, 0, 0
     large: set[str] = set()
     for access in found:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from math import prod
 
-from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.affine import Affine, axis, number, row_major_strides
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.resolved import Domain, Resolved, Touch, rebuilt
 
@@ -40,11 +40,7 @@ class _Flattener:
     def __init__(self, domain: Domain, order: tuple[str, ...]) -> None:
         self.old = domain
         self.total = prod(domain.extents[a] for a in order)
-        self.strides: dict[str, int] = {}
-        stride = 1
-        for name in reversed(order):
-            self.strides[name] = stride
-            stride *= domain.extents[name]
+        self.strides = dict(zip(order, row_major_strides(tuple(domain.extents[a] for a in order)), strict=True))
 
     def domain(self) -> Domain:
         """The flat domain. Raises: _NotFlatError."""

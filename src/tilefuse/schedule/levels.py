@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.schedule.access import Access, accesses, stride_of
+from tilefuse.schedule.contraction import WARP
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.side_by_side import WARP
+from tilefuse.schedule.side_by_side import last_axis
 from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import TileProgram
 
@@ -62,8 +63,9 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
             points = flat.vector * flat.threads * flat.steps
             moved = sum(_flat_bytes(a, flat.order, points, domain, program.graph.type_of(a.value).num_bytes) for a in accesses(domain))
             lanes = WARP // flat.side * flat.vector
-            side = [(flat.across, flat.side)] if flat.side > 1 else []
-            run = _run_of(flat.order, lanes, domain, bool(side)) + side
+            run = _run_of(flat.order, lanes, domain)
+            if flat.side > 1:
+                run = [*_run_of((last_axis(flat.order, domain.extents),), lanes, domain), (flat.across, flat.side)]
             return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, run, run)
         case Transpose():
             return LevelTraffic(ideal, 2 * program.bytes_read)
@@ -75,16 +77,14 @@ def scattered_adds(program: TileProgram) -> int:
     return sum(prod(e for _, e in n.over) for n in program.graph.nodes if n.category == "scatter" and n.detail != "set")
 
 
-def _run_of(order: tuple[str, ...], points: int, domain: Domain, last_only: bool = False) -> list[tuple[str, int]]:
-    """(axis, steps along it) of `points` places that follow each other; with `last_only` along the fastest axis alone."""
+def _run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[str, int]]:
+    """(axis, steps along it) of `points` places that follow each other."""
     found: list[tuple[str, int]] = []
     for a in reversed(order):
         steps = min(points, domain.extents[a])
         if steps > 1:
             found.append((a, steps))
             points = -(-points // domain.extents[a])
-            if last_only:
-                break
     return found
 
 

@@ -130,7 +130,7 @@ def _on_cuda(base: Choice, domain: Domain, device: DeviceSpec) -> Iterator[Choic
                 for steps in (1, 2, 4, 8):
                     yield replace(base, threads=threads, steps=steps)
             for side in (1, 8, 16, 32) if base.across else ():
-                yield replace(base, across=base.across if side > 1 else "", side=side)
+                yield replace(base, side=side)
         case Rows() if base.span:
             for stages in (2, 3, 4, 6) if base.stages else ():
                 yield replace(base, stages=stages)

@@ -16,14 +16,14 @@ from math import prod
 from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import Access, flat_axes, stride_of
+from tilefuse.schedule.contraction import WARP
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Pointwise
 
-WARP = 32
 # Lanes along the other axis. Source: H200, 16 x [196, 768] f16 turned: 36 us flat, 6.6 with 8 lanes, 4.9 with 16, 4.1 with 32; copied in
 # the first order as well: 37, 7.7, 6.4, 8.6 (f32: 35, 8.4, 8.7 with 8 and 16).
 LANES_ACROSS, LANES_ACROSS_TWO_ORDERS = 32, 16
-# Below this a warp would be mostly empty.
+# Below this a warp, or a side of a tile, would be mostly empty.
 SHORTEST_SIDE = 8
 
 

@@ -49,9 +49,9 @@ def test_gradients_over_a_vocabulary(name: str) -> None:
 
 def test_a_small_loss_stays_whole() -> None:
     """Few classes keep the operator, whose gradient shares a kernel with it."""
-    from tilefuse.frontends.torch_decompositions import decompositions
+    from tilefuse.frontends.torch_decompositions import decompositions_with_gradients
 
     x = torch.randn(4, 10)
-    assert decompositions()[torch.ops.aten._log_softmax.default](x, 1, False) is NotImplemented
+    assert decompositions_with_gradients()[torch.ops.aten._log_softmax.default](x, 1, False) is NotImplemented
     args = (torch.tensor(1.0), x, torch.zeros(4, dtype=torch.int64), None, 1, -100, torch.tensor(4.0))
-    assert decompositions()[torch.ops.aten.nll_loss_backward.default](*args) is NotImplemented
+    assert decompositions_with_gradients()[torch.ops.aten.nll_loss_backward.default](*args) is NotImplemented

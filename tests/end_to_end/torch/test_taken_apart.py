@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tilefuse.driver.compile import import_model
-from tilefuse.frontends.torch_decompositions import decompositions, is_taken_apart
+from tilefuse.frontends.torch_decompositions import decompositions, decompositions_with_gradients, is_taken_apart
 from tilefuse.frontends.torch_fx import import_exported
 
 
@@ -39,6 +39,12 @@ def test_nothing_is_gained_by_taking_them_apart(function: Callable[[Tensor], obj
         assert (whole.graph, whole.outputs, whole.layouts, whole.result_layouts) == (
             apart.graph, apart.outputs, apart.layouts, apart.result_layouts)
     assert is_taken_apart(exported(moments))
+
+
+def test_a_loss_is_taken_apart_for_its_gradient_alone() -> None:
+    """Pieces of large losses serve the partition between forward and backward; an exported program is not traced again for them."""
+    assert is_taken_apart(exported(lambda x: torch.ops.aten._log_softmax(x, 1, False)))
+    assert torch.ops.aten._log_softmax.default in decompositions_with_gradients()
 
 
 @pytest.mark.parametrize("function", [
