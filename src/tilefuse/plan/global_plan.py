@@ -128,12 +128,14 @@ class _Decision:
         return [listed[n] for n in chosen.taken]
 
     def _too_little(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> InfeasibleError:
-        found = peak(candidates.units, stored_values(candidates.units), start)
+        """Requires: the groups in `start` are candidates, disjoint, and have an order of execution."""
+        stored = stored_values(candidates.units)
+        found = min((peak(candidates.units, stored, groups) for groups in (start, ())), key=lambda p: p.num_bytes)
         largest = sorted(found.live, key=lambda v: (-v.num_bytes, v.name))[:3]
         told = ", ".join(f"%{v.name} with {v.num_bytes}" for v in largest)
         return InfeasibleError(
             f"no plan of @{self.graph.name} was found that keeps intermediate values within {ceiling_bytes} bytes (peak_memory_mb="
-            f"{self.options.peak_memory_mb}); the plan without ceiling needs {found.num_bytes}, most of it for {told}",
+            f"{self.options.peak_memory_mb}); a plan that was found needs {found.num_bytes}, most of it for {told}",
             hint=f"peak_memory_mb={-(-found.num_bytes >> 20)} is enough, 0 is no ceiling", notes=_reasons(candidates))
 
     def _plan(self, candidates: Candidates, taken: Sequence[Candidate], recompute: bool) -> Found:
@@ -189,11 +191,22 @@ class _Decision:
 
 
 def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]]:
-    """Offers every kernel of greedy connecting and every step on the way; returns the kernels of its plan."""
+    """Offers every kernel of greedy connecting and every step on the way; returns those kernels of its plan that are candidates.
+
+    A map that several kernels recompute belongs to the one that writes it, or to none: the kernels returned are disjoint, and as they
+    depend on each other no more than in greedy connecting's plan, they have an order of execution.
+    """
     for core in greedy.steps:
         _offer_nodes(candidates, core, "connect")
-    return [members for c in greedy.chosen if c.priced is not None
-            if len(members := _offer_nodes(candidates, c.pattern.nodes, "connect")) > 1]
+    kernels: list[tuple[int, ...]] = []
+    for chosen in greedy.chosen:
+        if chosen.priced is not None:
+            own = set(chosen.pattern.written)
+            responsible = [n for n in chosen.pattern.nodes if n in own or n not in greedy.light]
+            members = _offer_nodes(candidates, responsible, "connect")
+            if members in candidates.found:
+                kernels.append(members)
+    return kernels
 
 
 def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str) -> tuple[int, ...]:

@@ -145,27 +145,28 @@ def test_a_node_without_schedule_is_our_error() -> None:
         plan_graph(softmax(), {}, H200, Options(), scheduler=lambda *_: Rejected(Reason.REGISTERS, "none"))
 
 
-def random_graph(seed: int) -> Graph:
+def random_graph(seed: int, most_nodes: int = 25, shape: tuple[int, int] = (32, 16)) -> Graph:
     """Maps, row sums and products at random; every value that nothing reads is a result."""
     draw = random.Random(seed)
     b = GraphBuilder("random")
-    full = [b.input("x", F32, (32, 16)), b.input("y", F32, (32, 16))]
+    num_rows, length = shape
+    full = [b.input("x", F32, shape), b.input("y", F32, shape)]
     rows: list[str] = []
 
     def element(names: list[str]) -> Read:
         name = draw.choice(names)
         return read_at(name, ("i", "j")[: len(b.type_of(name).shape)])
 
-    for _ in range(draw.randint(3, 25)):
+    for _ in range(draw.randint(3, most_nodes)):
         kind = draw.random()
         if kind < 0.2:
-            rows.append(b.reduce("s", "sum", F32, (32,), ("i",), [("k", 16)], read_at(draw.choice(full), ("i", "k"))))
+            rows.append(b.reduce("s", "sum", F32, (num_rows,), ("i",), [("k", length)], read_at(draw.choice(full), ("i", "k"))))
         elif kind < 0.35 and rows:
-            full.append(b.map("m", F32, (32, 16), ("i", "j"), call("sub", element(full), element(rows))))
+            full.append(b.map("m", F32, shape, ("i", "j"), call("sub", element(full), element(rows))))
         elif kind < 0.5:
-            full.append(b.library("p", "matmul", Type(F32, (32, 16)), [draw.choice(full), draw.choice(full)]))
+            full.append(b.library("p", "matmul", Type(F32, shape), [draw.choice(full), draw.choice(full)]))
         else:
-            full.append(b.map("m", F32, (32, 16), ("i", "j"), call("add", element(full), element(full))))
+            full.append(b.map("m", F32, shape, ("i", "j"), call("add", element(full), element(full))))
     graph = b.finish([])
     return replace(graph, results=tuple(n.name for n in graph.nodes if not graph.users_by_name[n.name]))
 
