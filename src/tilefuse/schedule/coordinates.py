@@ -14,7 +14,6 @@ from tilefuse.ir.affine import (
     axis,
     bounds,
     delinearise,
-    evaluate,
     floordiv,
     from_terms,
     linearise,
@@ -23,6 +22,7 @@ from tilefuse.ir.affine import (
     simplify,
     substitute,
 )
+from tilefuse.ir.digits import numbers_its_axes
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 from tilefuse.schedule.carried import carried_groups, num_rows
@@ -330,20 +330,7 @@ class Placement:
         used = flat.axes()
         if prod(self.extents[a] for a in used) != prod(shape):
             return False
-        if flat.is_linear:
-            step = 1
-            for atom, c in sorted(flat.terms, key=lambda t: t[1]):
-                if c != step or flat.const:
-                    return False
-                step *= self.extents[atom]  # type: ignore[index]
-            return True
-        import numpy as np
-
-        if prod(shape) > 1 << 22:
-            return all(isinstance(c, Affine) for c in coordinate) and len(used) <= 2
-        grids = np.meshgrid(*(np.arange(self.extents[a]) for a in sorted(used)), indexing="ij", sparse=True)
-        seen = np.bincount(np.ravel(evaluate(flat, dict(zip(sorted(used), grids)))), minlength=prod(shape))
-        return bool(len(seen) == prod(shape) and (seen == 1).all())
+        return numbers_its_axes(flat, self.extents)
 
 
 def _reads(bodies: Sequence[Expr | None]) -> list[Read]:
