@@ -25,14 +25,17 @@ def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: 
     return compile_model(model, example_inputs, device=device, shapes=shapes, **options)
 
 
-def load(path: Any, device: Any = None) -> Any:
+def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any:
     """A saved program, ready to run without the compiler.
 
-    Raises: UserError when the file is missing or damaged; UnsupportedDeviceError when it is for another device.
+    The file holds machine code that runs with all rights of this process: load a file from a stranger as you would run a program
+    from a stranger. require_signature: file with the key with which it must be signed (`save(path, sign=...)`, `tilefuse key`); it
+    is verified before anything is unpacked. None: TILEFUSE_REQUIRE_SIGNATURE, if that is set.
+    Raises: UserError when the file is missing, damaged or not signed as required; UnsupportedDeviceError when it is for another device.
     """
     from tilefuse.runtime.archive import load_program
 
-    return load_program(path, device)
+    return load_program(path, device, require_signature=require_signature)
 
 
 def apply_passes(graph: Any, passes: Sequence[str] | str, *, constants: Mapping[str, Any] | None = None, device: Any = None,

@@ -72,6 +72,12 @@ class Options:
         True, "keep traced graphs, plans and sources of programs, and what was judged of patterns, on disk beside the kernels",
         affects_code=False)
     cache_dir: str = option("", "folder of the kernel cache; empty: the user's cache folder", affects_code=False)
+    # Which files are trusted
+    sign: str = option("", "file with the key that signs saved programs and exported caches (`tilefuse key` makes one); empty: unsigned",
+                       affects_code=False)
+    require_signature: str = option(
+        "", "file with the key with which saved programs and exported caches must be signed to be loaded; empty: all are loaded",
+        affects_code=False)
     # What is shown
     debug: int = option(0, "1 fallbacks and device, 2 + time, bytes, GB/s a kernel, 3 + plan, 4 + source, 5 + IR after each pass, "
                            "6 + every rule and rejected candidate", affects_code=False, choices=(0, 1, 2, 3, 4, 5, 6))

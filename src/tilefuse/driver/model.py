@@ -6,6 +6,7 @@ dimensions are permuted or expanded views. `Imported.outputs` says how.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import UserError
@@ -55,9 +56,12 @@ class CompiledModel:
         """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
         return self.program.source(kernel)
 
-    def save(self, path: str) -> None:
-        """Writes the program (with plain tensors in and out) to one file. Raises: UserError when it cannot be written."""
-        self.program.save(path)
+    def save(self, path: Path | str, *, sign: Path | str | None = None) -> None:
+        """Writes the program (with plain tensors in and out) to one file, signed with the key in the file `sign` if one is named.
+
+        Raises: UserError when it cannot be written or the key cannot be read.
+        """
+        self.program.save(path, sign=sign)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Runs the model. Raises: as `Program.__call__`; UserError for other arguments than the model was compiled for."""

@@ -1,5 +1,8 @@
 """A program as one file: spec, sources, machine code, constants. Loading compiles nothing and needs no part of the compiler.
 
+The machine code of a file runs with all rights of the process that loads it: a file from a stranger is a program from a stranger.
+`signature` says how files are signed and verified.
+
 ```text
 program.json      the spec            kernels.json   symbol, payload and processor of each kernel
 sources/K.cu      for the reader      payloads/SHA   machine code, each once
@@ -10,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,25 +27,31 @@ from tilefuse.runtime.cuda_api import describe_device
 from tilefuse.runtime.host import host_identity
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.program import Program
+from tilefuse.runtime.signature import read_key, reserve_signature, sign_file, verified_file
 from tilefuse.runtime.spec import KernelCode
 from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
 
 CONSTANT_ALIGNMENT_BYTES = 64
+PURPOSE = "program"
 _SUFFIX = {"cuda": ".cu", "host": ".cpp"}
 
 
-def save_program(program: Program, path: Path | str) -> None:
-    """Writes `program` to one file; it appears whole or not at all. Raises: UserError when it cannot be written."""
+def save_program(program: Program, path: Path | str, sign: Path | str | None = None) -> None:
+    """Writes `program` to one file; it appears whole or not at all.
+
+    sign: file with the key that signs it; None: the one of the program's options, if they name one.
+    Raises: UserError when it cannot be written, or the key cannot be read.
+    """
     target = Path(path)
+    named = sign or program.options.sign
+    key = read_key(named) if named else None
     try:
-        handle, part = new_part(target.parent)
-        os.close(handle)
-        try:
+        with new_part(target.parent) as part:
             with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 _write(program, archive)
+                reserve_signature(archive, PURPOSE, key)
+            sign_file(part, key)
             part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write the program to {target}: {error.strerror or error}") from error
 
@@ -89,14 +97,20 @@ def _storage(tensor: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
-def load_program(path: Path | str, device: str | torch.device | None = None, options: Options | None = None) -> Program:
-    """The saved program, ready to run; nothing is compiled.
+def load_program(path: Path | str, device: str | torch.device | None = None, options: Options | None = None,
+                 require_signature: Path | str | None = None) -> Program:
+    """The saved program, ready to run; nothing is compiled. Its machine code runs in this process: load what you trust.
 
-    Raises: UserError when the file is missing, damaged or of another version; UnsupportedDeviceError when its machine code
-    is for another processor or GPU.
+    require_signature: file with the key with which it must be signed; None: the one of the options, if they name one. Such a file
+    is verified before anything of it is unpacked.
+    Raises: UserError when the file is missing, damaged, of another version, or not signed as required; UnsupportedDeviceError when
+    its machine code is for another processor or GPU.
     """
+    options = Options.from_environment() if options is None else options
+    named = require_signature or options.require_signature
+    key = read_key(named) if named else None
     try:
-        with zipfile.ZipFile(path) as archive:
+        with verified_file(path, PURPOSE, key) as file, zipfile.ZipFile(file) as archive:
             spec = spec_from_json(archive.read("program.json").decode())
             binaries = _read_binaries(archive, spec.kernels)
             constants = _read_constants(archive)

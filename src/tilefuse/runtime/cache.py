@@ -7,6 +7,7 @@ written, and a damaged file is a miss. What a kernel is and how it is compiled i
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -25,8 +26,12 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tilefuse.base.errors import UserError
+from tilefuse.runtime.private_folder import abandoned_file, new_locked_file
 
 FORMAT = "1"
+PART = ".part-"
+# A file system without file locks answers with one of these.
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 LOCK_TIMEOUT_S = 600.0
 # The folders of planned programs (see `program_store`) and of torch's graphs that were traced (see `driver.known_traces`).
 PROGRAMS = "programs"
@@ -208,7 +213,7 @@ class KernelCache:
         return sum(_file_bytes(p) for part in ("entries", "payloads", *TEXTS) for p in (self.folder / part).rglob("*"))
 
     def clear(self) -> int:
-        """Removes all entries, the plans of programs and what was judged of patterns; the number of entries removed."""
+        """Removes all entries, the plans of programs, what was judged of patterns and the refused sources; the number of entries removed."""
         with self._guard:
             num_entries = len(self._memory)
             self._memory.clear()
@@ -216,9 +221,10 @@ class KernelCache:
             return num_entries
         paths = list((self.folder / "entries").rglob("*.json"))
         texts = (p for name in TEXTS for p in (self.folder / name).rglob("*.bin"))
-        parts = (p for name in ("entries", "payloads", *TEXTS) for p in (self.folder / name).rglob(".part-*"))
+        parts = (p for name in ("entries", "payloads", *TEXTS) for p in (self.folder / name).rglob(f"{PART}*"))
+        failed = (p for p in (self.folder / "failed").glob("*"))
         for path in (*paths, *(self.folder / "payloads").glob("*.bin"), *(self.folder / "locks").glob("*.lock"),
-                     *texts, *parts):
+                     *texts, *parts, *failed):
             path.unlink(missing_ok=True)
         return len(paths)
 
@@ -275,25 +281,46 @@ def _file_bytes(path: Path) -> int:
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that others see all of it or nothing: aside first, then renamed over `path`.
 
-    Raises: OSError as the file system does; the file aside is removed.
+    A part that a killed process left in the folder is removed. Raises: OSError as the file system does; the file aside is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = new_part(path.parent)
+    with new_part(path.parent) as part:
+        # No fsync, which costs milliseconds a file: after a power cut the checksum tells what did not reach the disk.
+        part.write_bytes(data)
+        os.replace(part, path)
+
+
+@contextlib.contextmanager
+def new_part(folder: Path) -> Iterator[Path]:
+    """A new empty file for writing aside, gone after the body unless it was renamed.
+
+    Others may read it as the umask says, unlike temporary files. Its lock tells other processes that it is not abandoned.
+    Raises: OSError as the file system does.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            # No fsync, which costs milliseconds a file: after a power cut the checksum tells what did not reach the disk.
-            file.write(data)
-        os.replace(name, path)
+        handle, path = new_locked_file(folder, PART, mode=0o666)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        # A file system without locks: nothing is told of this part, and nothing is removed.
+        path = folder / f"{PART}{secrets.token_hex(8)}"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        yield path
+        _remove_abandoned_parts(folder)
     finally:
         # Gone already when all went well; an error or an interrupt must leave nothing behind.
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            path.unlink()
+        os.close(handle)
 
 
-def new_part(folder: Path) -> tuple[int, Path]:
-    """A new file for writing aside: its descriptor and its path. Others may read it as the umask says, unlike temporary files."""
-    path = folder / f".part-{secrets.token_hex(8)}"
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), path
+def _remove_abandoned_parts(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for part in [Path(entry.path) for entry in os.scandir(folder) if entry.name.startswith(PART)]:
+            with abandoned_file(part) as abandoned, contextlib.suppress(OSError):
+                if abandoned:
+                    part.unlink()
 
 
 def require_folder(cache: KernelCache) -> Path:

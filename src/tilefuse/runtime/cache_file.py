@@ -3,57 +3,82 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import warnings
 import zipfile
 from pathlib import Path
 
 from tilefuse.base.errors import UserError
-from tilefuse.runtime.cache import DAMAGE, FORMAT, JUDGEMENTS, PROGRAMS, TRACES, CacheWarning, KernelCache, require_folder, write_whole
+from tilefuse.runtime.cache import (
+    DAMAGE,
+    FORMAT,
+    JUDGEMENTS,
+    PROGRAMS,
+    TRACES,
+    CacheWarning,
+    KernelCache,
+    new_part,
+    require_folder,
+    write_whole,
+)
+from tilefuse.runtime.signature import read_key, reserve_signature, sign_file, verified_file
+
+PURPOSE = "cache"
 
 
-def export_cache(cache: KernelCache, path: Path | str) -> int:
+def export_cache(cache: KernelCache, path: Path | str, sign: Path | str | None = None) -> int:
     """Writes all entries of `cache`, the plans of programs and what was judged of patterns to the one file `path`; the number of entries.
 
-    Raises: UserError when the cache is off or the file cannot be written.
+    sign: file with the key that signs it, if one is named.
+    Raises: UserError when the cache is off, the file cannot be written, or the key cannot be read.
     """
     folder = require_folder(cache)
+    key = read_key(sign) if sign else None
     target = Path(path)
-    num_entries = 0
     try:
-        with tempfile.TemporaryFile() as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr("format", FORMAT)
-                payloads: set[str] = set()
-                for entry in cache.entries():
-                    text = (folder / "entries" / entry.digest[:2] / f"{entry.digest}.json").read_text(encoding="utf-8")
-                    archive.writestr(f"entries/{entry.digest}.json", text)
-                    payloads.add(json.loads(text)["payload"])
-                    num_entries += 1
-                for sha in sorted(payloads):
-                    source = folder / "payloads" / f"{sha}.bin"
-                    if source.exists():
-                        archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
-                for kind in (PROGRAMS, TRACES):
-                    for kept in (folder / kind).rglob("*.bin"):
-                        archive.write(kept, f"{kind}/{kept.name}")
-                for judged in (folder / JUDGEMENTS).rglob("*.bin"):
-                    archive.write(judged, f"{JUDGEMENTS}/{judged.parent.name}/{judged.name}")
-            file.seek(0)
-            write_whole(target, file.read())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with new_part(target.parent) as part:
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+                num_entries = _write(cache, folder, archive)
+                reserve_signature(archive, PURPOSE, key)
+            sign_file(part, key)
+            part.replace(target)
     except OSError as error:
         raise UserError(f"cannot write the cache file {target}: {error.strerror or error}") from error
     return num_entries
 
 
-def import_cache(cache: KernelCache, path: Path | str) -> int:
+def _write(cache: KernelCache, folder: Path, archive: zipfile.ZipFile) -> int:
+    archive.writestr("format", FORMAT)
+    payloads: set[str] = set()
+    num_entries = 0
+    for entry in cache.entries():
+        text = (folder / "entries" / entry.digest[:2] / f"{entry.digest}.json").read_text(encoding="utf-8")
+        archive.writestr(f"entries/{entry.digest}.json", text)
+        payloads.add(json.loads(text)["payload"])
+        num_entries += 1
+    for sha in sorted(payloads):
+        source = folder / "payloads" / f"{sha}.bin"
+        if source.exists():
+            archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
+    for kind in (PROGRAMS, TRACES):
+        for kept in (folder / kind).rglob("*.bin"):
+            archive.write(kept, f"{kind}/{kept.name}")
+    for judged in (folder / JUDGEMENTS).rglob("*.bin"):
+        archive.write(judged, f"{JUDGEMENTS}/{judged.parent.name}/{judged.name}")
+    return num_entries
+
+
+def import_cache(cache: KernelCache, path: Path | str, require_signature: Path | str | None = None) -> int:
     """Adds the entries of a file written by `export_cache`; the number added. Damaged entries are skipped with a warning.
 
-    Raises: UserError when the cache is off, or the file is missing or is not a cache file of this version.
+    The machine code of the entries runs in every process that uses the cache: import what you trust. require_signature: file with
+    the key with which the file must be signed; it is verified before anything is unpacked.
+    Raises: UserError when the cache is off, or the file is missing, is not a cache file of this version, or is not signed as required.
     """
     folder = require_folder(cache)
+    key = read_key(require_signature) if require_signature else None
     try:
-        with zipfile.ZipFile(path) as archive:
+        with verified_file(path, PURPOSE, key) as file, zipfile.ZipFile(file) as archive:
             names = set(archive.namelist())
             if "format" not in names or archive.read("format").decode() != FORMAT:
                 raise UserError(f"{path} is not a kernel cache file of format {FORMAT}", hint="write it with: tilefuse cache export FILE")

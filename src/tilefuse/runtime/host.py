@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from tilefuse.base.errors import ToolchainError
 from tilefuse.runtime.cache import CacheEntry, CacheKey
 from tilefuse.runtime.failed_source import keep_failed_source
 from tilefuse.runtime.kernel_identity import entry_field, kernel_identity
+from tilefuse.runtime.private_folder import work_folder
 from tilefuse.runtime.spec import KernelCode
 
 # -ffp-contract=off: a product and a sum round separately, as in the interpreter that defines the operators; the source
@@ -119,7 +119,7 @@ def _unit(kernels: Sequence[KernelCode]) -> str:
 
 def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
     """The shared object's bytes, or the compiler's log where it failed."""
-    with tempfile.TemporaryDirectory(prefix="tilefuse-") as folder:
+    with work_folder() as folder:
         text, output = Path(folder, "unit.cpp"), Path(folder, "unit.so")
         text.write_text(source, encoding="utf-8")
         try:
@@ -155,7 +155,7 @@ def load_host(entry: CacheEntry) -> ctypes._FuncPointer:
     with _loading:
         library = _loaded.get(sha)
         if library is None:
-            with tempfile.TemporaryDirectory(prefix="tilefuse-") as folder:
+            with work_folder() as folder:
                 path = Path(folder, f"{entry.symbol[:60]}-{sha[:12]}.so")
                 path.write_bytes(entry.payload)
                 try:

@@ -311,14 +311,15 @@ class Program:
         """Time of each step, with bytes and bandwidth (see `step_times`)."""
         return profile_program(self, tensors, repeats)
 
-    def save(self, path: Path | str) -> None:
+    def save(self, path: Path | str, *, sign: Path | str | None = None) -> None:
         """Writes the program with machine code and constants to one file; `load_program` runs it without compiling.
 
-        Raises: UserError when the file cannot be written.
+        sign: file with the key that signs it; None: the one of the options, if they name one.
+        Raises: UserError when the file cannot be written or the key cannot be read.
         """
         from tilefuse.runtime.archive import save_program
 
-        save_program(self, path)
+        save_program(self, path, sign)
 
 
 def _write_back(given: Any, tensor: torch.Tensor) -> None:

@@ -55,6 +55,7 @@ app.command("tune")(commands_tune.tune)
 app.add_typer(commands_tune.tuning_app, name="tuning")
 app.command("calibrate")(commands_device.calibrate)
 app.command("options")(commands_cache.options)
+app.command("key")(commands_cache.key)
 app.add_typer(commands_cache.cache_app, name="cache")
 
 

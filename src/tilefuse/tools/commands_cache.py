@@ -17,6 +17,9 @@ cache_app = typer.Typer(no_args_is_help=True, help="The kernel cache: list, why,
 
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
 
+SignKey = Annotated[Path | None, typer.Option("--sign", help="sign the file with the key in this file; `tilefuse key` makes one")]
+RequiredKey = Annotated[Path | None, typer.Option("--require-signature", help="refuse the file unless it is signed with the key in this file")]
+
 
 @cache_app.command("list")
 def list_entries(as_json: AsJson = False) -> None:
@@ -62,22 +65,25 @@ def why(model: Annotated[str, typer.Argument(help="the model to look up, as for 
 
 
 @cache_app.command("export")
-def export(path: Annotated[Path, typer.Argument(help="the file to write")], as_json: AsJson = False) -> None:
+def export(path: Annotated[Path, typer.Argument(help="the file to write")], sign: SignKey = None, as_json: AsJson = False) -> None:
     """Write the whole cache to one file."""
+    from tilefuse.base.options import Options
     from tilefuse.runtime.cache import KernelCache
     from tilefuse.runtime.cache_file import export_cache
 
-    count = export_cache(KernelCache.from_environment(), path)
+    count = export_cache(KernelCache.from_environment(), path, sign or Options.from_environment().sign)
     _told({"kernels": count, "file": str(path)}, f"{count} kernels written to {path}", as_json)
 
 
 @cache_app.command("import")
-def import_file(path: Annotated[Path, typer.Argument(help="a file written by `tilefuse cache export`")], as_json: AsJson = False) -> None:
-    """Add the kernels of an exported file to the cache."""
+def import_file(path: Annotated[Path, typer.Argument(help="a file written by `tilefuse cache export`")],
+                require_signature: RequiredKey = None, as_json: AsJson = False) -> None:
+    """Add the kernels of an exported file to the cache. They are machine code that later runs as you: import what you trust."""
+    from tilefuse.base.options import Options
     from tilefuse.runtime.cache import KernelCache
     from tilefuse.runtime.cache_file import import_cache
 
-    count = import_cache(KernelCache.from_environment(), path)
+    count = import_cache(KernelCache.from_environment(), path, require_signature or Options.from_environment().require_signature)
     _told({"kernels": count, "file": str(path)}, f"{count} kernels added", as_json)
 
 
@@ -98,6 +104,14 @@ def _told(facts: dict[str, object], line: str, as_json: bool) -> None:
         emit_json(facts)
     else:
         errors().print(line, markup=False, highlight=False)
+
+
+def key(path: Annotated[Path, typer.Argument(help="the file to write; it must not exist")], as_json: AsJson = False) -> None:
+    """Write a new key for --sign and --require-signature. Who has the key can sign and verify: keep it as you keep a password."""
+    from tilefuse.runtime.signature import new_key
+
+    made = new_key(path)
+    _told({"key": made.name, "file": str(path)}, f"key {made.name} written to {path}", as_json)
 
 
 def options(as_json: AsJson = False) -> None:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -40,9 +39,8 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
     path = out or calibration_path(folder, spec)  # type: ignore[arg-type]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = new_part(path.parent)  # minutes of measuring would be lost where the figures cannot be written
-        os.close(handle)
-        part.unlink()
+        with new_part(path.parent):
+            pass  # minutes of measuring would be lost where the figures cannot be written
     except OSError as cause:
         raise UserError(f"cannot write {path}: {cause.strerror}") from cause
     with working(f"measuring {spec.name}", quiet=as_json) as progress:

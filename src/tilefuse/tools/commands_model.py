@@ -63,6 +63,8 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
                   target: Annotated[str, typer.Option("--target", help="device to generate for, e.g. h200; need not be present")] = "",
                   emit: Annotated[Path | None, typer.Option("--emit", help="folder for the kernels' sources, plan and manifest")] = None,
                   save: Annotated[Path | None, typer.Option("--save", help="file for the program; `tilefuse.load` reads it")] = None,
+                  sign: Annotated[Path | None, typer.Option("--sign", help="sign that file with the key in this file; `tilefuse key` "
+                                                            "makes one, tilefuse.load(..., require_signature=...) verifies")] = None,
                   as_json: AsJson = False) -> None:
     """Compile a model: save the program, or write its sources for a device."""
     from tilefuse.tools.emit import write_sources
@@ -70,6 +72,8 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
     from tilefuse.tools.written import with_files
 
     option = with_files(option, plan, template)
+    if sign is not None and save is None:
+        raise OptionError("--sign signs the file that --save writes", hint="name that file with --save FILE")
     if target:
         check_one_device(target, device)
         if save is not None:
@@ -86,7 +90,7 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
     if emit is not None:
         facts["files"] = [str(p) for p in write_sources(program, emit)]
     if save is not None:
-        program.save(save)
+        program.save(save, sign=sign)
         facts["saved"] = str(save)
     if as_json:
         emit_json(facts)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from tilefuse.ir.elementary import ElementaryFunction, Implementation, Parameter
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.runtime.host import compiler_command
+from tilefuse.runtime.private_folder import work_folder
 
 FLAGS = ("-O0", "-std=c++17", "-fPIC", "-shared", "-w")
 Array = np.ndarray
@@ -181,7 +181,7 @@ def _compute(function: ElementaryFunction, implementation: Implementation, prefi
 def build(texts: Sequence[RoutineText]) -> tuple[Routines, ...] | str:
     """The routines of all texts, or the compiler's log where it refuses them. Raises: ToolchainError when there is no compiler."""
     command = (*compiler_command(), *FLAGS)
-    with tempfile.TemporaryDirectory(prefix="tilefuse-") as folder:
+    with work_folder() as folder:
         source, output = Path(folder, "routines.cpp"), Path(folder, "routines.so")
         source.write_text(source_of(texts), encoding="utf-8")
         try:
