@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from tilefuse.base.printable import printable
 from tilefuse.base.source import Span
 
 
@@ -23,9 +24,13 @@ class CompilerError(Exception):
             text += f"\n  at {where}"
         if hint:
             text += f"\n  hint: {hint}"
-        super().__init__(text)
+        super().__init__(printable(text))
         for note in notes:
             self.add_note(note)
+
+    def add_note(self, note: str, /) -> None:
+        """Adds a line below the message. Names of the user's model may stand in it: no terminal obeys them."""
+        super().add_note(printable(note))
 
 
 class UserError(CompilerError):

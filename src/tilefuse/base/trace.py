@@ -18,6 +18,7 @@ from typing import TextIO
 
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.base.options import Options
+from tilefuse.base.printable import printable
 
 # The rung of the debug ladder from which an artifact is shown.
 ARTIFACTS: dict[str, int] = {
@@ -67,7 +68,7 @@ class Trace:
     def line(self, artifact: str, text: str) -> None:
         """Prints `text` on stderr where the artifact is shown."""
         if artifact in self.shown:
-            print(f"[tilefuse {artifact}] {text}", file=self.stream or sys.stderr)
+            print(f"[tilefuse {artifact}] {printable(text)}", file=self.stream or sys.stderr)
 
     def event(self, name: str, category: str = "compile", **arguments: object) -> None:
         """An instant event, e.g. one fallback or one cache miss."""

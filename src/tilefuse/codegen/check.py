@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from tilefuse.base.printable import printable
 from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
 from tilefuse.codegen.fission import HostPrinter
 from tilefuse.codegen.kernel import (
@@ -365,4 +366,4 @@ def _has_contents(b: Buffer) -> str:
 
 def _quoted(text: str) -> str:
     """A C string literal."""
-    return '"' + text.replace("\\", "/").replace('"', "'").replace("\n", " ").replace("?", "\\?") + '"'
+    return '"' + printable(text).replace("\\", "/").replace('"', "'").replace("\n", " ").replace("?", "\\?") + '"'

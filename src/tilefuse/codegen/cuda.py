@@ -40,7 +40,7 @@ from tilefuse.codegen.kernel import (
 from tilefuse.codegen.operand_table import find_member, operand_place, operand_table
 from tilefuse.codegen.routine_text import routine_namespaces
 from tilefuse.codegen.walk import index_names, may_alias_itself, written_buffers
-from tilefuse.codegen.writer import Writer, identifier
+from tilefuse.codegen.writer import Writer, comment_text, identifier
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.target.device import DeviceSpec
@@ -117,7 +117,7 @@ class _CudaPrinter:
             ctype = C_TYPES[b.dtype.name]
             place = f"tf_shared + {b.offset_bytes}" if b.offset_bytes else "tf_shared"
             self.out.line(f"{ctype}* const {identifier(b.name)} = reinterpret_cast<{ctype}*>({place});"
-                          + (f"  // %{b.origin}" if b.origin else ""))
+                          + (f"  // %{comment_text(b.origin)}" if b.origin else ""))
         if self.kernel.num_barriers:
             self.out.line(f"__shared__ __align__(8) unsigned long long tf_arrivals[{self.kernel.num_barriers}];")
             self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")

@@ -36,7 +36,7 @@ from tilefuse.codegen.kernel import (
 from tilefuse.codegen.operand_table import find_member, member_tables, operand_place
 from tilefuse.codegen.threads import Spread, ThreadPrinter
 from tilefuse.codegen.walk import BLOCK, CLUSTER, NOWHERE, index_names, meeting, register_names
-from tilefuse.codegen.writer import Writer, identifier
+from tilefuse.codegen.writer import Writer, comment_text, identifier
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.ops import C_TYPES
@@ -166,7 +166,7 @@ class HostPrinter(ThreadPrinter):
             if b.space == "shared":
                 ctype = C_TYPES[b.dtype.name]
                 self.out.line(f"{ctype}* const {identifier(b.name)} = reinterpret_cast<{ctype}*>({base} + {b.offset_bytes});"
-                              + (f"  // %{b.origin}" if b.origin else ""))
+                              + (f"  // %{comment_text(b.origin)}" if b.origin else ""))
 
     # -- meeting points ----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+from tilefuse.base.printable import one_line
 from tilefuse.ir.custom import C_FLOAT_FUNCTIONS, C_FUNCTIONS
 from tilefuse.ir.ops import SCALAR_OPS
 
@@ -69,6 +70,11 @@ def free_identifier(wanted: str, taken: set[str]) -> str:
     return name
 
 
+def comment_text(text: str) -> str:
+    """`text` as the rest of a `//` comment: one line that no character of it ends, and that does not take the next line with it."""
+    return one_line(text).replace("\\", "/")
+
+
 class Writer:
     """Lines of C-family text with indentation; the only place where braces are written."""
 
@@ -87,7 +93,7 @@ class Writer:
     def comment(self, text: str) -> None:
         """Comment lines; the text may have several, none of which can end the comment or continue it."""
         for part in text.splitlines() or [""]:
-            self.line("// " + part.replace("\\", "/"))
+            self.line("// " + comment_text(part))
 
     @contextlib.contextmanager
     def block(self, head: str, tail: str = "") -> Iterator[None]:

@@ -69,7 +69,7 @@ class Generated:
         """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
         return self.spec.source(kernel)
 
-    def save(self, path: object) -> None:
+    def save(self, path: object, *, sign: object = None) -> None:
         """A program is saved with its machine code. Raises: UnsupportedDeviceError always."""
         raise UnsupportedDeviceError(f"{self.spec.name} was generated for {self.device.name}, which need not be here: it has no machine "
                                      "code to save", hint=f"`tilefuse compile MODEL --target {self.device.name} --emit DIR` writes sources")

@@ -213,7 +213,7 @@ class KernelCache:
         return sum(_file_bytes(p) for part in ("entries", "payloads", *TEXTS) for p in (self.folder / part).rglob("*"))
 
     def clear(self) -> int:
-        """Removes all entries, the plans of programs, what was judged of patterns and the refused sources; the number of entries removed."""
+        """Removes all entries, the plans of programs, judgements of patterns and refused sources; the number of entries removed."""
         with self._guard:
             num_entries = len(self._memory)
             self._memory.clear()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from json import loads
 from typing import Any
 
+from tilefuse.base.printable import one_line
 from tilefuse.runtime.spec import ProgramSpec
 
 
@@ -44,7 +45,7 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
               for c in explanation["library"]]
     lines += [f"  fallback {f['operator']}: {f['reason']}" for f in explanation["fallbacks"]]
     lines += [f"  not fused {r['first']} + {r['second']}: {r['reason']} ({r['detail']})" for r in explanation["rejected"]]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(one_line, lines)) + "\n"
 
 
 def search_text(plan: Mapping[str, Any]) -> str:

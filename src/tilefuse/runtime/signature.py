@@ -53,7 +53,8 @@ def read_key(path: Path | str) -> Key:
     except OSError as cause:
         raise UserError(f"cannot read the signing key {path}: {cause.strerror or cause}", hint="tilefuse key FILE makes one") from cause
     if len(secret) < KEY_BYTES:
-        raise UserError(f"the signing key {path} has {len(secret)} bytes, a key has at least {KEY_BYTES}", hint="tilefuse key FILE makes one")
+        raise UserError(f"the signing key {path} has {len(secret)} bytes, a key has at least {KEY_BYTES}",
+                        hint="tilefuse key FILE makes one")
     return Key(secret)
 
 

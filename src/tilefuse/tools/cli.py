@@ -18,6 +18,7 @@ from typing import Annotated, TextIO
 import typer
 
 from tilefuse.base.errors import CompilerError, DeviceError, InfeasibleError, ToolchainError, UnsupportedError, UserError
+from tilefuse.base.printable import printable
 from tilefuse.tools import commands_blas, commands_cache, commands_device, commands_model, commands_tune
 
 OK, INTERNAL, USER, UNSUPPORTED, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -157,7 +158,7 @@ def _report(error: BaseException) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ cache_app = typer.Typer(no_args_is_help=True, help="The kernel cache: list, why,
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
 
 SignKey = Annotated[Path | None, typer.Option("--sign", help="sign the file with the key in this file; `tilefuse key` makes one")]
-RequiredKey = Annotated[Path | None, typer.Option("--require-signature", help="refuse the file unless it is signed with the key in this file")]
+RequiredKey = Annotated[Path | None, typer.Option("--require-signature", help="refuse the file unless the key in this file signed it")]
 
 
 @cache_app.command("list")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tilefuse.base.errors import OptionError
-from tilefuse.tools.console import emit_json, errors, results, working, write_file
+from tilefuse.tools.console import emit_json, emit_text, errors, results, working, write_file
 from tilefuse.tools.explain import bytes_text, counted, explanation_view, time_text
 
 Model = Annotated[str, typer.Argument(
@@ -130,7 +130,7 @@ def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tile
     if as_json:
         emit_json({"name": graph.name, "passes": text, "nodes": len(graph.nodes), "graph": print_graph(graph)})
         return
-    typer.echo(print_graph(graph), nl=False)
+    emit_text(print_graph(graph))
 
 
 def explain(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
@@ -154,7 +154,7 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
         elif as_json:
             emit_json({"plan": made.spec.plan_text})
         else:
-            typer.echo(made.spec.plan_text, nl=False)
+            emit_text(made.spec.plan_text)
         return
     explanation = explanation_of(model, shapes, device, option, target, as_json)
     if as_json:

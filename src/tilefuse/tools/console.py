@@ -10,14 +10,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
+from rich.text import Text
 
 from tilefuse.base.errors import UserError
+from tilefuse.base.printable import one_line, printable
 from tilefuse.runtime.cache import write_whole
 
 
-class _Results(Console):
+class SafeConsole(Console):
+    """A console that shows control characters of texts instead of obeying them; text is text, without markup, but in cells of tables."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """As rich's, with texts as they are."""
+        super().print(*(Text(printable(o)) if isinstance(o, str) else o for o in objects), **how)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """As rich's, for the texts of cells and titles: one line each."""
+        return super().render_str(one_line(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """As rich's. The last place that every text passes on its way to the terminal."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+class _Results(SafeConsole):
     """A reader that goes away is for the command line to judge; rich's own answer is exit status 1."""
 
     def on_broken_pipe(self) -> None:
@@ -31,7 +52,12 @@ def results() -> Console:
 
 def errors() -> Console:
     """The console of progress and messages."""
-    return Console(file=sys.stderr, stderr=True)
+    return SafeConsole(file=sys.stderr, stderr=True)
+
+
+def emit_text(text: str) -> None:
+    """Print a document as it is, but for control characters, on standard output."""
+    print(printable(text), end="")
 
 
 def emit_json(value: Any) -> None:
@@ -67,5 +93,5 @@ def working(text: str, quiet: bool = False) -> Iterator[Progress]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
     progress = Progress(*columns, console=errors(), transient=True, disable=quiet or not sys.stderr.isatty())
     with progress:
-        progress.add_task(text, total=None)
+        progress.add_task(escape(text), total=None)
         yield progress

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilefuse.base.errors import UnsupportedError, UserError
+from tilefuse.base.printable import one_line
 from tilefuse.runtime.cache import write_whole
 from tilefuse.runtime.call_plan import ITEMSIZE, CallPlan, plan_calls, storage_bytes
 from tilefuse.runtime.spec import KernelStep, ProgramSpec, Value
@@ -184,7 +185,7 @@ def _header(spec: ProgramSpec, name: str, signature: str, plan: CallPlan, values
 
 def _banner(origin: str) -> str:
     # A backslash at the end would make the next line part of the comment.
-    return "\n".join(f"// {line}".rstrip("\\ \t") for line in origin.splitlines())
+    return "\n".join(f"// {one_line(line)}".rstrip("\\ \t") for line in origin.splitlines())
 
 
 def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dict[str, str], origin: str, arch: str) -> str:
@@ -249,5 +250,5 @@ def _main(spec: ProgramSpec, name: str, stem: str, values: dict[str, Value], nam
               f'  std::printf("{name}: %.2f us a call, %.1f GB/s of inputs and results\\n", us, {moved} / us * 1e-3);']
     for v in spec.results:
         value = values[v]
-        lines.append(f'  tell("{v}", {place[v]}, {storage_bytes(value) // ITEMSIZE[value.dtype]});')
+        lines.append(f'  tell("{names[v]}", {place[v]}, {storage_bytes(value) // ITEMSIZE[value.dtype]});')
     return "\n".join([*lines, "  return 0;", "}", ""])

@@ -44,8 +44,8 @@ def plan_page(explanation: Mapping[str, Any], sources: Mapping[str, str]) -> str
     parts = {
         "TITLE": title, "SUMMARY": html.escape(summary_line(explanation).plain), "NOTE": note, "REJECTED": _rejected(explanation),
         "WIDTH": str(width), "HEIGHT": str(height), "DRAWING": "\n".join(drawing),
-        # A script element ends at the first "</", also inside a string.
-        "DETAILS": json.dumps(details).replace("</", "<\\/"),
+        # A script element ends at the first "</", and does not end at all behind "<!--<script", also inside a string.
+        "DETAILS": json.dumps(details).replace("<", "\\u003c"),
     }
     return re.sub("@([A-Z]+)@", lambda m: parts[m[1]], _PAGE)
 
