@@ -1,14 +1,16 @@
 """The backend of `torch.compile(model, backend="tilefuse")`.
 
 AOTAutograd gives an inference graph, or a forward and a backward graph, of ATen operators without mutation; each becomes a
-program. Shapes are specialised: another shape is another compile, and all are kept. What tilefuse cannot compile runs in
-torch: single operators as library calls, a whole graph where a type or effect cannot be expressed.
+program. A program has fixed sizes: a graph that torch traced for any size is called through `torch_sizes.py`, which decides which
+sizes become programs. What tilefuse cannot compile runs in torch: single operators as library calls, a whole graph where a type or
+effect cannot be expressed.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,16 +22,18 @@ from tilefuse.driver.known_traces import Trace, find_trace, keep_trace, trace_di
 from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
-from tilefuse.driver.torch_sizes import by_size, declared_dynamic
+from tilefuse.driver.torch_sizes import Policy, SizedPart, told_dynamic
 from tilefuse.driver.torch_split import split
+from tilefuse.driver.torch_symbols import is_symbolic
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_decompositions import decompositions_with_gradients
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.text import print_graph
 
-__all__ = ["backend", "compiled_parts", "list_mode_options", "list_options", "reset"]
+__all__ = ["backend", "compiled_parts", "explain", "list_mode_options", "list_options", "reset", "sized_parts"]
 
 _PARTS: list[weakref.ref[CompiledPart]] = []
+_SIZED: list[weakref.ref[SizedPart]] = []
 _COUNTS = {"graphs": 0}
 _LIMIT_BEFORE: dict[str, int] = {}
 
@@ -42,7 +46,7 @@ def backend(
     options: dict[str, Any] | None = None,
     **unknown: Any,
 ) -> Callable[..., Any]:
-    """A callable that runs `gm` compiled; torch.compile calls this once for every graph and shape.
+    """A callable that runs `gm` compiled; torch.compile calls this once for every graph, of fixed sizes or of any.
 
     Raises: OptionError for an unknown mode or option; ToolchainError when no compiler is found or one fails.
     """
@@ -54,17 +58,20 @@ def backend(
     _raise_recompile_limit(settings.recompile_limit)
     name = f"graph{_COUNTS['graphs']}"
     _COUNTS["graphs"] += 1
-    if declared_dynamic(example_inputs):
-        return by_size(lambda arguments: _differentiable(gm, arguments, name, settings))
     _specialise(example_inputs)
-    return _differentiable(gm, example_inputs, name, settings)
+    policy = Policy.of(settings, example_inputs)
+    sized = any(map(is_symbolic, example_inputs))
+    if sized and told_dynamic():
+        log.warning("dynamic=True: a tilefuse program has fixed sizes. For %s tilefuse %s", name, policy.text())
+    return _differentiable(gm, example_inputs, name, settings, policy if sized else None)
 
 
-def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings) -> Callable[..., Any]:
-    """The graph compiled for inputs like these, with its gradient where they ask for one."""
+def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings,
+                    policy: Policy | None) -> Callable[..., Any]:
+    """The graph compiled for inputs like these, with its gradient where they ask for one. policy: of a graph over named sizes."""
     from torch._dynamo.backends.common import aot_autograd
 
-    digest = trace_digest(gm, inputs, name, settings.options)
+    digest = trace_digest(gm, inputs, name, settings.options) if policy is None else ""
     known = find_trace(digest, settings.options) if digest else None
     if known is not None:
         return _unboxed(_part_of(known, settings))
@@ -75,6 +82,8 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_(part: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+            if policy is not None and any(is_symbolic(node.meta.get("val")) for node in part.graph.find_nodes(op="placeholder")):
+                return _sized(part, kind, f"{name}_{kind}", settings, policy)
             _restride(part, given)
             return compile_part(part, kind, f"{name}_{kind}", settings, told=keep if kind == "inference" else None)
 
@@ -106,14 +115,50 @@ def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> t
     return min_cut_rematerialization_partition(joint, inputs, **settings)  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What torch says, while it traces, of the graph that it wants compiled.
+
+    static: numbers of arguments whose address stays: parameters and buffers. num_seen: results that the caller sees; the others are only
+    kept for the backward graph, and their layout is ours to choose. None: all are seen.
+    """
+
+    static: tuple[int, ...] = ()
+    num_seen: int | None = None
+
+    @classmethod
+    def now(cls) -> Surroundings:
+        """Those of the graph that torch traces now; none where it traces nothing."""
+        context = torch._guards.TracingContext.try_get()
+        metadata = None if context is None else context.fw_metadata
+        first = getattr(metadata, "num_forward", None)
+        are_free = isinstance(first, int) and not getattr(metadata, "tokens", None) and context.output_strides is not None
+        return cls(tuple(getattr(metadata, "static_input_indices", None) or ()), first if are_free else None)
+
+
+def _sized(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, policy: Policy) -> Callable[[list[Any]], Any]:
+    """A graph over named sizes as a boxed callable."""
+    around = Surroundings.now()
+
+    def compile_(fixed: torch.fx.GraphModule, sizes: str) -> Callable[[list[Any]], Any]:
+        return compile_part(fixed, kind, name, settings, around=around, sizes=sizes)
+
+    made = SizedPart(gm, kind, name, policy, compile_, _by_torch(gm))
+    _SIZED.append(weakref.ref(made))
+    return made.boxed()
+
+
 def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, whole: bool = True,
-                 told: Callable[[Trace], None] | None = None) -> Callable[[list[Any]], Any]:
+                 told: Callable[[Trace], None] | None = None, around: Surroundings | None = None,
+                 sizes: str = "") -> Callable[[list[Any]], Any]:
     """One graph as a boxed callable: compiled, or run by torch where it cannot be.
 
     whole: whether it is all of what torch calls, not a part between nodes that torch runs. told: hears of a graph that was compiled whole.
+    around: for a graph that torch traced before; by default it does so now. sizes: those of the graph, where torch traced it for any.
     Raises: CompilerError of every kind with `strict`; otherwise ToolchainError only.
     """
     graph_text = ""
+    around = around or Surroundings.now()
     try:
         # Torch traces under a mode in which every new tensor is a stand-in without data; constants and probes here are real.
         with _disable_current_modes():
@@ -121,7 +166,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
             graph_text = print_graph(imported.graph)
             device = _device_of(gm)
             trace = Trace(imported, device, _moved_arguments(gm, device))
-            made = _compiled(trace, kind, settings, whole)
+            made = _compiled(trace, kind, settings, whole, around, sizes)
     except UnsupportedError as reason:
         return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
     except ToolchainError:
@@ -141,7 +186,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
 def _part_of(trace: Trace, settings: Settings) -> Callable[[list[Any]], Any]:
     """The boxed callable of an inference graph that was traced before. Raises: as `compile_imported`; it was compiled before, too."""
     with _disable_current_modes():
-        made = _compiled(trace, "inference", settings, True)
+        made = _compiled(trace, "inference", settings, True, Surroundings.now())
     return _entered(made)
 
 
@@ -167,12 +212,24 @@ def compiled_parts(kind: str | None = None) -> list[CompiledPart]:
     return [part for part in alive if kind is None or part.kind == kind]
 
 
+def sized_parts(kind: str | None = None) -> list[SizedPart]:
+    """The graphs over named sizes since the last `reset` that are still alive, in order; `kind` as for `compiled_parts`."""
+    alive = [part for part in (ref() for ref in _SIZED) if part is not None]
+    return [part for part in alive if kind is None or part.kind == kind]
+
+
+def explain() -> str:
+    """What was compiled since the last `reset`: every program with its kernels, and how calls with several sizes were run."""
+    return "".join(part.explain() for part in compiled_parts()) + "".join(f"{line}\n" for part in sized_parts() for line in part.notes())
+
+
 def reset() -> None:
     """Forgets all compiled graphs, as `torch.compiler.reset` does, and restores torch's recompile limit."""
     import torch._dynamo.config as config
 
     torch._dynamo.reset()
     _PARTS.clear()
+    _SIZED.clear()
     _COUNTS["graphs"] = 0
     for name, limit in _LIMIT_BEFORE.items():
         setattr(config, name, limit)
@@ -197,12 +254,12 @@ def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError
     return _by_torch(gm)
 
 
-def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool) -> CompiledPart:
+def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: Surroundings, sizes: str = "") -> CompiledPart:
     imported = trace.imported
-    free = _saved(imported) if kind == "forward" and whole else ()
+    free = _saved(imported, around) if kind == "forward" and whole else ()
     program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free)
     capture = settings.options.cuda_graph and kind == "inference" and whole and not trace.moved
-    return CompiledPart(kind, program, imported, trace.moved, _static_inputs(imported) if capture else (), capture)
+    return CompiledPart(kind, program, imported, trace.moved, _static_inputs(imported, around) if capture else (), capture, sizes)
 
 
 def _moved_arguments(gm: torch.fx.GraphModule, device: str) -> tuple[int, ...]:
@@ -229,12 +286,9 @@ def _device_of(gm: torch.fx.GraphModule) -> str:
     return gpus[0] if gpus else "host"
 
 
-def _static_inputs(imported: Imported) -> tuple[str, ...]:
+def _static_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
     """Inputs whose address stays: parameters and buffers, as torch marks them."""
-    context = torch._guards.TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
-    places = getattr(metadata, "static_input_indices", None) or []
-    names = (imported.arguments[n] for n in places if n < len(imported.arguments))
+    names = (imported.arguments[n] for n in around.static if n < len(imported.arguments))
     return tuple(name for name in names if name is not None)
 
 
@@ -246,13 +300,10 @@ def _by_torch(gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _specialise(example_inputs: Sequence[Any]) -> None:
-    """Makes torch guard on the sizes of this call, so that another size compiles again."""
+    """Makes torch guard on the floats of this call, so that another one compiles again: only sizes are called through one graph."""
     for given in example_inputs:
-        if isinstance(given, (torch.SymInt, torch.SymFloat)):
-            _ = int(given) if isinstance(given, torch.SymInt) else float(given)
-        elif isinstance(given, torch.Tensor):
-            for extent in (*given.shape, *(given.stride() if given.layout == torch.strided else ())):
-                int(extent)
+        if isinstance(given, torch.SymFloat):
+            _ = float(given)
 
 
 def _raise_recompile_limit(limit: int) -> None:
@@ -281,15 +332,13 @@ def _restride(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
             node.meta["val"] = given
 
 
-def _saved(imported: Imported) -> tuple[int, ...]:
+def _saved(imported: Imported, around: Surroundings) -> tuple[int, ...]:
     """Numbers of results that only the backward part sees, so that their layout is ours to choose."""
-    context = torch._guards.TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
-    first = getattr(metadata, "num_forward", None)
-    if not isinstance(first, int) or getattr(metadata, "tokens", None) or context is None or context.output_strides is None:
+    if around.num_seen is None:
         return ()
-    seen = {o.result for o in imported.outputs[:first]}
-    saved = (o.result for o in imported.outputs[first:] if o.permutation is None and o.expanded is None and not o.complex)
+    seen = {o.result for o in imported.outputs[:around.num_seen]}
+    rest = imported.outputs[around.num_seen:]
+    saved = (o.result for o in rest if o.permutation is None and o.expanded is None and not o.complex)
     return tuple(dict.fromkeys(n for n in saved if n is not None and n not in seen))
 
 

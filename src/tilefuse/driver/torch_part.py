@@ -24,13 +24,16 @@ class CompiledPart:
     """A boxed callable over a program. `kind` is "inference", "forward" or "backward".
 
     moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors).
-    static: names of inputs that stay where they are from call to call (parameters).
+    static: names of inputs that stay where they are from call to call (parameters). sizes: those of the program, where torch traced its
+    graph for any.
     """
 
     def __init__(
-        self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (), capture: bool = False
+        self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (), capture: bool = False,
+        sizes: str = ""
     ) -> None:
         self.kind = kind
+        self.sizes = sizes
         self.program = program
         self.imported = imported
         self.calls = 0
@@ -48,6 +51,10 @@ class CompiledPart:
         self._capture = capture and program.device.type == "cuda"
         self._captured: Callable[..., list[torch.Tensor]] | None = None
         self._guard = threading.Lock()
+
+    def explain(self) -> str:
+        """Why these kernels, as text; first the sizes that the program is for, where its graph is called with several."""
+        return (f"for {self.sizes}: " if self.sizes else "") + str(self.program.explain())
 
     def boxed(self) -> Callable[[list[Any]], list[Any]]:
         """The function that torch calls. Torch wraps functions and reads the mark from their own attributes, so it is a plain one."""

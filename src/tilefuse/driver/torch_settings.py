@@ -21,6 +21,9 @@ MODES: dict[str, dict[str, object]] = {
 BACKEND_OPTIONS: dict[str, tuple[object, str]] = {
     "strict": (False, "raise errors of the compiler itself instead of running the graph in torch and writing a reproducer"),
     "recompile_limit": (64, "number of shapes and other variants of one function that are compiled and kept"),
+    "sizes_at_once": (3, "sizes of an axis that are compiled at their first call; a later one runs in torch until it returns. With "
+                         "dynamic=True all do"),
+    "compile_at_call": (2, "number of the call at which a size is compiled that is not compiled at once; 1: its first, 0: never"),
 }
 
 
@@ -31,6 +34,8 @@ class Settings:
     options: Options
     strict: bool
     recompile_limit: int
+    sizes_at_once: int
+    compile_at_call: int
 
 
 def settings_of(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
@@ -47,12 +52,14 @@ def settings_of(mode: str | None, options: Mapping[str, Any] | None) -> Settings
         if name not in known:
             raise OptionError(f"unknown option {name!r}", hint=nearest(name, known) or f"known: {', '.join(known)}")
     own = {name: _own(name, given.pop(name, default), default) for name, (default, _) in BACKEND_OPTIONS.items()}
-    return Settings(Options.from_environment().with_overrides(**given), bool(own["strict"]), int(own["recompile_limit"]))
+    return Settings(Options.from_environment().with_overrides(**given), **own)
 
 
 def _own(name: str, value: Any, default: Any) -> Any:
     if type(value) is not type(default):
         raise OptionError(f"option {name} is {type(default).__name__}, not {value!r}", hint=BACKEND_OPTIONS[name][1])
+    if value < 0:
+        raise OptionError(f"option {name} is {value}, and must not be negative", hint=BACKEND_OPTIONS[name][1])
     return value
 
 

@@ -1,19 +1,74 @@
-"""Sizes that the user declared dynamic (`torch._dynamo.mark_dynamic`): torch calls one callable for all of them.
+"""Graphs over named sizes: one callable for all of them, which compiles a size when it is worth it.
 
-Elsewhere torch guards on the sizes of a call and compiles again for others; it refuses to where a size was declared so. The
-callable then keeps a compiled graph a size itself.
+    call -> values of the symbols -> compiled before?   its program
+                                  -> worth a compile?   the graph with these sizes, compiled and kept
+                                  -> else               the traced graph, operator by operator in torch
+
+A size that comes once is not worth a compile: beyond the first few of a graph, a size is compiled when it returns. A program holds one
+size, so no more than `recompile_limit` of them are kept, those called last.
 """
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
+from torch import fx
+
+from tilefuse.driver.torch_part import log
+from tilefuse.driver.torch_settings import Settings
+from tilefuse.driver.torch_split import Boxed
+from tilefuse.driver.torch_symbols import Binding, Sizes, bindings_of, with_sizes
+from tilefuse.runtime.strided import lies, relaid
+
+# Sizes whose calls are counted. The oldest are forgotten beyond, so that endless new sizes take no endless memory.
+MOST_COUNTED = 4096
+
+# Values of the symbols and, of a backward graph, strides of its arguments.
+Key = tuple[Any, ...]
+# Compiles a graph of fixed sizes; the text names them.
+Compile = Callable[[fx.GraphModule, str], Boxed]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a size is compiled.
+
+    at_once: how many sizes are compiled at their first call. at_call: number of the call at which any other is; 0: never.
+    most: programs kept.
+    """
+
+    at_once: int
+    at_call: int
+    most: int
+
+    @classmethod
+    def of(cls, settings: Settings, example_inputs: Sequence[Any]) -> Policy:
+        """The policy for a graph that torch traces now. Before it gives a size a name by itself, it has seen one value of it."""
+        seen = 0 if declared_dynamic(example_inputs) else 1
+        at_once = 0 if told_dynamic() else max(settings.sizes_at_once - seen, 0)
+        return cls(at_once, settings.compile_at_call, settings.recompile_limit)
+
+    def text(self) -> str:
+        """What happens to a new size, for the user."""
+        first = f"compiles the first {self.at_once} at once and " if self.at_once else ""
+        later = f"compiles it at call {self.at_call} with it" if self.at_call else "never compiles it"
+        return f"{first}runs a new size in torch, operator by operator, and {later}"
+
+
+def told_dynamic() -> bool:
+    """Whether the graph that torch traces now is one of `torch.compile(dynamic=True)`."""
+    import torch._dynamo.config as config
+
+    return not config.assume_static_by_default
 
 
 def declared_dynamic(example_inputs: Sequence[Any]) -> bool:
-    """Whether torch would raise if the sizes of these inputs were made constants of the graph."""
+    """Whether the user named a size of these inputs (`torch._dynamo.mark_dynamic`)."""
     context = torch._guards.TracingContext.try_get()
     known = getattr(context, "tensor_to_context", None)
     if known is None:
@@ -23,23 +78,152 @@ def declared_dynamic(example_inputs: Sequence[Any]) -> bool:
     return any(c is not None and not getattr(c, "warn_only", False) for c in constraints)
 
 
-def by_size(compile_: Callable[[Sequence[Any]], Callable[..., Any]]) -> Callable[..., Any]:
-    """A callable that compiles for the arguments of a call when their sizes are new, and keeps all that it compiled."""
-    made: dict[Any, Callable[..., Any]] = {}
-    guard = threading.Lock()
+class SizedPart:
+    """A graph over named sizes as a boxed callable (see the module). Threads may call it at the same time.
 
-    def run(*arguments: Any) -> Any:
-        key = (torch.is_grad_enabled(), *map(_size, arguments))
-        found = made.get(key)
+    in_torch: the traced graph, run by torch. The arguments of a backward graph may come in other strides than torch traced, as what our
+    own forward graph saves does: a program is then of one choice of strides as well.
+    """
+
+    def __init__(self, gm: fx.GraphModule, kind: str, name: str, policy: Policy, compile_: Compile, in_torch: Boxed) -> None:
+        traced = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+        bindings = bindings_of(traced)
+        self.kind = kind
+        self.name = name
+        self.policy = policy
+        self.num_in_torch = 0
+        self.compiled: dict[Key, Boxed] = {}
+        self._gm = gm
+        self._bindings: tuple[Binding, ...] = bindings or ()
+        self._is_bound = bindings is not None
+        self._compile = compile_
+        self._in_torch = in_torch
+        self._free_layouts = kind == "backward"
+        self._tensors = tuple(n for n, x in enumerate(traced) if isinstance(x, torch.Tensor) and x.layout == torch.strided)
+        self._calls: dict[tuple[int, ...], int] = {}
+        self._last: dict[Key, int] = {}
+        self._strides: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
+        self._clock = itertools.count()
+        self._counting = threading.Lock()
+        self._compiling = threading.Lock()
+        self._is_told = False
+
+    def boxed(self) -> Boxed:
+        """The function that torch calls."""
+
+        def run(arguments: list[Any]) -> Sequence[Any]:
+            return self(arguments)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        """Runs the graph for these arguments; empties the list."""
+        key = self._key(arguments)
+        found = self.compiled.get(key)
         if found is None:
-            with guard:
-                found = made.get(key) or made.setdefault(key, compile_(arguments))
-        return found(*arguments)
+            found = self._decided(key, arguments)
+            if found is None:
+                return self._torch(key, arguments)
+        self._last[key] = next(self._clock)
+        return found(arguments)
 
-    return run
+    def sizes_text(self, key: Key) -> str:
+        """The sizes of a program as text: s27=12, s31=4."""
+        return ", ".join(f"{b.symbol}={n}" for b, n in zip(self._bindings, key[0]))
+
+    def notes(self) -> list[str]:
+        """How calls were run so far, for an explanation."""
+        listed = "; ".join(self.sizes_text(key) for key in list(self.compiled)) or "none"
+        calls = "call" if self.num_in_torch == 1 else "calls"
+        return [f"{self.name} is called with several sizes: tilefuse {self.policy.text()}",
+                f"sizes compiled: {listed}; {self.num_in_torch} {calls} with other sizes ran in torch"]
+
+    def _key(self, arguments: Sequence[Any]) -> Key:
+        sizes = tuple([b.value(arguments) for b in self._bindings])
+        return (sizes, tuple([arguments[n].stride() for n in self._tensors])) if self._free_layouts else (sizes,)
+
+    def _decided(self, key: Key, arguments: list[Any]) -> Boxed | None:
+        """The program of a size that has none yet, where it is worth one now."""
+        with self._counting:
+            calls = self._counted(key[0])
+            is_due = len(self._calls) <= self.policy.at_once or 0 < self.policy.at_call <= calls
+            if not is_due or not self._is_bound:
+                self._tell(key)
+                return None
+        with self._compiling:
+            if key not in self.compiled:
+                text = self.sizes_text(key)
+                log.info("tilefuse compiles %s for %s", self.name, text)
+                made = self._compile(self._fixed(key, arguments), text)
+                self._make_room()
+                self._last[key] = next(self._clock)
+                self.compiled[key] = made
+            return self.compiled[key]
+
+    def _fixed(self, key: Key, arguments: Sequence[Any]) -> fx.GraphModule:
+        """The graph with these sizes, and with the strides that its arguments really have."""
+        gm = with_sizes(self._gm, self._values(key))
+        if self._free_layouts:
+            for n, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+                traced = node.meta.get("val")
+                if n in self._tensors and traced.stride() != arguments[n].stride():
+                    node.meta["val"] = traced.new_empty_strided(traced.shape, arguments[n].stride())
+        return gm
+
+    def _counted(self, sizes: tuple[int, ...]) -> int:
+        calls = self._calls[sizes] = self._calls.pop(sizes, 0) + 1
+        if len(self._calls) > MOST_COUNTED:
+            del self._calls[next(iter(self._calls))]
+        return calls
+
+    def _make_room(self) -> None:
+        """Forgets the programs whose last call is longest ago, so that one more is within the limit; they are compiled when they return."""
+        while len(self.compiled) >= max(self.policy.most, 1):
+            oldest = min(list(self.compiled), key=lambda k: self._last.get(k, 0))
+            del self.compiled[oldest]
+            self._last.pop(oldest, None)
+            log.info("tilefuse forgets %s for %s: no more than %d sizes are kept (recompile_limit)", self.name, self.sizes_text(oldest),
+                     self.policy.most)
+
+    def _tell(self, key: Key) -> None:
+        """Says once a graph that sizes run in torch."""
+        if self._is_told:
+            return
+        self._is_told = True
+        if self._is_bound:
+            log.warning("tilefuse runs %s in torch for %s: it %s (options compile_at_call, sizes_at_once)", self.name, self.sizes_text(key),
+                        self.policy.text())
+        else:
+            log.warning("tilefuse leaves %s to torch: its arguments do not tell all of its sizes", self.name)
+
+    def _torch(self, key: Key, arguments: list[Any]) -> Sequence[Any]:
+        self.num_in_torch += 1
+        if self._free_layouts and self._is_bound:
+            for n, strides in self._traced_strides(key).items():
+                # Operators were traced for these strides: a view of another layout may not exist.
+                if not lies(arguments[n], strides):
+                    arguments[n] = relaid(arguments[n], tuple(arguments[n].shape), strides)
+        return self._in_torch(arguments)
+
+    def _traced_strides(self, key: Key) -> Mapping[int, tuple[int, ...]]:
+        """Strides of tensor arguments as torch traced them, for these sizes."""
+        found = self._strides.get(key[0])
+        if found is None:
+            inputs = with_sizes(_inputs_only(self._gm), self._values(key)).graph.find_nodes(op="placeholder")
+            values = {n: node.meta["val"] for n, node in enumerate(inputs) if n in set(self._tensors)}
+            found = {n: tuple(int(s) for s in value.stride()) for n, value in values.items()}
+            if len(self._strides) < MOST_COUNTED:
+                self._strides[key[0]] = found
+        return found
+
+    def _values(self, key: Key) -> Sizes:
+        return {b.symbol: sympy.Integer(n) for b, n in zip(self._bindings, key[0])}
 
 
-def _size(argument: Any) -> Any:
-    if not isinstance(argument, torch.Tensor):
-        return argument
-    return tuple(argument.shape), tuple(argument.stride()) if argument.layout == torch.strided else (), argument.requires_grad
+def _inputs_only(gm: fx.GraphModule) -> fx.GraphModule:
+    graph = fx.Graph()
+    for node in gm.graph.find_nodes(op="placeholder"):
+        graph.placeholder(node.name).meta = dict(node.meta)
+    graph.output(())
+    return fx.GraphModule(gm, graph)
