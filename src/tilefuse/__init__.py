@@ -9,11 +9,13 @@ __all__ = ["apply_passes", "compile", "graph_pass", "load"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
-            shapes: Mapping[str, Sequence[int]] | None = None, **options: Any) -> Any:
+            shapes: Mapping[str, Sequence[int]] | None = None, example_kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """A callable program of a model.
 
-    model: an ONNX file (path, bytes or ModelProto), a torch.nn.Module or function, an exported program, or a `tilefuse.ir` graph.
-    example_inputs: torch models are compiled for the shapes, dtypes and device of these.
+    model: an ONNX model (path, bytes or ModelProto), a torch.nn.Module or function, an exported program (or the path of its .pt2 file), or
+    a `tilefuse.ir` graph (or the path of its text).
+    example_inputs, example_kwargs: torch models are compiled for the shapes, dtypes and device of these, given by place and by name;
+    ONNX models for their shapes. Arrays of NumPy do as well, and a program called with them gives arrays of NumPy.
     device: "host", "cuda", "cuda:1"; by default where a torch model lies, else the GPU if there is one.
     shapes: shapes of ONNX inputs that the file leaves open. options: fields of `tilefuse.base.options.Options`; `target` names a
     device that need not be present and gives sources only.
@@ -22,7 +24,7 @@ def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: 
     """
     from tilefuse.driver.compile import compile_model
 
-    return compile_model(model, example_inputs, device=device, shapes=shapes, **options)
+    return compile_model(model, example_inputs, device=device, shapes=shapes, example_kwargs=example_kwargs, **options)
 
 
 def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any:

@@ -6,6 +6,7 @@ entry points looks at the environment for a setting.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
@@ -17,9 +18,16 @@ TRUE_WORDS = ("1", "true", "yes", "on")
 FALSE_WORDS = ("0", "false", "no", "off", "")
 
 
-def option(default: Any, doc: str, *, affects_code: bool, choices: tuple[Any, ...] = ()) -> Any:
-    """A field of `Options`; those that affect code are part of every cache key. `choices`: the legal values, if they are few."""
-    return field(default=default, metadata={"doc": doc, "affects_code": affects_code, "choices": choices})
+# No number of an option has a use beyond this; some are multiplied by a MiB, some become floating-point seconds.
+LARGEST = 10**9
+
+
+def option(default: Any, doc: str, *, affects_code: bool, choices: tuple[Any, ...] = (), least: int = 0) -> Any:
+    """A field of `Options`; those that affect code are part of every cache key.
+
+    choices: the legal values, if they are few. least: the smallest legal number; the largest is `LARGEST`.
+    """
+    return field(default=default, metadata={"doc": doc, "affects_code": affects_code, "choices": choices, "least": least})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +55,9 @@ class Options:
     plan_seconds: int = option(20, "seconds that the planner ilp may take; then the best plan so far is used", affects_code=True)
     peak_memory_mb: int = option(
         0, "ceiling on intermediate values alive at one time, in MiB, for the planner ilp; 0: none", affects_code=True)
-    max_kernel_nodes: int = option(128, "largest number of graph nodes in one kernel", affects_code=True)
-    max_kernel_operands: int = option(64, "largest number of tensors that one kernel reads and writes", affects_code=True)
+    max_kernel_nodes: int = option(128, "largest number of graph nodes in one kernel", affects_code=True, least=1)
+    max_kernel_operands: int = option(
+        64, "largest number of tensors that one kernel of several nodes reads and writes", affects_code=True, least=1)
     passes: str = option("", "pass pipeline text; empty: the default pipeline", affects_code=True)
     stop_after: str = option("", "stop after the first pass of this name (debugging)", affects_code=True)
     measure: bool = option(
@@ -139,6 +148,7 @@ class OptionRecord:
     doc: str
     affects_code: bool
     choices: tuple[object, ...]
+    least: int
 
 
 def option_table() -> tuple[OptionRecord, ...]:
@@ -167,8 +177,8 @@ def _parse(name: str, of: Field[Any], text: str) -> object:
             raise OptionError(f"{name}={text!r} is neither true nor false", hint=_legal(of))
         return word in TRUE_WORDS
     if wanted is int:
-        if not word.isdigit():
-            raise OptionError(f"{name}={text!r} is not a number", hint=_legal(of))
+        if not re.fullmatch("[+-]?[0-9]{1,40}", word):
+            raise OptionError(f"{name}={text!r} is not a whole number", hint=_legal(of))
         return _within(name, of, int(word))
     return _within(name, of, text)
 
@@ -177,12 +187,16 @@ def _within(name: str, of: Field[Any], value: object) -> object:
     choices = of.metadata["choices"]
     if choices and value not in choices:
         raise OptionError(f"{name}={value!r} is not one of its values", hint=_legal(of))
-    if isinstance(value, int) and value < 0:
-        raise OptionError(f"{name}={value} is negative", hint=_legal(of))
+    if type(value) is int and not of.metadata["least"] <= value <= LARGEST:
+        raise OptionError(f"{name}={value} is outside {_range(of)}", hint=_legal(of))
     return value
+
+
+def _range(of: Field[Any]) -> str:
+    return f"{of.metadata['least']} to {LARGEST}"
 
 
 def _legal(of: Field[Any]) -> str:
     choices = of.metadata["choices"]
-    legal = f"one of {', '.join(map(str, choices))}; " if choices else ""
+    legal = f"one of {', '.join(map(str, choices))}; " if choices else f"{_range(of)}; " if type(of.default) is int else ""
     return f"{of.name}: {legal}{of.metadata['doc']}"

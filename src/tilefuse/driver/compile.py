@@ -20,6 +20,7 @@ from tilefuse.driver.in_place_scatter import with_own_bases
 from tilefuse.driver.known_programs import find_program, is_keepable, keep_program, program_digest
 from tilefuse.driver.lower import lower
 from tilefuse.driver.measure import KernelMeasurer
+from tilefuse.driver.model_file import onnx_shapes, opened
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.product_precision import with_precision
 from tilefuse.driver.request import noted, rarely_collected, shown_progress, traced
@@ -254,34 +255,38 @@ def _is_of_torch(model: Any) -> bool:
     return not (isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto")
 
 
-def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, shapes: Mapping[str, Sequence[int]] | None = None) -> Imported:
-    """The graph of a model: an ONNX file (path, bytes, ModelProto), a torch module or function, an exported program, or a graph.
+def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, shapes: Mapping[str, Sequence[int]] | None = None,
+                 example_kwargs: Mapping[str, Any] | None = None) -> Imported:
+    """The graph of a model: an ONNX model (path, bytes, ModelProto), a torch module or function, an exported program, or a graph.
 
     Raises: UserError for what is none of these, or for a torch module without example inputs; errors of the frontend.
     """
+    model = opened(model)
     if isinstance(model, Imported):
         return model
     if isinstance(model, Graph):
         return Imported(model)
     if _is_of_torch(model):
-        return import_torch(model, example_inputs).imported
+        return import_torch(model, example_inputs, example_kwargs).imported
     from tilefuse.frontends.onnx_import import import_onnx
 
-    return import_onnx(model, shapes)
+    return import_onnx(model, onnx_shapes(model, shapes, example_inputs, example_kwargs))
 
 
 def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
-                  shapes: Mapping[str, Sequence[int]] | None = None, target: str = "", **options: Any) -> Any:
+                  shapes: Mapping[str, Sequence[int]] | None = None, target: str = "", example_kwargs: Mapping[str, Any] | None = None,
+                  **options: Any) -> Any:
     """A callable program of a model; see `tilefuse.compile`.
 
     target: a device that need not be present: the result then holds plan and sources and cannot be called.
     Raises: UserError and its kinds for what is wrong with the model or the options; ToolchainError; DeviceError.
     """
     if target:
-        return generate_sources(model, example_inputs, device=target, shapes=shapes, **options)
+        return generate_sources(model, example_inputs, device=target, shapes=shapes, example_kwargs=example_kwargs, **options)
     chosen = Options.from_environment().with_overrides(**options)
-    of_torch = import_torch(model, example_inputs) if _is_of_torch(model) else None
-    imported = import_model(model, shapes=shapes) if of_torch is None else of_torch.imported
+    model = opened(model)
+    of_torch = import_torch(model, example_inputs, example_kwargs) if _is_of_torch(model) else None
+    imported = import_model(model, example_inputs, shapes=shapes, example_kwargs=example_kwargs) if of_torch is None else of_torch.imported
     place = device if device is not None or of_torch is None else of_torch.place
     program = compile_imported(imported, device=place, options=chosen)
     if of_torch is None and not chosen.cuda_graph:
@@ -306,7 +311,8 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
 
 
 def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *, device: str | DeviceSpec,
-                     shapes: Mapping[str, Sequence[int]] | None = None, **options: Any) -> Generated:
+                     shapes: Mapping[str, Sequence[int]] | None = None, example_kwargs: Mapping[str, Any] | None = None,
+                     **options: Any) -> Generated:
     """Plan and sources of a model for a device that need not be present; nothing is built or loaded.
 
     device: the name of a known device ("h200"), of an executor at hand ("host", "cuda"), or a record.
@@ -316,7 +322,7 @@ def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *,
     if isinstance(device, str):
         at_hand = device.partition(":")[0] in ("cuda", "cpu")
         device = present_device(device)[0] if at_hand else device_by_name(device)
-    imported = import_model(model, example_inputs, shapes=shapes)
+    imported = import_model(model, example_inputs, shapes=shapes, example_kwargs=example_kwargs)
     with traced(chosen), noted(f"graph @{imported.graph.name}", device, chosen):
         made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=chosen,
                         fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilefuse.base.errors import UserError
 from tilefuse.frontends.imported import Imported, Output
+from tilefuse.runtime.arguments import all_numpy, as_numpy, as_tensor
 from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
@@ -64,20 +65,37 @@ class CompiledModel:
         self.program.save(path, sign=sign)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Runs the model. Raises: as `Program.__call__`; UserError for other arguments than the model was compiled for."""
+        """Runs the model; arguments that all are arrays of NumPy give arrays of NumPy.
+
+        Raises: as `Program.__call__`; UserError for other arguments than the model was compiled for.
+        """
         flat = list(self._flatten(arguments, named)) if self._flatten is not None else list(arguments)
         if self._arguments and len(flat) > len(self._arguments):
             raise UserError(f"the model was compiled for {len(self._arguments)} arguments, got {len(flat)}")
         tensors = [a for a, name in zip(flat, self._arguments) if name is not None] if self._arguments else flat
         if self._flatten is None and named:
             tensors = list(self.program.in_order(tuple(tensors), named))
+        if all_numpy(tensors):
+            return self._on_numpy(flat, tensors)
         if self._replay:
             self._run, self._replay = self.program.capture(*tensors, copy_results=True), False
         return self._restored(flat, self._run(*tensors))
 
-    def _restored(self, flat: Sequence[Any], results: list[Any]) -> Any:
-        outputs = [restore(o, results, flat) for o in self._outputs] if self._outputs else results
+    def _on_numpy(self, flat: Sequence[Any], arrays: Sequence[Any]) -> Any:
+        """The call by way of tensors on the program's device, its results as arrays."""
+        tensors = [as_tensor(a, str(n)).to(self.program.device) for n, a in enumerate(arrays)]
+        given = iter(tensors)
+        names = self._arguments or (True,) * len(flat)
+        leaves = [next(given) if name is not None else leaf for leaf, name in zip(flat, names)]
+        outputs = [as_numpy(o) for o in self._outputs_of(leaves, self.program(*tensors))]
         return outputs if self._rebuild is None else self._rebuild(outputs)
+
+    def _restored(self, flat: Sequence[Any], results: list[Any]) -> Any:
+        outputs = self._outputs_of(flat, results)
+        return outputs if self._rebuild is None else self._rebuild(outputs)
+
+    def _outputs_of(self, flat: Sequence[Any], results: list[Any]) -> list[Any]:
+        return [restore(o, results, flat) for o in self._outputs] if self._outputs else results
 
 
 def restore(output: Output, results: Sequence[Any], arguments: Sequence[Any]) -> Any:

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tilefuse.base.errors import UserError
+from tilefuse.runtime.arguments import as_tensor, is_numpy
 
 AGAIN = "the program computes with what its example inputs were; compile for this call as well"
 
@@ -51,13 +52,7 @@ class Arguments:
         return leaves
 
     def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if named and self._signature is not None:
-            try:
-                bound = self._signature.bind(*arguments, **named)
-            except TypeError as error:
-                raise UserError(f"the model cannot be called so: {error}", hint=f"its parameters: {self._signature}") from error
-            arguments, named = bound.args, bound.kwargs
-        return arguments, named
+        return _bound(self._signature, arguments, named) if named else (arguments, named)
 
     def _leaves(self, tree: object) -> list[Any] | None:
         """The leaves of a structure like the examples', whose mappings may have their keys in another order; None for any other."""
@@ -70,6 +65,28 @@ class Arguments:
         except ValueError:
             return None
         return found if len(found) == len(leaves) and all(pytree.tree_is_leaf(leaf) for leaf in found) else None
+
+
+def bound(model: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call's arguments, by place as far as the model's parameters allow. Raises: UserError where they do not fit its parameters."""
+    return _bound(_signature(model), arguments, named)
+
+
+def as_tensors(tree: Any) -> Any:
+    """Arguments with torch tensors in place of NumPy's arrays, over the same memory where torch can have it."""
+    return pytree.tree_map(lambda leaf: as_tensor(leaf, "of the example inputs") if is_numpy(leaf) else leaf, tree)
+
+
+def _bound(signature: inspect.Signature | None, arguments: tuple[Any, ...],
+           named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if signature is None:
+        return arguments, named
+    try:
+        found = signature.bind(*arguments, **named)
+    except TypeError as error:
+        raise UserError(f"the model cannot be called with {_shown(arguments, named)}: {error}",
+                        hint=f"its parameters: {signature}") from error
+    return found.args, found.kwargs
 
 
 def _signature(model: Callable[..., Any] | None) -> inspect.Signature | None:

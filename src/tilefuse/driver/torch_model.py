@@ -4,12 +4,17 @@ Modules and functions are recorded in one run (`frontends/torch_trace.py`); what
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import io
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tilefuse.base import trace
-from tilefuse.base.errors import UserError
+from tilefuse.base.errors import CompilerError, UnsupportedError, UserError
 from tilefuse.frontends.imported import Imported
 
 if TYPE_CHECKING:
@@ -27,12 +32,20 @@ class TorchModel:
     place: str
 
 
-def import_torch(model: Any, example_inputs: Sequence[Any] | None) -> TorchModel:
-    """The graph of a module or function for inputs like these, or of an exported program.
+# What a model, torch's recording of it, or torch.export raises where something is wrong with the model, its inputs or their match.
+TRACING_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, ImportError, LookupError, ArithmeticError)
+# Loggers on which torch tells of a failed trace what the error itself tells as well.
+TRACING_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes", "torch._export.non_strict_utils",
+                   "torch.export._trace")
 
-    Raises: UserError for what is none of these, or without example inputs; errors of the frontend and of torch.export.
+
+def import_torch(model: Any, example_inputs: Sequence[Any] | None, example_kwargs: Mapping[str, Any] | None = None) -> TorchModel:
+    """The graph of a module or function for inputs like these, or of an exported program. NumPy's arrays stand for tensors.
+
+    Raises: UserError for what is none of these, without example inputs, or for inputs that do not fit its parameters; what the model itself
+    raises for its example inputs; UnsupportedError where neither way records it; errors of the frontend.
     """
-    from tilefuse.driver.torch_arguments import Arguments
+    from tilefuse.driver.torch_arguments import Arguments, as_tensors, bound
 
     if type(model).__name__ == "ExportedProgram":
         return _exported(model, "exportedprogram", Arguments(None, *_exported_for(model)))
@@ -41,13 +54,61 @@ def import_torch(model: Any, example_inputs: Sequence[Any] | None) -> TorchModel
     if not isinstance(model, torch.nn.Module) and not callable(model):
         raise UserError(f"cannot compile what is of type {type(model).__name__}",
                         hint="give an ONNX file, a torch.nn.Module or function with example inputs, or a tilefuse graph")
-    if example_inputs is None:
+    if example_inputs is None and example_kwargs is None:
         raise UserError("a torch model is compiled for the shapes of its example inputs, and none were given",
-                        hint="tilefuse.compile(model, (x, y))")
-    given = tuple(example_inputs) if isinstance(example_inputs, list | tuple) else (example_inputs,)
+                        hint="tilefuse.compile(model, (x, y)), or example_kwargs={'x': x}")
+    listed = tuple(example_inputs) if isinstance(example_inputs, list | tuple) else () if example_inputs is None else (example_inputs,)
+    given, named = as_tensors(bound(model, listed, dict(example_kwargs or {})))
     name = model_name(model)
-    arguments = Arguments(model, given)
-    return _traced(model, given, name, arguments) or _exported(_export(model, given), name, arguments)
+    arguments = Arguments(model, given, named)
+    try:
+        with _quiet():
+            traced = None if named else _traced(model, given, name, arguments)
+            return traced or _exported(_export(model, given, named), name, arguments)
+    except CompilerError as error:
+        if not isinstance(error.__cause__, TRACING_ERRORS):
+            raise
+        failure: Exception = error
+    except TRACING_ERRORS as error:
+        failure = error
+    require_runs(model, given, named)
+    raise failure
+
+
+def require_runs(model: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Runs the model as torch does, after tracing it or a call of its program failed.
+
+    Raises: what the model raises: then the model, or its inputs, are at fault and not the tracing.
+    """
+    import torch
+
+    try:
+        with torch.no_grad():
+            model(*given, **named)
+    except TRACING_ERRORS as error:
+        error.add_note("the model raises this in torch as well, for the same inputs")
+        raise
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch's own reports of a trace that failed from the terminal: the error tells the same."""
+    held = io.StringIO()
+    loggers = [logging.getLogger(name) for name in TRACING_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(_refuse)
+    try:
+        with contextlib.redirect_stderr(held):
+            yield
+        if held.getvalue():
+            sys.stderr.write(held.getvalue())  # of the model's own
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_refuse)
+
+
+def _refuse(record: logging.LogRecord) -> bool:
+    return False
 
 
 def model_name(model: Any) -> str:
@@ -71,12 +132,19 @@ def _traced(model: Callable[..., Any], given: tuple[Any, ...], name: str, argume
     return TorchModel(import_traced(found, name), arguments, found.out_spec, _place([*found.held.values(), *stand_ins]))
 
 
-def _export(model: Any, given: tuple[Any, ...]) -> Any:
+def _export(model: Any, given: tuple[Any, ...], named: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """The model as torch.export traces it. Raises: UnsupportedError where it cannot."""
     import torch
 
     module = model if isinstance(model, torch.nn.Module) else _as_module(model)
-    with torch.no_grad():
-        return torch.export.export(module, _told_apart(given))
+    arguments, keywords = _told_apart((given, dict(named)))
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, arguments, keywords)
+    except TRACING_ERRORS as cause:
+        said = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
+        raise UnsupportedError(f"torch.export cannot trace {model_name(model)}: {type(cause).__name__}: {said}",
+                               hint="torch.compile(model, backend='tilefuse') splits a model where it cannot be traced") from cause
 
 
 def _told_apart(given: tuple[Any, ...]) -> Any:
@@ -99,8 +167,8 @@ def _as_module(function: Callable[..., Any]) -> Any:
     import torch
 
     class Function(torch.nn.Module):
-        def forward(self, *arguments: Any) -> Any:
-            return function(*arguments)
+        def forward(self, *arguments: Any, **named: Any) -> Any:
+            return function(*arguments, **named)
 
     return Function()
 

@@ -46,6 +46,12 @@ def element_dtype(element: int, where: str) -> DType:
     return DTYPE_OF_ELEMENT[element]
 
 
+def input_names(model: onnx.ModelProto) -> list[str]:
+    """Names of the inputs that a caller gives, in order: those that no initializer fills."""
+    held = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
+    return [i.name for i in model.graph.input if i.name not in held]
+
+
 def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     """The checked model and the name by which messages call it.
 
@@ -60,6 +66,7 @@ def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tupl
         path = Path(source)
         title, folder = str(path), path.parent
         model = _parse(_read(path), title)
+    _check_text(model, title)
     if not model.HasField("graph") or not model.graph.output:
         raise UserError(f"{title} is not an ONNX model: it holds no graph with outputs")
     if not model.opset_import:
@@ -87,6 +94,22 @@ def _parse(data: bytes, title: str) -> onnx.ModelProto:
     except DecodeError as cause:
         raise UserError(f"{title} is not an ONNX model, or it is damaged ({len(data)} bytes do not parse)") from cause
     return model
+
+
+def _check_text(message: Any, title: str, where: str = "") -> None:
+    """Raises: UserError for a name in the model that is not UTF-8, which the package gives as bytes."""
+    if isinstance(message, onnx.TensorProto):
+        fields = [(onnx.TensorProto.DESCRIPTOR.fields_by_name["name"], message.name)]  # its data may be large, and is no text
+    else:
+        fields = message.ListFields()
+    for field, value in fields:
+        place = f"{where}.{field.name}" if where else field.name
+        for item in value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else (value,):
+            if field.type == field.TYPE_STRING and isinstance(item, bytes):
+                raise UserError(f"{title} is not a valid ONNX model: a name in it is not UTF-8 text: {item[:80]!r}", where=place,
+                                hint="the file may be damaged")
+            if field.message_type is not None:
+                _check_text(item, title, place)
 
 
 def _with_external_data(model: onnx.ModelProto, title: str, folder: Path | None) -> onnx.ModelProto:

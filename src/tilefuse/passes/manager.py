@@ -179,11 +179,14 @@ class Pipeline:
     def run(self, graph: Graph, ctx: PassContext | None = None) -> Graph:
         """`graph` after all passes.
 
-        Raises: PipelineError before anything runs when the order is wrong; VerifyError when a pass leaves a graph that breaks a
-            rule or lacks a property that the pass establishes.
+        Raises: PipelineError before anything runs when the order is wrong; OptionError where the pass to stop after is not in it;
+            VerifyError when a pass leaves a graph that breaks a rule or lacks a property that the pass establishes.
         """
         context = ctx or PassContext()
         self.check()
+        if context.stop_after and all(item.name != context.stop_after for item in self.passes):
+            raise OptionError(f"stop_after={context.stop_after!r} is no pass of the pipeline {self}",
+                              hint=nearest(context.stop_after, [item.name for item in self.passes]))
         for item in self.passes:
             graph = _run_pass(item, graph, context)
             if item.name == context.stop_after:

@@ -5,6 +5,8 @@ not a multiple of 16, are legal in torch: the kernels were compiled for one layo
 """
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +52,32 @@ def make_argument(value: Value, told: str, position: int, index: int, slots: tup
     if value.dtype not in TORCH_DTYPES:
         raise InternalError(f"input {value.name} has an unknown dtype {value.dtype!r}")
     return Argument(told, position, index, TORCH_DTYPES[value.dtype], torch.Size(value.shape), tuple(value.strides), slots, updated)
+
+
+def is_numpy(given: Any) -> bool:
+    """Whether an argument is an array of NumPy. A process that has not imported NumPy has none."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(given, numpy.ndarray)
+
+
+def as_numpy(result: Any) -> Any:
+    """A result as an array of NumPy over the same host memory; bf16 and 8-bit floats in the types of ml_dtypes, as they were given.
+
+    Results that are no tensors stay as they are.
+    """
+    if not isinstance(result, torch.Tensor):
+        return result
+    tensor = result.detach().cpu().resolve_conj().resolve_neg()
+    if (name := str(tensor.dtype).removeprefix("torch.")) in NUMPY_EXTENSIONS:
+        import ml_dtypes
+
+        return tensor.contiguous().view(getattr(torch, f"uint{8 * tensor.element_size()}")).numpy().view(getattr(ml_dtypes, name))
+    return tensor.numpy()
+
+
+def all_numpy(tensors: Sequence[Any]) -> bool:
+    """Whether a call's arrays all are NumPy's, so that its results are as well."""
+    return bool(tensors) and type(tensors[0]) is not torch.Tensor and all(map(is_numpy, tensors))
 
 
 def as_tensor(given: Any, name: str) -> torch.Tensor:

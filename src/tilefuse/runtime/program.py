@@ -14,7 +14,7 @@ import torch
 from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, UserError, nearest
 from tilefuse.base.options import Options
 from tilefuse.base.trace import Trace
-from tilefuse.runtime.arguments import Argument, adapt, bind_constant, make_argument
+from tilefuse.runtime.arguments import Argument, adapt, all_numpy, as_numpy, as_tensor, bind_constant, make_argument
 from tilefuse.runtime.binaries import Progress, build_kernels
 from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
 from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
@@ -103,11 +103,16 @@ class Program:
     def __call__(self, *tensors: Any, **named: Any) -> list[torch.Tensor]:
         """Runs the program; the results in order, new tensors each time (or the views and inputs that they are).
 
+        Arguments that all are arrays of NumPy are brought to the device, and give arrays of NumPy.
+
         Raises: TypeMismatchError, ShapeError, UserError naming an argument that does not fit; OutOfMemoryError with the
         memory plan; DeviceError.
         """
         if named:
             tensors = self.in_order(tensors, named)
+        if all_numpy(tensors):
+            given = [as_tensor(array, name).to(self.device) for array, name in zip(tensors, self.spec.told_inputs)]
+            return [as_numpy(result) for result in self._enter(given if len(given) == len(tensors) else tensors, False)]
         return self._enter(tensors, False)
 
     def call_boxed(self, tensors: list[Any]) -> list[torch.Tensor]:

@@ -127,6 +127,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         place = _place_in_model(error)
         if place is not None:
             _say(f"error: the model raised {type(error).__name__}: {error}\n  at {place}")
+            for note in getattr(error, "__notes__", ()):
+                _say(f"  {note}")
             return USER
         _say(f"error: {type(error).__name__}: {error}")
         _report(error)
@@ -136,7 +138,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _place_in_model(error: BaseException) -> str | None:
     """Where in the user's own files the error arose, if it did: file and line of the last such frame after the last one of ours."""
     ours = str(Path(__file__).parents[1])
-    installed = [ours, *{str(Path(p).resolve()) for key, p in sysconfig.get_paths().items() if "lib" in key}]
+    folders = [p for key, p in sysconfig.get_paths().items() if "lib" in key]
+    installed = [ours, *dict.fromkeys((*folders, *(str(Path(p).resolve()) for p in folders)))]  # an environment may be a link
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith(tuple(installed)):
         return f"{error.filename}:{error.lineno}"
     place, called = None, False

@@ -28,7 +28,15 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         as_json: AsJson = False) -> None:
     """Compile a model and run it; print the results' shapes and ranges and the time of a call."""
     from tilefuse.tools.inputs import array_of, read_inputs, write_arrays
-    from tilefuse.tools.programs import arguments_of, device_of, load_and_compile, time_calls_us, timing_summary, wanted_inputs
+    from tilefuse.tools.programs import (
+        arguments_of,
+        device_of,
+        first_call,
+        load_and_compile,
+        time_calls_us,
+        timing_summary,
+        wanted_inputs,
+    )
     from tilefuse.tools.written import with_files
 
     option = with_files(option, plan, template)
@@ -36,10 +44,10 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         source, program, compile_s = load_and_compile(model, shapes or [], device, option)
     wanted = wanted_inputs(program)
     where = "cuda" if device_of(program).type == "cuda" else "host"
-    given = arguments_of(source, program, read_inputs(inputs, wanted) if inputs is not None else None)
-    tensors = flat_tensors(program(*given))
+    given, named = arguments_of(source, program, read_inputs(inputs, wanted) if inputs is not None else None)
+    tensors = flat_tensors(first_call(source, program, given, named))
     names = result_names(program, len(tensors))
-    timing = timing_summary(time_calls_us(lambda: program(*given), where, repeat))
+    timing = timing_summary(time_calls_us(lambda: program(*given, **named), where, repeat))
     arrays = {name: array_of(t) for name, t in zip(names, tensors)}
     if save_outputs is not None:
         write_arrays(save_outputs, arrays)
@@ -177,20 +185,21 @@ def view(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
 def bench(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
           repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls")] = 50, as_json: AsJson = False) -> None:
     """Time a model compiled by tilefuse against its own framework in this process."""
-    from tilefuse.tools.programs import arguments_of, device_of, load_and_compile, time_calls_us, timing_summary
+    from tilefuse.tools.programs import arguments_of, device_of, first_call, load_and_compile, time_calls_us, timing_summary
 
     with working(f"compiling {model}", quiet=as_json):
         source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
     where = "cuda" if device_of(program).type == "cuda" else "host"
-    given = arguments_of(source, program)
+    given, named = arguments_of(source, program)
+    first_call(source, program, given, named)
     facts: dict[str, Any] = {"model": source.name, "device": where, "compile_s": compile_s,
-                             "tilefuse": timing_summary(time_calls_us(lambda: program(*given), where, repeat))}
+                             "tilefuse": timing_summary(time_calls_us(lambda: program(*given, **named), where, repeat))}
     if source.eager is not None:
         import torch
 
         eager = source.eager
         with torch.no_grad():
-            facts["eager"] = timing_summary(time_calls_us(lambda: eager(*given), where, repeat))
+            facts["eager"] = timing_summary(time_calls_us(lambda: eager(*given, **named), where, repeat))
         facts["ratio"] = facts["eager"]["median_us"] / facts["tilefuse"]["median_us"]
     if as_json:
         emit_json(facts)

@@ -7,22 +7,20 @@ import importlib.util
 import inspect
 import os
 import sys
-import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import NameLookupError, UserError, nearest
+from tilefuse.driver.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES, exported_program, graph_of_text, require_file
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.text import parse_graph
 from tilefuse.tools.shapes import ShapeFlag
 
 if TYPE_CHECKING:
     import torch
 
-TEXT_SUFFIXES = (".tf", ".txt", ".tilefuse")
 FORMS = ("MODEL is a .onnx file, a .pt2 file of torch.export, package.module:factory or file.py:factory, "
          "or a graph in text form (.tf, .txt)")
 
@@ -39,7 +37,7 @@ class SourceKind(enum.Enum):
 class ModelSource:
     """A model as the driver takes it. `model` is a path (ONNX), a module or function (torch) or a graph (text).
 
-    inputs   torch: example inputs, in the order of the call
+    inputs   torch: example inputs, in the order of the call; named: those given by name
     eager    torch: the model itself, to compare with; else None
     """
 
@@ -47,7 +45,13 @@ class ModelSource:
     kind: SourceKind
     model: Any
     inputs: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
     eager: Callable[..., Any] | None = None
+
+    @property
+    def examples(self) -> tuple[Any, ...] | None:
+        """The example inputs as `tilefuse.compile` takes them; None where a model has none."""
+        return self.inputs if self.kind is SourceKind.TORCH else None
 
 
 def load_model(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
@@ -57,14 +61,12 @@ def load_model(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     """
     path = Path(text)
     if path.suffix == ".onnx":
-        _require_file(path)
+        require_file(path)
         return ModelSource(path.stem, SourceKind.ONNX, str(path))
-    if path.suffix == ".pt2":
-        _require_file(path)
+    if path.suffix == EXPORTED_SUFFIX:
         return _load_exported(path)
     if path.suffix in TEXT_SUFFIXES:
-        _require_file(path)
-        graph = parse_graph(_graph_text(path), source=str(path))
+        graph = graph_of_text(path)
         return ModelSource(graph.name, SourceKind.TEXT, graph)
     if text.partition(":")[0] and ":" in text:
         return _load_factory(text, shapes)
@@ -82,7 +84,7 @@ def load_graph(text: str, shapes: Mapping[str, ShapeFlag]) -> Graph:
         return graph
     from tilefuse.driver.compile import import_model
 
-    imported: Graph = import_model(source.model, source.inputs or None, shapes=shape_arguments(shapes)).graph
+    imported: Graph = import_model(source.model, source.examples, shapes=shape_arguments(shapes), example_kwargs=source.named).graph
     return imported
 
 
@@ -91,37 +93,13 @@ def shape_arguments(shapes: Mapping[str, ShapeFlag]) -> dict[str, tuple[int, ...
     return {name: flag.shape for name, flag in shapes.items()} or None
 
 
-def _require_file(path: Path) -> None:
-    if path.is_file():
-        return
-    folder = path.parent if path.parent.is_dir() else None
-    near = nearest(path.name, os.listdir(folder)) if folder is not None else f"the folder {path.parent} does not exist"
-    raise UserError(f"there is no file {path}", hint=near)
-
-
-def _graph_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as cause:
-        raise UserError(f"cannot read {path}: {cause.strerror}") from cause
-    except UnicodeDecodeError as cause:
-        saved = zipfile.is_zipfile(path)
-        raise UserError(f"{path} is {'a saved program' if saved else 'not text'}, not a graph in text form",
-                        hint="tilefuse.load reads saved programs" if saved else FORMS) from cause
-
-
 def _load_exported(path: Path) -> ModelSource:
-    import torch
-
-    try:
-        program = torch.export.load(str(path))
-    except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile) as cause:
-        raise UserError(f"{path} is not a program of torch.export: {cause}", hint="write it with torch.export.save") from cause
-    arguments, keywords = program.example_inputs or ((), {})
-    if keywords:
-        raise UserError(f"{path} takes keyword inputs {', '.join(keywords)}", hint="export it with positional inputs")
+    program = exported_program(path)
+    if program.example_inputs is None:
+        return ModelSource(path.stem, SourceKind.TORCH, program)
+    arguments, keywords = program.example_inputs
     module = program.module()
-    return ModelSource(path.stem, SourceKind.TORCH, module, tuple(arguments), module)
+    return ModelSource(path.stem, SourceKind.TORCH, module, tuple(arguments), dict(keywords), module)
 
 
 def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
@@ -133,13 +111,42 @@ def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     if factory is None:
         raise NameLookupError(f"{module_name} has no {attribute!r}", hint=nearest(attribute, dir(module)))
     made = factory if isinstance(factory, torch.nn.Module) else _called(factory, text) if callable(factory) else factory
-    model, inputs = made if isinstance(made, tuple) else (made, ())
-    if not isinstance(model, torch.nn.Module) and not inspect.isfunction(model):
-        raise UserError(f"{text} gave {type(model).__name__}, not a torch.nn.Module or (module, inputs)")
+    model, given, named = _parts_of(made, text)
     if isinstance(model, torch.nn.Module):
         model = model.eval()
-    given = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    return ModelSource(attribute, SourceKind.TORCH, model, tuple(given) or _drawn_inputs(model, shapes), model)
+    if given is None and not named:
+        given = _drawn_inputs(model, shapes)
+    return ModelSource(attribute, SourceKind.TORCH, model, given or (), named, model)
+
+
+def _parts_of(made: Any, text: str) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any]]:
+    """The model, its positional inputs (None: it gave none) and its keyword inputs that a factory gave.
+
+    Raises: UserError for what is none of the forms of a factory's result.
+    """
+    import torch
+
+    from tilefuse.driver.torch_arguments import as_tensors
+
+    model, *rest = made if isinstance(made, tuple) and made else (made,)
+    is_model = isinstance(model, torch.nn.Module) or inspect.isfunction(model)
+    if not is_model or len(rest) > 2 or len(rest) == 2 and not isinstance(rest[1], dict | None):
+        shown = f"({', '.join(type(part).__name__ for part in made)})" if isinstance(made, tuple) else type(made).__name__
+        raise UserError(f"{text} gave {shown}, which is no model with its inputs",
+                        hint="give a torch.nn.Module or function, or a tuple: (module, inputs), or (module, inputs, keyword inputs)")
+    inputs, keywords = (*rest, None, None)[:2]
+    if len(rest) == 1 and _are_keywords(model, inputs):
+        inputs, keywords = (), inputs
+    given = None if inputs is None else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    return model, as_tensors(given) if given else None, as_tensors(dict(keywords or {}))
+
+
+def _are_keywords(model: Any, inputs: Any) -> bool:
+    """Whether inputs are a mapping from the model's own parameters, and not one argument that is a mapping."""
+    if not isinstance(inputs, dict) or not inputs:
+        return False
+    parameters = inspect.signature(model.forward if hasattr(model, "forward") else model).parameters
+    return all(name in parameters for name in inputs)
 
 
 def _called(factory: Callable[..., Any], text: str) -> Any:
@@ -148,7 +155,8 @@ def _called(factory: Callable[..., Any], text: str) -> Any:
     except ValueError:
         pass  # builtins may hide their signature; calling tells
     except TypeError as cause:
-        raise UserError(f"{text} takes arguments ({cause})", hint="a factory without any gives the module, or (module, inputs)") from cause
+        raise UserError(f"{text} takes arguments ({cause})",
+                        hint="a factory without any gives the module, (module, inputs) or (module, inputs, keyword inputs)") from cause
     return factory()
 
 
@@ -166,7 +174,7 @@ def _module_of_name(name: str) -> ModuleType:
 
 def _module_of_file(path: Path) -> ModuleType:
     """The file run as a module of its stem's name; as with `python file.py`, it finds the modules beside it."""
-    _require_file(path)
+    require_file(path)
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

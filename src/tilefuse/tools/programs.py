@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilefuse.base.errors import NameLookupError, OptionError, ShapeError, TypeMismatchError, UnsupportedDeviceError, nearest
+from tilefuse.base.errors import DeviceError, NameLookupError, OptionError, ShapeError, TypeMismatchError, nearest
 from tilefuse.target.device import DeviceSpec
 from tilefuse.tools.model_source import ModelSource, SourceKind, load_model, shape_arguments
 from tilefuse.tools.shapes import ShapeFlag, parse_shapes
@@ -34,19 +34,23 @@ def parse_options(pairs: Sequence[str]) -> dict[str, str]:
 def chosen_device(text: str) -> str:
     """The executor that `--device` names; without it the GPU if torch sees one, else the host.
 
-    Raises: OptionError for an unknown name, UnsupportedDeviceError for cuda where there is none.
+    Raises: OptionError for an unknown name, DeviceError for a GPU that is not there.
     """
     import torch
 
     if not text:
         return "cuda" if torch.cuda.is_available() else "host"
-    if text == "cpu":
+    if text in ("cpu", "host"):
         return "host"
-    if text.partition(":")[0] not in DEVICES:
-        raise OptionError(f"unknown device {text!r}", hint=nearest(text, DEVICES) or f"one of {', '.join(DEVICES)}")
-    if text.startswith("cuda") and not torch.cuda.is_available():
-        raise UnsupportedDeviceError("torch sees no CUDA device",
-                                     hint="use --device host; sources for a GPU: `tilefuse compile --target h200 --emit DIR`")
+    kind, colon, number = text.partition(":")
+    if kind != "cuda" or colon and not (number.isascii() and number.isdigit()):
+        raise OptionError(f"unknown device {text!r}", hint=nearest(kind, DEVICES) or f"one of {', '.join(DEVICES)}, cuda:1")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise DeviceError("torch sees no CUDA device",
+                          hint="use --device host; sources for a GPU: `tilefuse compile --target h200 --emit DIR`")
+    if number and int(number) >= count:
+        raise DeviceError(f"there is no GPU {number}: torch sees {count}", hint=f"cuda:0 to cuda:{count - 1}")
     return text
 
 
@@ -67,14 +71,15 @@ def compile_source(source: ModelSource, shapes: Mapping[str, ShapeFlag], device:
     """
     import tilefuse
 
-    inputs: tuple[Any, ...] | None = source.inputs or None
-    if source.kind is SourceKind.TORCH and inputs is not None and device.startswith("cuda"):
+    inputs, named = source.examples, source.named
+    if source.kind is SourceKind.TORCH and source.eager is not None and device.startswith("cuda"):
         import torch
         from torch.utils import _pytree as pytree
 
-        source.model.to(device)
-        inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
-    return tilefuse.compile(source.model, inputs, device=device, shapes=shape_arguments(shapes), **options)
+        if isinstance(source.model, torch.nn.Module):
+            source.model.to(device)
+        inputs, named = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (inputs, dict(named)))
+    return tilefuse.compile(source.model, inputs, device=device, shapes=shape_arguments(shapes), example_kwargs=named or None, **options)
 
 
 def load_and_compile(model: str, shape_flags: Sequence[str], device: str, option_flags: Sequence[str]) -> tuple[ModelSource, Any, float]:
@@ -126,8 +131,8 @@ def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, o
 
     shapes = parse_shapes(shape_flags)
     source = load_model(model, shapes)
-    program = generate_sources(source.model, source.inputs or None, device=target, shapes=shape_arguments(shapes),
-                               **parse_options(option_flags))
+    program = generate_sources(source.model, source.examples, device=target, shapes=shape_arguments(shapes),
+                               example_kwargs=source.named or None, **parse_options(option_flags))
     check_shapes(shapes, source, program)
     return program
 
@@ -144,27 +149,43 @@ def device_of(program: Any) -> Any:
     return getattr(program, "program", program).device
 
 
-def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None = None) -> list[Any]:
-    """What a program is called with, on its device: the model's own example inputs, or drawn ones of the shapes that it takes.
+def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None = None) -> tuple[list[Any], dict[str, Any]]:
+    """What a program is called with, on its device, by place and by name: the model's own example inputs, or drawn ones of the shapes
+    that it takes.
 
     inputs: tensors for the inputs of the program, in its order; numbers and structure stay those of the example inputs.
     """
     import torch
     from torch.utils import _pytree as pytree
 
+    from tilefuse.driver.torch_arguments import bound
     from tilefuse.tools.inputs import random_tensor
 
     names = getattr(program, "argument_names", ())
-    if source.inputs and names:
-        leaves, structure = pytree.tree_flatten(tuple(source.inputs))
+    if (source.inputs or source.named) and names:
+        leaves, structure = pytree.tree_flatten(bound(source.model, source.inputs, dict(source.named)))
         if inputs is not None:
             given = iter(inputs)
             leaves = [leaf if name is None else next(given) for leaf, name in zip(leaves, names, strict=True)]
     else:
         drawn = (random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted_inputs(program).values()))
-        leaves, structure = pytree.tree_flatten(tuple(inputs if inputs is not None else drawn))
+        leaves, structure = pytree.tree_flatten((tuple(inputs if inputs is not None else drawn), {}))
     place = device_of(program)
-    return list(pytree.tree_unflatten([leaf.to(place) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure))
+    arguments, named = pytree.tree_unflatten([leaf.to(place) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
+    return list(arguments), named
+
+
+def first_call(source: ModelSource, program: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What a program gives in its first call. Raises: what the model itself raises in torch, where the call fails for the same reason."""
+    from tilefuse.driver.torch_model import TRACING_ERRORS, require_runs
+
+    try:
+        return program(*arguments, **named)
+    except TRACING_ERRORS as error:
+        failure = error
+    if source.eager is not None:
+        require_runs(source.eager, tuple(arguments), named)
+    raise failure
 
 
 def time_calls_us(call: Callable[[], object], device: str, repeat: int) -> list[float]:

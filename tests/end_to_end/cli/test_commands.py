@@ -197,8 +197,65 @@ def test_why_a_kernel_is_not_cached_is_asked_under_other_options(tmp_path: Path,
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_asking_for_a_gpu_that_is_not_there(capsys: Capture) -> None:
-    _, err = output_of(["run", SOFTMAX, "--device", "cuda"], capsys, 3)
+    _, err = output_of(["run", SOFTMAX, "--device", "cuda"], capsys, 4)
     assert "--device host" in err
+    assert "unknown device 'cuda:x'" in output_of(["run", SOFTMAX, "--device", "cuda:x"], capsys, 2)[1]
+
+
+FACTORIES = """
+import numpy
+import torch
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x, scale=None):
+        y = torch.relu(self.linear(x))
+        return y if scale is None else y * scale
+
+def three():
+    return Scaled(), (torch.randn(3, 8),), {"scale": torch.randn(4)}
+
+def keywords():
+    return Scaled(), {"x": torch.randn(3, 8)}
+
+def arrays():
+    return Scaled(), (numpy.ones((3, 8), numpy.float32),)
+
+def wrong_shape():
+    return Scaled(), (torch.randn(3, 7),)
+
+def wrong_type():
+    return Scaled(), (torch.ones(3, 8, dtype=torch.int64),)
+
+def too_few():
+    return Scaled(), ()
+
+def four():
+    return Scaled(), (), {}, 4
+"""
+
+
+@pytest.mark.parametrize("name", ["three", "keywords", "arrays"])
+def test_every_form_of_a_factory_runs(name: str, tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / f"forms_{name}.py"
+    path.write_text(FACTORIES)
+    facts = json.loads(output_of(["run", f"{path}:{name}", "--device", "host", "--json"], capsys)[0])
+    assert next(iter(facts["results"].values()))["shape"] == [3, 4]
+    assert json.loads(output_of(["bench", f"{path}:{name}", "--device", "host", "--repeat", "2", "--json"], capsys)[0])["ratio"] > 0
+
+
+@pytest.mark.parametrize(("name", "said"), [("wrong_shape", "cannot be multiplied"), ("wrong_type", "dtype"), ("too_few", "'x'"),
+                                            ("four", "(Scaled, tuple, dict, int)")])
+def test_a_factory_that_is_wrong_is_no_fault_of_ours(name: str, said: str, tmp_path: Path, capfd: Capture) -> None:
+    """A few lines that name the user's own, no log of torch's insides; through a linked environment as well."""
+    path = tmp_path / f"wrong_{name}.py"
+    path.write_text(FACTORIES)
+    _, err = output_of(["run", f"{path}:{name}", "--device", "host"], capfd, 2)
+    assert said in err and "fault of tilefuse" not in err and len(err.splitlines()) <= 4
+    assert not name.startswith("wrong") or f"{path.name}:" in err
 
 
 def test_a_script_is_searched_and_emitted_in_one_document(tmp_path: Path, capsys: Capture) -> None:

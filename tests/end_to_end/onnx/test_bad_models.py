@@ -36,6 +36,16 @@ def test_corrupt_bytes(data, tmp_path):
         import_onnx(path)
 
 
+@pytest.mark.parametrize("name", ["Relu", "nodename", "graphname", "invalue", "outvalue"])
+def test_names_that_are_not_utf8(name):
+    """As a damaged file has them; the onnx package gives such names as bytes."""
+    node = helper.make_node("Relu", ["invalue"], ["outvalue"], name="nodename")
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in ("invalue", "outvalue")]
+    data = helper.make_model(helper.make_graph([node], "graphname", values[:1], values[1:])).SerializeToString()
+    with pytest.raises(UserError, match="is not UTF-8 text"):
+        import_onnx(data.replace(name.encode(), b"\xff" * len(name)))
+
+
 def test_values_that_nothing_defines():
     with pytest.raises(UserError, match="the model gives back 'q', but no node"):
         import_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, ["q"]))

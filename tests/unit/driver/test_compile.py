@@ -140,7 +140,7 @@ def test_equal_requests_give_equal_bytes() -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(("options", "says"), [({"fuze": True}, "did you mean fuse"), ({"debug": "x"}, "not a number")])
+@pytest.mark.parametrize(("options", "says"), [({"fuze": True}, "did you mean fuse"), ({"debug": "x"}, "not a whole number")])
 def test_unknown_options_are_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         tilefuse.compile(softmax(), device="host", **options)

@@ -1,0 +1,80 @@
+"""Model files: which kind a path names by its suffix, and those that are no ONNX models, read."""
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilefuse.base.errors import UserError, nearest
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+
+EXPORTED_SUFFIX = ".pt2"
+TEXT_SUFFIXES = (".tf", ".txt", ".tilefuse")
+
+
+def opened(model: Any) -> Any:
+    """What a path to an exported program or to a graph in text form holds; every other model as it is.
+
+    Raises: as `exported_program` and `graph_of_text`.
+    """
+    if not isinstance(model, str | os.PathLike):
+        return model
+    path = Path(model)
+    if path.suffix == EXPORTED_SUFFIX:
+        return exported_program(path)
+    return graph_of_text(path) if path.suffix in TEXT_SUFFIXES else model
+
+
+def require_file(path: Path) -> None:
+    """Raises: UserError where there is no such file, naming the nearest one."""
+    if path.is_file():
+        return
+    folder = path.parent if path.parent.is_dir() else None
+    near = nearest(path.name, os.listdir(folder)) if folder is not None else f"the folder {path.parent} does not exist"
+    raise UserError(f"there is no file {path}", hint=near)
+
+
+def exported_program(path: Path) -> Any:
+    """The program of torch.export in a file. Raises: UserError for a missing file, or one that torch.export cannot load."""
+    import torch
+
+    require_file(path)
+    try:
+        return torch.export.load(str(path))
+    except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile) as cause:
+        raise UserError(f"{path} is not a program of torch.export: {cause}", hint="write it with torch.export.save") from cause
+
+
+def graph_of_text(path: Path) -> Graph:
+    """The graph in a text file. Raises: UserError for a missing file, or one that is not text; ParseError."""
+    require_file(path)
+    try:
+        return parse_graph(path.read_text(encoding="utf-8"), source=str(path))
+    except OSError as cause:
+        raise UserError(f"cannot read {path}: {cause.strerror}") from cause
+    except UnicodeDecodeError as cause:
+        saved = zipfile.is_zipfile(path)
+        raise UserError(f"{path} is {'a saved program' if saved else 'not text'}, not a graph in text form",
+                        hint="tilefuse.load reads saved programs" if saved else
+                        f"graphs in text form end in {', '.join(TEXT_SUFFIXES)}") from cause
+
+
+def onnx_shapes(model: Any, shapes: Mapping[str, Sequence[int]] | None, examples: Sequence[Any] | None,
+                named: Mapping[str, Any] | None) -> Mapping[str, Sequence[int]] | None:
+    """Shapes of an ONNX model's inputs: those given, and those of example inputs, by place or by name.
+
+    Raises: UserError for more example inputs than the model has; errors of reading it.
+    """
+    if examples is None and not named:
+        return shapes
+    from tilefuse.frontends.onnx_model import input_names, load_model
+
+    listed = list(examples) if isinstance(examples, list | tuple) else [] if examples is None else [examples]
+    names = input_names(load_model(model)[0])
+    if len(listed) > len(names):
+        raise UserError(f"the model takes {len(names)} inputs ({', '.join(names)}), got {len(listed)} example inputs")
+    by_example = dict(zip(names, listed)) | dict(named or {})
+    return {name: tuple(example.shape) for name, example in by_example.items() if hasattr(example, "shape")} | dict(shapes or {})
