@@ -95,11 +95,12 @@ class Parts:
     share: float
     scattered_us: float = 0.0
     partial_us: float = 0.0
+    started_us: float = 0.0
 
     @property
     def moved_us(self) -> float:
         """The slowest of what moves data. Units: microseconds. Source: the fields' own."""
-        return max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.partial_us)
+        return max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.partial_us, self.started_us)
 
     @property
     def us(self) -> float:
@@ -158,7 +159,8 @@ class AnalyticCost:
             arithmetic_us=program.work_us or program.flops / (device.flops_per_s * busy_share) * 1e6, launch_us=device.graph_launch_us,
             busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share,
             scattered_us=scattered_adds(program) / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
-            partial_us=moved.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0)
+            partial_us=moved.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
+            started_us=_started_us(launch, device))
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
@@ -178,12 +180,19 @@ class AnalyticCost:
             Figure("shared time", parts.shared_us, "us", f"shared_bytes_per_s: {rate('shared_bytes_per_s')}"),
             Figure("scattered time", parts.scattered_us, "us", f"scattered_adds_per_s: {rate('scattered_adds_per_s')}"),
             Figure("time of partial sectors", parts.partial_us, "us", f"partial_sectors_per_s: {rate('partial_sectors_per_s')}"),
+            Figure("time to start blocks", parts.started_us, "us", f"blocks_per_s: {rate('blocks_per_s')}"),
             Figure("arithmetic time", parts.arithmetic_us, "us", work),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),
             Figure("occupancy", parts.occupancy, "1", "threads of the blocks that fit a multiprocessor over its most"),
             Figure("bandwidth share", parts.share, "1", f"loads under way over saturating_bytes: {rate('saturating_bytes')}"),
         )
+
+
+def _started_us(launch: Launch, device: DeviceSpec) -> float:
+    """Time to start the blocks behind the first wave, which finds an empty device. Units: microseconds. Source: DeviceSpec.blocks_per_s."""
+    behind = launch.num_blocks - resident_blocks(launch, device) * device.num_multiprocessors
+    return max(behind, 0) / device.blocks_per_s * 1e6 if device.blocks_per_s else 0.0
 
 
 def resident_blocks(launch: Launch, device: DeviceSpec) -> int:

@@ -18,6 +18,9 @@ RUN_TILE_BYTES = 16 * 1024
 RUN_BLOCKS_PER_MULTIPROCESSOR = 4
 LEAST_OF_RUN = 512
 
+# Threads of a flat walk's blocks, and the vectors a thread may take where blocks would be too many to be started in time.
+FLAT_THREADS, STEPS = 128, (1, 2, 4, 8)
+
 # Walks that take several rows a thread: threads a block at most, and blocks a multiprocessor at least.
 MOST_ROW_THREADS = 512
 ROW_BLOCKS = 2
@@ -48,7 +51,33 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
         return rows
     across, side = lanes_across(domain, found, order, width)
     # One vector a thread, small blocks: 0.95 to 0.98 of a copy on H200; two or four vectors gave 0.90 to 0.96 (benchmarks/tuning.py).
-    return Pointwise(order, width, 128, 1, True, across, side)
+    return Pointwise(order, width, FLAT_THREADS, _steps(domain, device, found, width), True, across, side)
+
+
+def _steps(domain: Domain, device: DeviceSpec, found: list[Access], width: int) -> int:
+    """Vectors a thread of a flat walk takes: the fewest with which the device starts the blocks as fast as their bytes move.
+
+        results that no vector takes (odd rows), one a thread         1.0 KB a block, 4.2 million blocks: 2.5 ms
+        four a thread                                                 4.1 KB a block, 1.0 million blocks: 1.4 ms
+
+    Source: H200, averages of 8 f32 side by side over 128 x 64 rows of 65537: the figures above; the bytes take 1.0 ms.
+    """
+    if not device.blocks_per_s or domain.scatter is not None:
+        return 1
+    num_bytes = sum(_num_places(a, domain) * a.itemsize for a in found)
+    blocks = prod(domain.extents[a] for a in domain.kept + domain.reduced) // (width * FLAT_THREADS)
+    # The first wave finds an empty device.
+    wave = device.num_multiprocessors * (device.max_threads_per_multiprocessor // FLAT_THREADS)
+    moved_s = num_bytes / device.global_bytes_per_s
+    return next((s for s in STEPS if blocks / s - wave <= moved_s * device.blocks_per_s), STEPS[-1])
+
+
+def _num_places(access: Access, domain: Domain) -> int:
+    """Upper bound on the elements that an access touches: neighbouring windows share theirs."""
+    if access.dynamic or not access.offset.is_linear:
+        return access.elements
+    reach = sum(abs(access.offset.coefficient(a)) * (domain.extents[a] - 1) for a in access.offset.axes())
+    return min(access.elements, reach + 1)
 
 
 def _is_one_run(domain: Domain, found: list[Access], order: tuple[str, ...]) -> bool:

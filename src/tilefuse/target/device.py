@@ -23,6 +23,7 @@ class DeviceSpec:
     matrix_flops_per_s  (dtype name, operations per second) of a large matrix product
     scattered_adds_per_s  elements a second that all threads together add to global memory at places that data give (0: no limit known)
     partial_sectors_per_s  sectors of 32 bytes that stores which write a part of each reach (0: no limit known)
+    blocks_per_s        thread blocks a second that the device starts, where each does next to nothing (0: no limit known)
     origins             (field, where its number comes from)
     """
 
@@ -54,6 +55,7 @@ class DeviceSpec:
     matrix_flops_per_s: tuple[tuple[str, float], ...] = ()
     scattered_adds_per_s: float = 0.0
     partial_sectors_per_s: float = 0.0
+    blocks_per_s: float = 0.0
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -88,7 +90,7 @@ H200 = DeviceSpec(
     saturating_bytes=48 * 1024 * 64, resident_clusters=((1, 132), (2, 66), (4, 30), (8, 15), (16, 7)),
     shared_bytes_per_s=132 * 128 * 1.98e9,
     matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12)),
-    scattered_adds_per_s=1.86e11, partial_sectors_per_s=6.8e10,
+    scattered_adds_per_s=1.86e11, partial_sectors_per_s=6.8e10, blocks_per_s=1.65e9,
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),
         ("shared_bytes_per_block", "CUDA C++ Programming Guide, compute capability 9.0: 227 KB"),
@@ -104,6 +106,8 @@ H200 = DeviceSpec(
         ("shared_bytes_per_s", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock a multiprocessor, at 1.98 GHz"),
         ("matrix_flops_per_s", "8192 x 8192 x 8192 products through cuBLAS, one H200, 2026-11-21"),
         ("partial_sectors_per_s", "tensors of 2 to 64 MiB, f16 and f32, stored across the lanes: 6.1e10 to 7.6e10, one H200, 2026-11-22"),
+        ("blocks_per_s", "windows of 8 f32 by blocks of 128 threads with one result each: 4.19 million blocks in 2547 us, 6.29 million in "
+                         "3818 us, one H200, 2026-11-22"),
         ("scattered_adds_per_s", "65536 rows of 32 f32 added to rows drawn from 100,000, 11.77 us, one H200, 2026-11-22"),
     ),
 )

@@ -33,7 +33,7 @@ def test_a_large_copy_takes_its_bytes_over_the_bandwidth() -> None:
 
 
 def test_a_tiny_kernel_costs_its_launch() -> None:
-    found = AnalyticCost(H200).cost(program(1024))
+    found = AnalyticCost(H200).cost(program(1024, blocks=8))
     assert found.source == "launch" and found.us == pytest.approx(H200.graph_launch_us + transfer_us(1024, H200))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.codegen.pattern_graphs import column_sum
+from tilefuse.ir.text import parse_graph
 from tilefuse.schedule.choose_columns import LINE_BYTES, MOST_PARTS
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.template import Columns
@@ -30,3 +31,17 @@ def test_a_few_more_tiles_than_fit_are_given_to_smaller_blocks(columns: int, thr
     assert program.launch.num_threads == threads
     blocks, at_a_time = program.launch.num_blocks, H200.num_multiprocessors * H200.max_threads_per_multiprocessor // threads
     assert (blocks <= at_a_time) is (columns <= 131072)
+
+
+@pytest.mark.parametrize(("shape", "line"), [((128, 4096, 4095), True), ((512, 1024, 333), True), ((128, 4096, 4096), False)])
+def test_tiles_that_begin_inside_sectors_are_a_line_wide(shape: tuple[int, int, int], line: bool) -> None:
+    """Means over a middle axis: rows of 4095 f32 begin inside a sector, and each narrow row of a tile reads one sector too many."""
+    outer, length, inner = shape
+    graph = parse_graph(f"""graph @middle(%x: f32[{outer}, {length}, {inner}]) -> (f32[{outer}, {inner}]) {{
+      %s: f32[{outer}, {inner}] = reduce.sum [i, j] over [k < {length}] {{ %x[i, k, j] }}
+      return %s
+    }}""")
+    program = schedule_graph(graph, {}, H200)
+    assert isinstance(program, TileProgram) and isinstance(program.choice, Columns)
+    assert program.choice.vector * program.choice.threads_x * 4 >= LINE_BYTES
+    assert (program.choice.vector == 1) is line
