@@ -1,6 +1,6 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
-Suites: patterns, models, stitched, workloads, arrays, blas, search, compiler, planner. Of records: show, join, tables, readme.
+Suites: patterns, models, calls, stitched, workloads, arrays, blas, search, compiler, planner. Of records: show, join, tables, readme.
 """
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ RATE_SIDE = 8192
 SUITES = {
     "patterns": ("pattern", "eager,inductor,jax", INDUCTOR_MODE),
     "models": ("model", "eager,inductor", "default"),
+    "calls": ("call", "eager,inductor", "default"),
     "stitched": ("stitched", "eager,inductor", INDUCTOR_MODE),
     "blas": ("blas", "eager,inductor,jax", INDUCTOR_MODE),
     "workloads": ("workload", "eager,inductor", INDUCTOR_MODE),
@@ -129,6 +130,10 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
             from benchmarks import workloads
 
             listed = workloads.listed()
+        case "calls":
+            from benchmarks import calls
+
+            listed = calls.listed()
         case "arrays":
             from benchmarks import arrays
 
@@ -219,6 +224,11 @@ def show(record: Record, peers: list[str]) -> int:
     print()
     if record.header.get("suite") == "workloads":
         print(characteristics.text(record))
+        print()
+    if record.header.get("suite") == "calls":
+        from benchmarks import calls
+
+        print(calls.markdown(record))
         print()
     print(f"{device_text(record)}, commit {record.header.get('commit')}")
     rates = record.header.get("flops_per_s")

@@ -142,6 +142,10 @@ class Server:
                 from benchmarks import arrays
 
                 return arrays.measure_array_case(request["case"], request["peer"], device, inductor_mode=mode, tiny=request["tiny"])
+            case "call":
+                from benchmarks import calls
+
+                return calls.measure_call(request["case"], request["peer"], device, tiny=request["tiny"])
             case "model":
                 from benchmarks import models
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import characteristics, history
+from benchmarks import calls, characteristics, history
 from benchmarks.record import RESULTS, Record
 from benchmarks.report import OURS, device_text, geometric_mean, rows
 
@@ -154,6 +154,8 @@ def write(readme: Path = README, folder: Path = RESULTS, names_by_suite: Mapping
         parts += [f"Memory-bound patterns: {provenance(records['patterns'])}.", patterns_table(records["patterns"])]
     if "models" in records:
         parts += [f"Whole models: {provenance(records['models'])}.", models_table(records["models"])]
+    if "calls" in records:
+        parts += [f"Host time of a call, in one run: {provenance(records['calls'])}.", calls.markdown(records["calls"])]
     if "stitched" in records:
         parts += [f"Stitched patterns: {provenance(records['stitched'])}.", stitched_table(records["stitched"])]
     if "workloads" in records:

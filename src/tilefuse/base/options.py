@@ -74,6 +74,9 @@ class Options:
                          choices=(0, 1, 2))
     # How it runs
     cuda_graph: bool = option(False, "replay the whole program as one CUDA graph", affects_code=False)
+    replay: str = option(
+        "auto", "calls of a torch program as replays of a CUDA graph: auto (where the host would take longer than the device, results in "
+        "memory of their own), never", affects_code=False, choices=("auto", "never"))
     jobs: int = option(0, "kernels compiled at the same time; 0: one a processor", affects_code=False)
     cxx: str = option("", "C++ compiler of the host executor; empty: CXX, then g++, then clang++", affects_code=False)
     cache: bool = option(True, "keep compiled kernels on disk", affects_code=False)

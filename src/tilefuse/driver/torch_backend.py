@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
+from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_imported
 from tilefuse.driver.known_traces import Trace, find_trace, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
@@ -74,7 +75,7 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     digest = trace_digest(gm, inputs, name, settings.options) if policy is None else ""
     known = find_trace(digest, settings.options) if digest else None
     if known is not None:
-        return _unboxed(_part_of(known, settings))
+        return _unboxed(_part_of(known, settings, gm))
 
     def keep(trace: Trace) -> None:
         if digest:
@@ -183,10 +184,10 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     return _entered(made)
 
 
-def _part_of(trace: Trace, settings: Settings) -> Callable[[list[Any]], Any]:
+def _part_of(trace: Trace, settings: Settings, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     """The boxed callable of an inference graph that was traced before. Raises: as `compile_imported`; it was compiled before, too."""
     with _disable_current_modes():
-        made = _compiled(trace, "inference", settings, True, Surroundings.now())
+        made = _compiled(trace, "inference", settings, True, Surroundings(static=_marked_static(gm)))
     return _entered(made)
 
 
@@ -258,8 +259,32 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
     imported = trace.imported
     free = _saved(imported, around) if kind == "forward" and whole else ()
     program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free)
-    capture = settings.options.cuda_graph and kind == "inference" and whole and not trace.moved
-    return CompiledPart(kind, program, imported, trace.moved, _static_inputs(imported, around) if capture else (), capture, sizes)
+    replay = _replay(kind, settings.options) if whole and not trace.moved else "never"
+    lent = _lent(kind, imported, around) if replay == "always" else frozenset()
+    if replay == "never" or kind == "forward" and not lent:
+        return CompiledPart(kind, program, imported, trace.moved, sizes=sizes)
+    static = _static_inputs(imported, around) if kind != "backward" else ()
+    return CompiledPart(kind, program, imported, trace.moved, static, replay, lent, sizes)
+
+
+def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]:
+    """Results that a recording may lend: all, and of a forward part those that only the backward part sees.
+
+    A caller keeps a loss while the next step runs; what the backward part needs is gone by then.
+    """
+    everything = frozenset(o.result for o in imported.outputs if o.result is not None)
+    seen = imported.outputs[:around.num_seen] if kind == "forward" else ()
+    return everything - {o.result for o in seen}
+
+
+def _replay(kind: str, options: Options) -> str:
+    """Whether calls of a part become replays of a CUDA graph (see `CompiledPart`).
+
+    Without the mode only those of inference: what a forward part keeps for the backward one would be copied out of the graph.
+    """
+    if options.cuda_graph:
+        return "always"
+    return "auto" if options.replay == "auto" and kind == "inference" else "never"
 
 
 def _moved_arguments(gm: torch.fx.GraphModule, device: str) -> tuple[int, ...]:
@@ -290,6 +315,12 @@ def _static_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
     """Inputs whose address stays: parameters and buffers, as torch marks them."""
     names = (imported.arguments[n] for n in around.static if n < len(imported.arguments))
     return tuple(name for name in names if name is not None)
+
+
+def _marked_static(gm: torch.fx.GraphModule) -> tuple[int, ...]:
+    """Arguments whose address stays, as dynamo marks them in its own graph: AOTAutograd's marks are not there for a trace found again."""
+    nodes = gm.graph.find_nodes(op="placeholder")
+    return tuple(n for n, node in enumerate(nodes) if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
 
 
 def _by_torch(gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:

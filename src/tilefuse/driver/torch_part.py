@@ -6,16 +6,16 @@ Torch calls a part with a list that it gives away ("boxed"), so that arguments c
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 
-from tilefuse.base.errors import UnsupportedError
 from tilefuse.driver.model import restore
 from tilefuse.frontends.imported import Imported
+from tilefuse.runtime.graphs import CudaGraphs
 from tilefuse.runtime.program import Program
+from tilefuse.runtime.replay import ReplayedProgram, may_be_replayed
 
 log = logging.getLogger("tilefuse")
 
@@ -24,13 +24,14 @@ class CompiledPart:
     """A boxed callable over a program. `kind` is "inference", "forward" or "backward".
 
     moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors).
-    static: names of inputs that stay where they are from call to call (parameters). sizes: those of the program, where torch traced its
-    graph for any.
+    static: names of inputs that stay where they are from call to call (parameters). replay: whether calls become replays of a CUDA
+    graph: never, auto (where the host would take longer than the device), always. lent: results that may lie in the graph's memory.
+    sizes: those of the program, where torch traced its graph for any.
     """
 
     def __init__(
-        self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (), capture: bool = False,
-        sizes: str = ""
+        self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (), replay: str = "never",
+        lent: Collection[int] = (), sizes: str = "",
     ) -> None:
         self.kind = kind
         self.sizes = sizes
@@ -47,10 +48,9 @@ class CompiledPart:
             for n, o in enumerate(imported.outputs)
         )
         self._windows = kind == "forward" and (not self._plain or _gives_views(program))
-        self._static = tuple(static)
-        self._capture = capture and program.device.type == "cuda"
-        self._captured: Callable[..., list[torch.Tensor]] | None = None
-        self._guard = threading.Lock()
+        self._takes_all = self._places == tuple(range(len(imported.arguments)))
+        self.replayed = _replayed(program, kind, static, replay, lent)
+        self._run = program.call_boxed if self.replayed is None else self.replayed
 
     def explain(self) -> str:
         """Why these kernels, as text; first the sizes that the program is for, where its graph is called with several."""
@@ -68,33 +68,19 @@ class CompiledPart:
     def __call__(self, arguments: list[Any]) -> list[Any]:
         """Runs the part; empties the list."""
         self.calls += 1
-        tensors = [arguments[n] for n in self._places]
         if self._moved:
-            return self._call_across(arguments, tensors)
+            return self._call_across(arguments, [arguments[n] for n in self._places])
         kept = {n: arguments[n] for n in self._kept}
-        arguments.clear()
-        results = self._run(tensors)
+        if self._takes_all:
+            results = self._run(arguments)
+        else:
+            tensors = [arguments[n] for n in self._places]
+            arguments.clear()
+            results = self._run(tensors)
         for n in self._shared:
             results[n] = results[n].clone()
         made = results if self._plain else [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
         return self._apart(made) if self._windows else made
-
-    def _run(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        if not self._capture:
-            return self.program.call_boxed(tensors)
-        if self._captured is None:
-            with self._guard:
-                if self._captured is None:
-                    self._captured = self._record(tensors)
-        return self._captured(*tensors)
-
-    def _record(self, tensors: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
-        """The program as a CUDA graph, or the program itself where a library call cannot be recorded."""
-        try:
-            return self.program.capture(*tensors, zero_copy=self._static, copy_results=True)
-        except UnsupportedError as reason:
-            log.warning("tilefuse runs %s without a CUDA graph: %s", self.program.spec.name, reason.message)
-            return self.program
 
     def _call_across(self, arguments: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
         """A call with arguments on another device: they are moved, and brought back where the program updates them."""
@@ -121,6 +107,15 @@ class CompiledPart:
 
     def _elsewhere(self, device: str) -> bool:
         return bool(device) and device != self.program.device.type
+
+
+def _replayed(program: Program, kind: str, static: Sequence[str], replay: str, lent: Collection[int]) -> ReplayedProgram | None:
+    """The program's calls as replays, where they may be and the part's settings ask for it."""
+    always = replay == "always"
+    if replay == "never" or program.device.type != "cuda" or not may_be_replayed(program, always):
+        return None
+    places = [program.spec.inputs.index(name) for name in static]
+    return ReplayedProgram(program, CudaGraphs(program.device), places, always=always, lent=lent, copies_kept=kind != "forward")
 
 
 def _gives_views(program: Program) -> bool:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tilefuse.base.errors import CompilerError, NameLookupError, UnsupportedError, UserError, nearest
+from tilefuse.base.errors import CompilerError, NameLookupError, UserError, nearest
 from tilefuse.runtime.arguments import Argument, check_argument
+from tilefuse.runtime.graphs import cannot_be_recorded, free_generator
 from tilefuse.runtime.strided import fits
 
 if TYPE_CHECKING:
@@ -183,10 +184,8 @@ class CapturedProgram:
         except CompilerError:
             raise
         except RuntimeError as error:
-            _free_generator(self._stream)
-            library = ", ".join(program.library_operators)
-            raise UnsupportedError(f"program {program.spec.name} cannot be captured: {str(error).splitlines()[0]}",
-                                   hint=f"one of its library calls may wait for the GPU: {library}" if library else None) from error
+            free_generator(self._stream)
+            raise cannot_be_recorded(program, error) from error
         places = tuple(next((i for i, t in enumerate(inputs) if t is r), -1) for r in results)
         return _Recording(graph, inputs, results, places, frame)
 
@@ -196,19 +195,6 @@ class CapturedProgram:
         self.program.run_frame(frame, inputs)
         for tensor, before in kept:
             tensor.copy_(before)
-
-
-def _free_generator(stream: torch.cuda.Stream) -> None:
-    """Sets torch's generator free after a recording that broke off: it would count as being recorded, and every later draw would fail.
-
-    A recording that succeeds does that.
-    """
-    try:
-        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
-            torch.zeros(1, device=stream.device)
-    except RuntimeError:
-        # Nothing is worse than before, and the first error is the one to report.
-        pass
 
 
 def _buffer(argument: Argument, device: torch.device) -> torch.Tensor:

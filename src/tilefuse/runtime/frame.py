@@ -17,11 +17,13 @@ import torch
 from tilefuse.base.errors import InternalError
 from tilefuse.runtime.call_plan import CallPlan, Slot, root_of
 from tilefuse.runtime.cuda_api import prepare_launch
-from tilefuse.runtime.library import TORCH_DTYPES, call_library
+from tilefuse.runtime.library import TORCH_DTYPES
+from tilefuse.runtime.prepared_library import prepare_call
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Step, Value
-from tilefuse.runtime.strided import fits, relaid
+from tilefuse.runtime.strided import POINTER_ALIGNMENT_BYTES, fits, relaid
 
 REPORT_BYTES = 4096
+ALIGNMENT_MASK = POINTER_ALIGNMENT_BYTES - 1
 
 Operation = Callable[[], int | None]
 
@@ -198,24 +200,29 @@ class Frame:
     def _library(self, step: LibraryStep, value_by_name: Mapping[str, Value]) -> Operation:
         index_by_name, slots_by_root = self.prepared.index_by_name, self.prepared.plan.slots_by_root
         operands = [index_by_name[n] for n in step.operands]
-        results = [(i, index_by_name[n], value_by_name[n], slots_by_root.get(n, ())) for i, n in enumerate(step.results) if n]
-        attributes, operator, values, counts = dict(step.attributes), step.operator, self.values, self.prepared.counts
-        device = self.prepared.device
+        results = [(i, index_by_name[n], value_by_name[n], value_by_name[n].strides, slots_by_root.get(n, ()))
+                   for i, n in enumerate(step.results) if n]
+        operator, values, counts = step.operator, self.values, self.prepared.counts
+        run = prepare_call(operator, dict(step.attributes), [value_by_name[n] for n in step.operands], self.prepared.device)
+        # What an operator gives for operands of these types is looked at once a frame; where it lies, at each call.
+        is_checked = False
 
         def call() -> None:
-            found = call_library(operator, [values[i] for i in operands], attributes, device)
-            for position, index, value, slots in results:
+            nonlocal is_checked
+            found = run([values[i] for i in operands])
+            if not is_checked:
+                _check_results(operator, found, results)
+                is_checked = True
+            for position, index, value, strides, slots in results:
                 tensor = found[position]
-                if tensor is None:
-                    raise InternalError(f"library operator {operator} gave nothing for {value.name}")
-                if tensor.dtype != TORCH_DTYPES[value.dtype] or tuple(tensor.shape) != value.shape:
-                    raise InternalError(f"library operator {operator} gave {tensor.dtype}{tuple(tensor.shape)} for {value.name}, "
-                                        f"expected {value.dtype}{value.shape}")
-                if not fits(tensor, value.shape, value.strides):
-                    tensor = relaid(tensor, value.shape, value.strides)
+                assert tensor is not None
+                address = tensor.data_ptr()
+                if (tensor.stride() != strides or address & ALIGNMENT_MASK) and not fits(tensor, value.shape, strides):
+                    tensor = relaid(tensor, value.shape, strides)
+                    address = tensor.data_ptr()
                     counts.library_copies += 1
                 values[index] = tensor
-                self.point(slots, tensor.data_ptr())
+                self.point(slots, address)
 
         return call
 
@@ -273,6 +280,17 @@ class Frame:
                 values[index] = None
 
         return release
+
+
+def _check_results(operator: str, found: Sequence[torch.Tensor | None], results: Sequence[tuple[int, int, Value, Any, Any]]) -> None:
+    """Raises InternalError where an operator's results are none, or not of the planned types."""
+    for position, _, value, *_ in results:
+        tensor = found[position]
+        if tensor is None:
+            raise InternalError(f"library operator {operator} gave nothing for {value.name}")
+        if tensor.dtype != TORCH_DTYPES[value.dtype] or tuple(tensor.shape) != value.shape:
+            raise InternalError(f"library operator {operator} gave {tensor.dtype}{tuple(tensor.shape)} for {value.name}, "
+                                f"expected {value.dtype}{value.shape}")
 
 
 def independent_copies(spec: ProgramSpec, plan: CallPlan, value_by_name: Mapping[str, Value], number: int) -> list[int]:

@@ -69,7 +69,7 @@ def matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[tor
     return [torch.matmul(a, b)]
 
 
-def _padding(attributes: Attributes, rank: int) -> tuple[list[int], list[int] | None]:
+def padding_of(attributes: Attributes, rank: int) -> tuple[list[int], list[int] | None]:
     """Symmetric padding for the call, and what `torch.nn.functional.pad` must add before where the ends differ."""
     pairs = _pairs(attributes.get("padding"), rank)
     if all(begin == end for begin, end in pairs):
@@ -89,7 +89,8 @@ def _int(value: Attribute) -> int:
     return value
 
 
-def _ints(value: Attribute, default: int, rank: int) -> list[int]:
+def int_list(value: Attribute, default: int, rank: int) -> list[int]:
+    """A tuple of numbers as a list; `rank` times the default where there is none."""
     return [_int(v) for v in value] if isinstance(value, tuple) else [default] * rank
 
 
@@ -101,7 +102,7 @@ def convolution(operands: Sequence[torch.Tensor], attributes: Attributes) -> lis
     x, w = operands[0], operands[1]
     bias = operands[2] if attributes.get("has_bias") else None
     rank = x.dim() - 2
-    padding, extra = _padding(attributes, rank)
+    padding, extra = padding_of(attributes, rank)
     transposed = bool(attributes.get("transposed"))
     if extra is not None and transposed:
         raise UnsupportedOpError("a transposed convolution with unequal padding at the two ends", hint="pad outside the convolution")
@@ -114,11 +115,11 @@ def convolution(operands: Sequence[torch.Tensor], attributes: Attributes) -> lis
             x,
             w,
             bias,
-            _ints(attributes.get("stride"), 1, rank),
+            int_list(attributes.get("stride"), 1, rank),
             padding,
-            _ints(attributes.get("dilation"), 1, rank),
+            int_list(attributes.get("dilation"), 1, rank),
             transposed,
-            _ints(attributes.get("output_padding"), 0, rank),
+            int_list(attributes.get("output_padding"), 0, rank),
             int(_int(attributes.get("groups", 1))),
         )
     ]
@@ -128,7 +129,7 @@ def convolution_backward(operands: Sequence[torch.Tensor], attributes: Attribute
     """Gradients of a convolution to input, weight and bias; None where the mask does not ask for one."""
     grad, x, w = operands[:3]
     rank = x.dim() - 2
-    padding, extra = _padding(attributes, rank)
+    padding, extra = padding_of(attributes, rank)
     if extra is not None:
         raise UnsupportedOpError("the gradient of a convolution with unequal padding at the two ends", hint="pad outside the convolution")
     transposed = bool(attributes.get("transposed"))
@@ -144,11 +145,11 @@ def convolution_backward(operands: Sequence[torch.Tensor], attributes: Attribute
             x,
             w,
             [channels],
-            _ints(attributes.get("stride"), 1, rank),
+            int_list(attributes.get("stride"), 1, rank),
             padding,
-            _ints(attributes.get("dilation"), 1, rank),
+            int_list(attributes.get("dilation"), 1, rank),
             transposed,
-            _ints(attributes.get("output_padding"), 0, rank),
+            int_list(attributes.get("output_padding"), 0, rank),
             groups,
             [bool(m) for m in mask],
         )
@@ -156,17 +157,20 @@ def convolution_backward(operands: Sequence[torch.Tensor], attributes: Attribute
 
 
 def _turns_back(x: torch.Tensor, w: torch.Tensor, attributes: Attributes, is_gradient: bool) -> bool:
-    """Whether tensors that lie channels last are computed sooner row-major, copies included.
+    return not (not x.is_cuda or x.is_contiguous()) and turns_back(tuple(w.shape), x.dtype, attributes, is_gradient)
+
+
+def turns_back(weight_shape: Sequence[int], dtype: torch.dtype, attributes: Attributes, is_gradient: bool) -> bool:
+    """Whether tensors on a GPU that lie channels last are computed sooner row-major, copies included.
 
     Each channel by itself in a window that is not square, and gradients of f32 in large ones: cuDNN's kernels take 141 us where torch's
     row-major ones take 37 (1 x 11, 32 x 96 x 28 x 28, f32) and 2503 where those take 1062 (gradients, 7 x 7, 32 x 96 x 56 x 56).
     Source: one H200, torch 2.11, 2026-11-22.
     """
-    window = tuple(w.shape[2:])
-    alone = _int(attributes.get("groups", 1)) > 1 and w.shape[1] == 1
-    if not alone or not x.is_cuda or x.is_contiguous():
+    window = tuple(weight_shape[2:])
+    if not (_int(attributes.get("groups", 1)) > 1 and weight_shape[1] == 1):
         return False
-    return len(set(window)) > 1 or is_gradient and x.dtype == torch.float32 and math.prod(window) > LARGE_WINDOW
+    return len(set(window)) > 1 or is_gradient and dtype == torch.float32 and math.prod(window) > LARGE_WINDOW
 
 
 def attention(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
@@ -241,9 +245,9 @@ def call_library(
     if isinstance(traced, tuple):
         operands = as_traced(operands, traced, exact=not operator.startswith("aten."))
     named = {str(pair[0]): argument(pair[1], operands, place) for pair in kwargs if isinstance(pair, tuple)}
-    results = [None if t is None else _as_reals(t) for t in flat_results(function(*(argument(a, operands, place) for a in args), **named))]
+    results = [None if t is None else as_reals(t) for t in flat_results(function(*(argument(a, operands, place) for a in args), **named))]
     # A window onto an operand would change when the operand's memory is used again.
-    return [None if t is None else t.clone() for t in results] if _gives_windows(operator) else results
+    return [None if t is None else t.clone() for t in results] if gives_windows(operator) else results
 
 
 @lru_cache(maxsize=4096)
@@ -264,7 +268,7 @@ def torch_operator(operator: str) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=4096)
-def _gives_windows(operator: str) -> bool:
+def gives_windows(operator: str) -> bool:
     """Whether a torch operator's results may share memory with its operands."""
     schema: Any = torch_operator(operator)._schema  # type: ignore[attr-defined]
     return any(r.alias_info is not None for r in schema.returns)
@@ -278,7 +282,7 @@ def as_complex(pairs: torch.Tensor) -> torch.Tensor:
     return torch.view_as_complex(pairs if pairs.stride(-1) == 1 else pairs.contiguous())
 
 
-def _as_reals(tensor: torch.Tensor) -> torch.Tensor:
+def as_reals(tensor: torch.Tensor) -> torch.Tensor:
     """A complex tensor as pairs of reals, without torch's lazy conjugation; others as they are, without its lazy negation."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
 

@@ -1,0 +1,191 @@
+"""What a call costs the host: time until it returns, without and with `reduce-overhead`, beside the device's own time and wall time.
+
+Every mode runs the same model on the same inputs in one process. Calls are timed in twos behind a synchronisation, so that the queue of
+launches never fills and the device never holds the host up.
+"""
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks import launches, turns
+from benchmarks.called_models import LARGER, MODELS, TRAINED
+from benchmarks.case import DTYPES, Tensors, as_tuple, relative_error
+from benchmarks.peers import NotApplicable, warm
+from benchmarks.record import Record
+from benchmarks.report import OURS, geometric_mean
+
+CALLS_EACH = 2
+ROUNDS = 25
+SETTLING_CALLS = 8
+MODES = ("default", "reduce-overhead")
+
+
+def listed() -> list[dict[str, Any]]:
+    """All cases: model/mode/dtype/batch."""
+    found = [f"{model}/inference/f16/{batch}" for model in MODELS for batch in (1, *([LARGER[model]] if model in LARGER else []))]
+    found += [f"{model}/training/f32/8" for model in TRAINED] + ["mobilenetv2/inference/f32/1"]
+    return [{"name": n, "family": n.split("/")[1], "dtype": n.split("/")[2], "rank": int("training" in n)} for n in found]
+
+
+def measure_call(name: str, peer: str, device: torch.device, *, tiny: bool) -> dict[str, Any]:
+    """Figures of one peer on one case; `us` is the host time of a call by default, the other figures stand under `modes`.
+
+    Units: microseconds a call.
+    """
+    model_name, kind, dtype_name, batch = name.split("/")
+    warm(peer, device)
+    torch.manual_seed(0)
+    with turns.let_go():
+        model, inputs = MODELS[model_name](int(batch), tiny, device, DTYPES[dtype_name])
+    run = _training(model, inputs) if kind == "training" else _inference(model, inputs)
+    reference = [t.double() for t in run(model)]
+    found: dict[str, Any] = {}
+    for mode in MODES if peer != "eager" else MODES[:1]:
+        compiled = _compiled(model, peer, mode)
+        started = turns.clock()
+        with turns.let_go():
+            error = relative_error(tuple(run(compiled)), tuple(reference))
+        compile_s = turns.clock() - started
+
+        def call(compiled: Callable[..., Any] = compiled, mode: str = mode) -> Tensors:
+            if peer == "inductor" and mode == "reduce-overhead":
+                torch.compiler.cudagraph_mark_step_begin()
+            return run(compiled)
+
+        found[mode] = {**_times(call, device), "compile_s": round(compile_s, 3), "error": error}
+        found[mode]["error"] = max(error, relative_error(tuple(call()), tuple(reference)))
+    worst = max(f["error"] for f in found.values())
+    record = {"status": "ok", "us": found["default"]["host_us"], "modes": found, "error": worst}
+    # Sums of 16-bit results over a whole network: torch.compile's own error is of this size.
+    if not worst <= 0.05:
+        record |= {"status": "wrong", "reason": f"relative error {worst:.3g}"}
+    return record
+
+
+def _inference(model: torch.nn.Module, inputs: Tensors) -> Callable[[Callable[..., Any]], Tensors]:
+    def run(network: Callable[..., Any]) -> Tensors:
+        with torch.no_grad():
+            return as_tuple(network(*inputs))
+
+    return run
+
+
+def _training(model: torch.nn.Module, inputs: Tensors) -> Callable[[Callable[..., Any]], Tensors]:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def run(network: Callable[..., Any]) -> Tensors:
+        loss = as_tuple(network(*inputs))[0].float().square().mean()
+        return (loss.detach(), *torch.autograd.grad(loss, parameters)[-1:])
+
+    return run
+
+
+def _compiled(model: torch.nn.Module, peer: str, mode: str) -> Any:
+    torch._dynamo.reset()
+    match peer:
+        case "eager":
+            return model
+        case "inductor":
+            return torch.compile(model, dynamic=False, mode=None if mode == "default" else mode)
+        case "tilefuse":
+            from tilefuse.driver import torch_backend
+
+            torch_backend.reset()
+            options: dict[str, Any] = {"strict": True, **torch_backend.list_mode_options(mode)}
+            return torch.compile(model, backend=torch_backend.backend, dynamic=False, options=options)
+    raise NotApplicable(f"{peer} has no version of the models")
+
+
+def _times(call: Callable[[], object], device: torch.device) -> dict[str, Any]:
+    """Host time and wall time of a call, and the device's own. Units: microseconds."""
+    for _ in range(SETTLING_CALLS):
+        call()
+    _wait(device)
+    samples, walls = [], []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        for _ in range(CALLS_EACH):
+            call()
+        samples.append((time.perf_counter() - started) * 1e6 / CALLS_EACH)
+        _wait(device)
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(2 * CALLS_EACH):
+            call()
+        _wait(device)
+        walls.append((time.perf_counter() - started) * 1e6 / (2 * CALLS_EACH))
+    seen = launches.launches_of(call, device)
+    return {"host_us": statistics.median(samples), "wall_us": statistics.median(walls),
+            "device_us": None if seen is None else sum(x.us for x in seen), "peak_bytes": _peak_bytes(call, device)}
+
+
+def _peak_bytes(call: Callable[[], object], device: torch.device) -> int:
+    if device.type != "cuda":
+        return 0
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return int(torch.cuda.max_memory_allocated() - before)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def figure(entry: dict[str, Any], peer: str, mode: str, name: str) -> float | None:
+    """One figure of a record's case; None where it was not measured."""
+    value = entry["peers"].get(peer, {}).get("modes", {}).get(mode, {}).get(name)
+    return None if value is None else float(value)
+
+
+def markdown(record: Record) -> str:
+    """Host time of every case and mode in milliseconds, the device's time, and tilefuse's over torch.compile's."""
+    lines = ["| call | eager ms | torch.compile ms | tilefuse ms | ratio | torch.compile, reduce-overhead ms "
+             "| tilefuse, reduce-overhead ms | ratio | wall: eager ms | torch.compile ms | tilefuse ms | device ms |", "| --- " * 12 + "|"]
+    for name, entry in record.cases.items():
+        if figure(entry, OURS, "default", "host_us") is None:
+            continue
+        host = {(p, m): figure(entry, p, m, "host_us") for p in ("eager", "inductor", OURS) for m in MODES}
+        walls = [figure(entry, p, "default", "wall_us") for p in ("eager", "inductor", OURS)]
+        cells = [host["eager", "default"], host["inductor", "default"], host[OURS, "default"],
+                 _ratio(host[OURS, "default"], host["inductor", "default"]), host["inductor", "reduce-overhead"],
+                 host[OURS, "reduce-overhead"], _ratio(host[OURS, "reduce-overhead"], host["inductor", "reduce-overhead"]),
+                 *walls, figure(entry, OURS, "default", "device_us")]
+        told = ["-" if c is None else f"{c:.2f}" if n in (3, 6) else f"{c / 1e3:.3f}" for n, c in enumerate(cells)]
+        lines.append(f"| {name} | " + " | ".join(told) + " |")
+    return "\n".join([*lines, "", verdict(record)])
+
+
+def verdict(record: Record) -> str:
+    """Geometric means of tilefuse's host time over torch.compile's, and the cases above it."""
+    told = []
+    for mode in MODES:
+        known: dict[str, float] = {}
+        for name, entry in record.cases.items():
+            ratio = _ratio(figure(entry, OURS, mode, "host_us"), figure(entry, "inductor", mode, "host_us"))
+            if ratio is not None:
+                known[name] = ratio
+        mean = geometric_mean(known.values())
+        if mean is not None:
+            above = [f"{name} {r:.2f}" for name, r in known.items() if r > 1.0]
+            told.append(f"{mode}: {mean:.2f} of torch.compile's host time in geometric mean of {len(known)} calls, "
+                        f"above it: {', '.join(above) or 'none'}")
+    slow = []
+    for name, entry in record.cases.items():
+        ours, eager = figure(entry, OURS, "default", "wall_us"), figure(entry, "eager", "default", "wall_us")
+        if ours and eager and ours > eager:
+            slow.append(f"{name} {ours / eager:.2f}")
+    told.append(f"wall time above eager's: {', '.join(slow) or 'none'}")
+    return "Host time. " + "; ".join(told) + "."
+
+
+def _ratio(ours: float | None, theirs: float | None) -> float | None:
+    return ours / theirs if ours and theirs else None

@@ -1,0 +1,258 @@
+"""Calls of torch.compile that are replays of CUDA graphs, on a GPU: right beside eager whatever the caller does between calls."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tilefuse.driver.torch_backend import backend, compiled_parts, reset
+from tilefuse.runtime.replay import CALLS_BEFORE_RECORDING
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+MODES = (None, "reduce-overhead")
+CALLS = CALLS_BEFORE_RECORDING + 4
+
+
+class Small(nn.Module):
+    """A convolution, a product and norms: library calls between kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 16), nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.conv(x)).mean((2, 3))
+        for _ in range(12):
+            y = self.linear(torch.tanh(self.norm(self.linear(y))[:, :8]))[:, :8]
+        return y
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    reset()
+    yield
+    reset()
+
+
+def compiled(function: Callable[..., Any], mode: str | None) -> Callable[..., Any]:
+    return torch.compile(function, backend=backend, dynamic=False, mode=mode, options={"strict": True} if mode is None else None)
+
+
+def images(number: int = 0) -> torch.Tensor:
+    return torch.randn(2, 3, 16, 16, device="cuda", generator=torch.Generator("cuda").manual_seed(number))
+
+
+def replays(kind: str = "inference") -> int:
+    return sum(p.replayed.num_replays for p in compiled_parts(kind) if p.replayed is not None)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inputs_that_move_and_results_that_are_kept(mode: str | None) -> None:
+    model = Small().cuda().eval()
+    made, kept = compiled(model, mode), []
+    with torch.no_grad():
+        for n in range(CALLS + 4):
+            kept.append((made(images(n)), images(n)))
+        assert replays() > 0
+        for y, x in kept:
+            close(y, model(x))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_result_of_one_call_survives_the_next(mode: str | None) -> None:
+    model = Small().cuda().eval()
+    made = compiled(model, mode)
+    with torch.no_grad():
+        for n in range(CALLS + 6):
+            before = None if n == 0 else y  # noqa: F821
+            kept = None if before is None else before.clone()
+            y = made(images(n))
+            close(y, model(images(n)))
+            assert before is None or torch.equal(before, kept)
+        (part,) = compiled_parts("inference")
+        assert part.replayed is not None and part.replayed.num_recordings <= 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_parameters_change_in_place_and_are_replaced(mode: str | None) -> None:
+    model = Small().cuda().eval()
+    made, x = compiled(model, mode), images()
+    with torch.no_grad():
+        for _ in range(CALLS):
+            close(made(x), model(x))
+        for change in (lambda p: p.add_(0.01), lambda p: p.data.mul_(1.5), lambda p: setattr(p, "data", p.data * 0.5)):
+            for p in model.parameters():
+                change(p)
+            for _ in range(CALLS):
+                close(made(x), model(x))
+        model.load_state_dict(Small().cuda().state_dict(), assign=True)
+        for _ in range(CALLS):
+            close(made(x), model(x))
+        assert replays() > CALLS
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_views_and_aliases(mode: str | None) -> None:
+    made = compiled(lambda x, y: (torch.softmax(x, -1) + y.tanh(), (x * y).sum(-1), x.sigmoid() @ y.mT), mode)
+    base = torch.randn(9 * 64 * 64 + 1, device="cuda")
+    views = [base[n * 4096 : (n + 1) * 4096].view(64, 64) for n in range(9)] + [base[1:4097].view(64, 64)]
+    for n in range(3 * len(views)):
+        x, y = views[n % len(views)], views[(n * n) % len(views)]
+        for found, expected in zip(made(x, y), (torch.softmax(x, -1) + y.tanh(), (x * y).sum(-1), x.sigmoid() @ y.mT)):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_cache_that_is_updated_in_place(mode: str | None) -> None:
+    def step(cache: torch.Tensor, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        cache.index_copy_(0, place, x.tanh())
+        return torch.softmax(cache @ x.mT, 0) * 2
+
+    made = compiled(step, mode)
+    mine, theirs = torch.zeros(32, 64, device="cuda"), torch.zeros(32, 64, device="cuda")
+    for n in range(CALLS + 4):
+        x, place = torch.randn(1, 64, device="cuda"), torch.tensor([n], device="cuda")
+        close(made(mine, x, place), step(theirs, x, place))
+        close(mine, theirs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_and_streams(mode: str | None) -> None:
+    model = Small().cuda().eval()
+    made = compiled(model, mode)
+    wrong: list[str] = []
+    with torch.no_grad():
+        expected = [model(images(n)) for n in range(4)]
+        made(images())
+    torch.cuda.synchronize()
+
+    def work(number: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()), torch.no_grad():
+            for n in range(40):
+                y = made(images((number + n) % 4))
+                torch.cuda.current_stream().synchronize()
+                if not torch.allclose(y, expected[(number + n) % 4], rtol=2e-4, atol=2e-4):
+                    wrong.append(f"thread {number} call {n}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    with torch.no_grad():
+        for n in range(20):
+            close(made(images(n % 4)), expected[n % 4])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inside_a_graph_of_the_callers_own(mode: str | None) -> None:
+    model = Small().cuda().eval()
+    made, x = compiled(model, mode), images()
+    with torch.no_grad():
+        for _ in range(CALLS):
+            made(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = made(x)
+        for n in range(3):
+            x.copy_(images(n))
+            graph.replay()
+            close(y, model(x))
+            close(made(x), model(x))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_models_share_a_streams_memory(mode: str | None) -> None:
+    models = [Small().cuda().eval() for _ in range(3)]
+    mades = [compiled(m, mode) for m in models]
+    with torch.no_grad():
+        for n in range(CALLS + 3):
+            found = [made(images(n)) for made in mades]
+            for model, y in zip(models, found):
+                close(y, model(images(n)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_layers_compiled_one_by_one(mode: str | None) -> None:
+    """One program with the parameters of every layer in turn."""
+    layers = [nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU()).cuda().eval() for _ in range(6)]
+    mades = [compiled(layer, mode) for layer in layers]
+    with torch.no_grad():
+        for _ in range(CALLS):
+            x = y = torch.randn(4, 32, device="cuda")
+            for layer, made in zip(layers, mades):
+                x, y = made(x), layer(y)
+            close(x, y)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_autocast(mode: str | None) -> None:
+    model = Small().cuda().eval()
+    made = compiled(model, mode)
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        for n in range(CALLS):
+            torch.testing.assert_close(made(images(n)).float(), model(images(n)).float(), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_training_steps(mode: str | None) -> None:
+    torch.manual_seed(3)
+    mine, theirs = Small().cuda(), Small().cuda()
+    theirs.load_state_dict(mine.state_dict())
+    made = compiled(mine, mode)
+    optimisers = [torch.optim.SGD(m.parameters(), 1e-2, momentum=0.9) for m in (mine, theirs)]
+    for n in range(CALLS + 2):
+        for network, optimiser in zip((made, theirs), optimisers):
+            # Every third step adds to the gradients of the one before.
+            if n % 3:
+                optimiser.zero_grad()
+            network(images(n)).square().mean().backward()
+            optimiser.step()
+    for p, q in zip(mine.parameters(), theirs.parameters()):
+        torch.testing.assert_close(p, q, rtol=2e-3, atol=2e-4)
+
+
+def test_draws_differ_from_call_to_call() -> None:
+    made = compiled(lambda x: nn.functional.dropout(x, 0.5) * 2, None)
+    x = torch.ones(4096, device="cuda")
+    drawn = [made(x) for _ in range(CALLS)]
+    assert all(not torch.equal(a, b) for a, b in zip(drawn, drawn[1:]))
+    assert replays() == 0
+
+
+def test_a_call_that_the_device_takes_long_for_is_no_replay() -> None:
+    """A large copy: the host is ready long before the device, and a graph would only hold memory."""
+    made = compiled(lambda x: x.sigmoid() * 2, None)
+    x = torch.randn(1 << 28, device="cuda")
+    for _ in range(CALLS):
+        made(x)
+    torch.cuda.synchronize()
+    for _ in range(4):
+        made(x)
+        torch.cuda.synchronize()
+    (part,) = compiled_parts("inference")
+    assert part.replayed is not None and part.replayed.why_not
+
+
+def test_settings_of_the_library_are_those_of_the_call() -> None:
+    model = Small().cuda().eval()
+    made, x = compiled(model, None), images()
+    with torch.no_grad():
+        for _ in range(CALLS):
+            made(x)
+        before = replays()
+        with torch.backends.cudnn.flags(enabled=True, deterministic=True):
+            for _ in range(CALLS):
+                close(made(x), model(x))
+        (part,) = compiled_parts("inference")
+        assert part.replayed is not None and part.replayed.num_recordings >= 2 and replays() > before
