@@ -5,12 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
+from tilefuse.plan.assemble import library_call
 from tilefuse.plan.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
-from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
-from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
+from tilefuse.plan.library_price import price_call
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library
+from tilefuse.runtime.call_plan import ITEMSIZE
+from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.stitch_plan import StitchPlan
 from tilefuse.schedule.tile import TileProgram
@@ -24,6 +28,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     device: adds to each kernel the figures behind its cost; their units and origins stand once, under `figures`.
     """
     model = AnalyticCost(device) if device is not None else None
+    calls = [_library(c, plan, device) for c in plan.library_calls]
     figures = {} if model is None else {id(p): model.figures(p) for p in plan.programs}
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
     kernels = [_kernel(k, code, figures.get(id(k.program), ())) for k, code in zip(plan.kernels, codes, strict=True)]
@@ -41,7 +46,8 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
         "plan": _search(plan),
         "kernels": kernels,
         "figures": {f.name: {"unit": f.unit, "origin": f.origin} for told in list(figures.values())[:1] for f in told},
-        "library": [_library(c) for c in plan.library_calls],
+        "library": calls,
+        "totals": _totals(plan, spec, calls, device),
         "views": [{"value": v.value, "base": v.base, "offset": v.offset, "strides": list(v.strides)} for v in plan.views],
         "copies": [{"source": s.source, "target": s.target} for s in spec.steps if not isinstance(s, KernelStep | LibraryStep)],
         "layouts": {value: list(strides) for value, strides in sorted(plan.layouts.items())},
@@ -105,5 +111,33 @@ def _requested_bytes(program: TileProgram, allocated: int) -> int:
     return allocated if largest is None or not allocated else allocated + largest.requested_bytes - largest.shared_bytes
 
 
-def _library(call: LibraryCall) -> dict[str, Any]:
-    return {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}
+def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None) -> dict[str, Any]:
+    told = {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}
+    if device is None:
+        return told
+    price = price_call(call, plan.graph, device)
+    return told | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "at_least": price.is_bound}
+
+
+def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], device: DeviceSpec | None) -> dict[str, Any]:
+    """Bytes and times of everything that the program runs: kernels, library calls, copies; and of one kernel a node.
+
+    `num_at_least`: calls that nothing predicts, of which `library_us` counts the launch and the bytes. Without a device nothing is told.
+    """
+    if device is None:
+        return {}
+    bytes_of = {v.name: ITEMSIZE[v.dtype] * prod(v.shape) for v in spec.values}
+    copied = sum(2 * bytes_of[s.target] for s in spec.steps if isinstance(s, CopyStep))
+    kernels_us = sum(k.cost.us for k in plan.kernels)
+    library_us = sum(c["predicted_us"] for c in calls)
+    held = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
+    alone = [price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device) for n in held]
+    return {
+        "kernels_us": round(kernels_us, 3), "library_us": round(library_us, 3), "num_at_least": sum(c["at_least"] for c in calls),
+        "us": round(kernels_us + library_us, 3),
+        "unfused_us": round(plan.unfused_kernels_us + library_us + sum(p.us for p in alone), 3),
+        "kernel_bytes": sum(k.program.bytes_moved for k in plan.kernels), "library_bytes": sum(c["bytes"] for c in calls),
+        "copy_bytes": copied,
+        "bytes": sum(k.program.bytes_moved for k in plan.kernels) + sum(c["bytes"] for c in calls) + copied,
+        "unfused_bytes": plan.unfused_bytes + sum(c["bytes"] for c in calls) + sum(p.num_bytes for p in alone) + copied,
+    }

@@ -14,6 +14,8 @@ from tilefuse.driver.in_place_scatter import scatter_updates
 from tilefuse.driver.lower import lower
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Expr, Lookup, Read, children, walk
+from tilefuse.plan.assemble import library_call
+from tilefuse.plan.measure import LoneCall
 from tilefuse.plan.pattern import Cost, Pattern, Plan, PlannedKernel
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.schedule.tile import TileProgram
@@ -55,6 +57,16 @@ def lone_program(program: TileProgram, device: DeviceSpec, place: str, options: 
     from tilefuse.runtime.program import Program
 
     return Program(lone_spec(program, device, options, over_inputs), {}, place, options)
+
+
+def lone_call(call: LoneCall, device: DeviceSpec, place: str, options: Options) -> Any:
+    """A program of one call of the library. Raises: DeviceError."""
+    from tilefuse.runtime.program import Program
+
+    graph = call.graph
+    step = library_call(graph, Pattern(tuple(n.name for n in graph.nodes), graph.results))
+    plan = Plan(graph, device.name, (step,), (), dict(call.layouts), 0.0, 0.0, 0, 0)
+    return Program(lower(plan, device, options), {}, place, options)
 
 
 def index_extents(graph: Graph) -> dict[str, int]:

@@ -15,8 +15,8 @@ from typing import Any
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import DeviceError, InternalError, ToolchainError
 from tilefuse.base.options import Options
-from tilefuse.driver.lone_kernel import drawn_inputs, index_extents, lone_program, lone_spec
-from tilefuse.plan.measure import Record, Timing, timing_of
+from tilefuse.driver.lone_kernel import drawn_inputs, index_extents, lone_call, lone_program, lone_spec
+from tilefuse.plan.measure import LoneCall, Record, Timing, timing_of
 from tilefuse.runtime.binaries import build_kernels
 from tilefuse.runtime.cache import cache_of
 from tilefuse.runtime.measurements import Journal, journal_path
@@ -65,6 +65,15 @@ class KernelMeasurer:
             wrong = self._compare(program, lone, sets[0])
             if wrong is not None:
                 return wrong
+            return time_program(lone, sets, LAUNCHES, self._clock)
+        except (DeviceError, RuntimeError) as error:
+            return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
+
+    def measure_call(self, call: LoneCall) -> Timing | Rejected:
+        """Time of a call of the library, or why it does not run. Units: microseconds."""
+        try:
+            lone = lone_call(call, self._device, self._place, self._options)
+            sets = [drawn_inputs(lone, seed) for seed in range(INPUT_SETS if lone.device.type == "cuda" else 1)]
             return time_program(lone, sets, LAUNCHES, self._clock)
         except (DeviceError, RuntimeError) as error:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))

@@ -19,13 +19,14 @@ from tilefuse.codegen.compose import compose
 from tilefuse.driver.known_judgements import judgements
 from tilefuse.driver.measure import DiskRecords
 from tilefuse.driver.tuning_results import TuningResults
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.known_patterns import Store
-from tilefuse.plan.measure import MAX_ROUNDS, MeasuredCost, Measurer, Records, Slower, timed_check
-from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel
+from tilefuse.plan.measure import MAX_ROUNDS, LoneCall, MeasuredCost, Measurer, Records, Slower, timed_check
+from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, is_library
 from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.text import parse_plan
 from tilefuse.plan.tuned import with_tuned
 from tilefuse.schedule.notation import parse_template
@@ -51,38 +52,51 @@ def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Op
 
 def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts,
              measurer: Measurer | None, records: Records | None, clock: Callable[[], float]) -> Plan:
-    def plan(model: AnalyticCost | MeasuredCost, store: Store | None = None) -> Plan:
-        return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model, store=store)
+    def plan(model: AnalyticCost | MeasuredCost, store: Store | None = None, products: Products | None = None) -> Plan:
+        return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model, store=store,
+                          products=products)
 
     if measurer is None or not options.fuse:
         with judgements(device, options) as store:
             return plan(AnalyticCost(device), store)
     model = MeasuredCost(AnalyticCost(device), records if records is not None else DiskRecords.of(device, options))
     deadline = clock() + options.measure_seconds
+    products = _measured_products(graph, layouts, device, model) if options.stitch else NO_PRODUCTS
     replaced: dict[tuple[str, ...], Slower] = {}
     parts = partial(alone, graph=graph, layouts=layouts, device=device, options=options)
-    best, best_us = plan(model), math.inf
+    best, best_us = plan(model, products=products), math.inf
     made = best
     for round_number in range(MAX_ROUNDS):
         with trace.current().span("timed check", "plan", round=round_number):
             slower = timed_check(made, model, measurer, parts, lambda: clock() > deadline)
         replaced.update((s.nodes, s) for s in slower)
-        made_us = model.total_us(made)
+        made_us = model.total_us(made, products.call_us)
         if made_us < best_us:
             best, best_us = made, made_us
         if clock() > deadline:
             break
         model.learn()
         model.only_measured = round_number >= MAX_ROUNDS - 2
-        following = plan(model)
+        following = plan(model, products=products)
         if all(model.knows(k.program) for k in following.kernels if len(k.pattern.nodes) > 1):
             # Nothing in it is a guess any more.
-            best = following if model.total_us(following) < best_us else best
+            best = following if model.total_us(following, products.call_us) < best_us else best
             break
         made = following
     kept = {k.pattern.nodes for k in best.kernels}
     notes = (f"{'kept for want of time' if s.nodes in kept else 'replaced after timing'}: {s}" for s in replaced.values())
     return replace(best, notes=(*best.notes, *notes))
+
+
+def _measured_products(graph: Graph, layouts: Layouts, device: DeviceSpec, model: MeasuredCost) -> Products:
+    """The products that kernels may hold, whose calls take what was measured where they were."""
+    predicted = matrix_products(graph, device)
+
+    def us(node: Node) -> float:
+        inner = Pattern((node.name,), (node.name,)).graph(graph)
+        return model.call_us(LoneCall(inner, {v: layouts[v] for v in inner.type_by_name if v in layouts}), predicted.us(node))
+
+    return replace(predicted, us=us)
 
 
 def _by_hand(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts) -> Plan:
@@ -114,11 +128,14 @@ def check_storage(name: str, program: TileProgram, device: DeviceSpec) -> None:
 
 
 def alone(kernel: PlannedKernel, *, graph: Graph, layouts: Layouts, device: DeviceSpec,
-          options: Options) -> Sequence[TileProgram | Rejected]:
-    """The programs of a kernel's nodes, each in a kernel of its own."""
-    found: list[TileProgram | Rejected] = []
+          options: Options) -> Sequence[TileProgram | LoneCall | Rejected]:
+    """The programs of a kernel's nodes, each in a kernel of its own; a product is a call of the library."""
+    found: list[TileProgram | LoneCall | Rejected] = []
     for name in kernel.pattern.nodes:
         inner = Pattern((name,), (name,)).graph(graph)
         own = {v: layouts[v] for v in inner.type_by_name if v in layouts}
+        if is_library(graph.node_by_name[name]):
+            found.append(LoneCall(inner, own))
+            continue
         found.append(schedule.schedule_pattern(inner, (name,), own, device, options.eager_rounding))
     return found

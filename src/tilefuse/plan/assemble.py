@@ -48,7 +48,8 @@ def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str
     return Plan(graph, device.name, tuple(steps), tuple(views.values()), dict(layouts), objective_us,
                 unfused_us=unfused_us, unfused_kernels=len(alone),
                 unfused_bytes=sum(p.figures.bytes_moved for p in alone),
-                rejected=rejected, num_rejected=num_rejected, search=search)
+                rejected=rejected, num_rejected=num_rejected, search=search,
+                unfused_kernels_us=sum(p.cost.us for p in alone))
 
 
 def library_call(graph: Graph, pattern: Pattern) -> LibraryCall:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilefuse.plan.pattern import Cost
-from tilefuse.schedule.levels import level_traffic, scattered_adds
+from tilefuse.schedule.levels import LevelTraffic, level_traffic, scattered_adds
+from tilefuse.schedule.staged_traffic import moved_bytes
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
@@ -21,6 +22,7 @@ from tilefuse.target.launch import Launch
 MAX_LOADS_BYTES = 64
 # Relative differences below this are within the curve's own spread between two measurements; they decide nothing that costs work.
 RESOLUTION = 0.02
+STAGES_WITHIN = "; the time of a kernel of stages is part of its arithmetic time"
 STAGES_ORIGIN = "issue slots and latencies of the kernel's stages, estimated by the scheduler"
 
 
@@ -139,8 +141,8 @@ class AnalyticCost:
         """
         return program.bytes_moved / self.device.global_bytes_per_s * 1e6
 
-    def parts(self, program: TileProgram) -> Parts:
-        """The time's parts. Source: as the class; traffic by `schedule.levels.level_traffic`."""
+    def parts(self, program: TileProgram, traffic: LevelTraffic | None = None) -> Parts:
+        """The time's parts. Source: as the class; traffic by `schedule.levels.level_traffic` where none is named."""
         device, launch = self.device, program.launch
         num_bytes = program.bytes_moved
         blocks = max(launch.num_blocks, 1)
@@ -149,7 +151,7 @@ class AnalyticCost:
         held = min(resident, -(-blocks // device.num_multiprocessors)) * launch.num_threads
         per_thread = max(16, min(MAX_LOADS_BYTES, program.bytes_read // max(blocks * launch.num_threads, 1)))
         share = min(1.0, busy * held * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
-        moved = level_traffic(program)
+        moved = traffic or level_traffic(program)
         busy_share = busy / device.num_multiprocessors
         return Parts(
             global_bytes=num_bytes, l2_bytes=moved.l2_bytes, shared_bytes=moved.shared_bytes,
@@ -164,17 +166,18 @@ class AnalyticCost:
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
-        parts, device = self.parts(program), self.device
+        parts, device = self.parts(program, moved_bytes(program)), self.device
         told = dict(device.origins)
 
         def rate(field: str) -> str:
             return told.get(field, "not measured")
 
+        within = STAGES_WITHIN if program.work_us else ""
         work = STAGES_ORIGIN if program.work_us else f"flops_per_s: {rate('flops_per_s')}"
         return (
             Figure("global bytes", parts.global_bytes, "bytes", "boundary tensors, each once"),
-            Figure("L2 bytes", parts.l2_bytes, "bytes", "what each block reads and writes, summed over blocks"),
-            Figure("shared bytes", parts.shared_bytes, "bytes", "tiles staged in shared memory, written and read"),
+            Figure("L2 bytes", parts.l2_bytes, "bytes", "what each block reads and writes, summed over blocks" + within),
+            Figure("shared bytes", parts.shared_bytes, "bytes", "tiles staged in shared memory, written and read" + within),
             Figure("global time", parts.global_us, "us", f"transfer_curve: {rate('transfer_curve')}"),
             Figure("L2 time", parts.l2_us, "us", f"resident_curve: {rate('resident_curve')}"),
             Figure("shared time", parts.shared_us, "us", f"shared_bytes_per_s: {rate('shared_bytes_per_s')}"),

@@ -14,12 +14,12 @@ from typing import Protocol
 
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.plan.category import is_product
 from tilefuse.plan.cost import CostModel
 from tilefuse.plan.pattern import Cost, Plan, PlannedKernel
 from tilefuse.schedule.coordinates import over_is_contiguous
-from tilefuse.schedule.tile import TileProgram
+from tilefuse.schedule.tile import Layouts, TileProgram
 
 # Rounds of planning, timing and planning again; the last one takes nothing that was not timed.
 MAX_ROUNDS = 6
@@ -57,6 +57,19 @@ def total(timings: Iterable[Timing]) -> Timing:
     return Timing(sum(t.median_us for t in listed), spread_us, min((t.repeats for t in listed), default=0))
 
 
+@dataclass(frozen=True, slots=True)
+class LoneCall:
+    """A library operator by itself: a graph of its own, and the strides of its values that are not dense."""
+
+    graph: Graph
+    layouts: Layouts
+
+    @property
+    def node(self) -> Node:
+        """The operator."""
+        return self.graph.nodes[0]
+
+
 class Measurer(Protocol):
     """Generates a kernel, runs it on the device and times it; see `driver.measure`."""
 
@@ -66,6 +79,10 @@ class Measurer(Protocol):
 
     def measure(self, program: TileProgram) -> Timing | Rejected:
         """Time of the kernel inside a running stream, launch included; or why it has none."""
+        ...
+
+    def measure_call(self, call: LoneCall) -> Timing | Rejected:
+        """Time of a call of the library, as of a kernel."""
         ...
 
 
@@ -95,8 +112,14 @@ class Records(Protocol):
         ...
 
 
-def key_of(program: TileProgram) -> str:
-    """What decides a kernel's time: its graph, layouts, template and launch."""
+def key_of(program: TileProgram | LoneCall) -> str:
+    """What decides a kernel's time: its graph, layouts, template and launch. Of a call: its operator, types and layouts."""
+    if isinstance(program, LoneCall):
+        node = program.node
+        number = {v: n for n, v in enumerate((*node.operands, node.name))}
+        told = repr((node.kind, node.attributes, [program.graph.type_of(v) for v in number], [number[v] for v in node.operands],
+                     sorted((number[v], strides) for v, strides in program.layouts.items() if v in number)))
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
     told = repr((program.graph.inputs, program.graph.nodes, program.graph.results, sorted(program.layouts.items()), program.template,
                  program.parameters, program.launch))
     if any(n.category in ("gather", "scatter") for n in program.graph.nodes):
@@ -134,9 +157,15 @@ class MeasuredCost:
         """The kernel is as fast as its parts, whose time is `apart_us`, as far as can be measured: one kernel is then taken."""
         self._tied_us[key_of(program)] = apart_us * (1 - TIE)
 
-    def total_us(self, plan: Plan) -> float:
-        """Time of all kernels of a plan as far as they are known. Units: microseconds. Source: `cost`."""
-        return sum(self.cost(k.program).us for k in plan.kernels)
+    def total_us(self, plan: Plan, call_us: Callable[[Node], float]) -> float:
+        """Time of all kernels of a plan as far as they are known, and of its calls. Units: microseconds. Source: `cost`, `call_us`."""
+        calls = (call_us(plan.graph.node_by_name[v]) for c in plan.library_calls for _, v in c.results)
+        return sum(self.cost(k.program).us for k in plan.kernels) + sum(calls)
+
+    def call_us(self, call: LoneCall, predicted_us: float) -> float:
+        """The measured time of a call, else the predicted one. Units: microseconds."""
+        found = self._records.find(key_of(call))
+        return predicted_us if found is None else found.timing.median_us
 
     def cost(self, program: TileProgram) -> Cost:
         """The measured time, else the predicted one. Units: microseconds."""
@@ -158,12 +187,18 @@ class MeasuredCost:
         key = key_of(program)
         return key in self._refused or self._records.find(key) is not None
 
-    def timing(self, program: TileProgram, measurer: Measurer) -> Timing | Rejected:
-        """The kernel's time, measured now unless it was before; the record keeps it beside the prediction."""
+    def timing(self, program: TileProgram | LoneCall, measurer: Measurer) -> Timing | Rejected:
+        """The kernel's or the call's time, measured now unless it was before; the record keeps a kernel's beside the prediction."""
         key = key_of(program)
         found = self._records.find(key)
         if found is not None:
             return found.timing
+        if isinstance(program, LoneCall):
+            timing = measurer.measure_call(program)
+            if isinstance(timing, Timing):
+                # No prediction: the bias of kernels' predictions says nothing of calls.
+                self._records.keep(Record(key, f"call {program.node.detail}", 0.0, timing))
+            return timing
         timing = measurer.measure(program)
         if isinstance(timing, Timing):
             self._records.keep(Record(key, program.name, self._model.cost(program).us, timing))
@@ -175,10 +210,9 @@ def is_complex(graph: Graph) -> bool:
 
     Source: FusionStitching 4.3, the patterns for which it evaluates by execution.
     """
-    reductions = [n for n in graph.nodes if n.category == "reduce"]
-    products = [n for n in reductions if is_product(n)]
-    along = {over_is_contiguous(n) for n in reductions if n not in products}
-    return len(along) > 1 or bool(products) and len(reductions) > 1
+    products = [n for n in graph.nodes if is_product(n)]
+    reductions = [n for n in graph.nodes if n.category == "reduce" and n not in products]
+    return len({over_is_contiguous(n) for n in reductions}) > 1 or bool(products) and len(products) + len(reductions) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +228,14 @@ class Slower:
         return f"{self.kernel}: one kernel {self.fused.median_us:.2f} us, {len(self.nodes)} kernels {self.apart.median_us:.2f} us"
 
 
-Parts = Callable[[PlannedKernel], Sequence[TileProgram | Rejected]]
+Parts = Callable[[PlannedKernel], Sequence[TileProgram | LoneCall | Rejected]]
 
 
 def timed_check(plan: Plan, model: MeasuredCost, measurer: Measurer, parts: Parts, enough: Callable[[], bool]) -> tuple[Slower, ...]:
     """The kernels that are slower than one kernel a node, by measurement; all that was measured is in the model's records.
 
-    parts: the programs of a kernel's nodes alone. enough: whether the time for measuring is over; complex patterns come first.
+    parts: the programs of a kernel's nodes alone, and the library's calls for its products.
+    enough: whether the time for measuring is over; complex patterns come first.
     Cost: a compile and some runs for each distinct kernel and each of its nodes.
     """
     slower: list[Slower] = []

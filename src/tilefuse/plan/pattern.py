@@ -159,8 +159,9 @@ class Plan:
     layouts    strides of values that are not dense row-major
     rejected   merges that were tried and not taken, at most `found.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
     search     how the integer program found it; None: greedy connecting alone
-    Units: `objective_us` is the predicted time of all kernels, `unfused_us` that of one kernel a node; `unfused_bytes` is what
-    the latter would read and write, `unfused_kernels` their number.
+    Units: `objective_us` is the predicted time of all kernels and of the products that a kernel could hold, `unfused_us` that of one
+    kernel a node and a call a product; `unfused_bytes` is what these kernels would read and write, `unfused_kernels` their number and
+    `unfused_kernels_us` their time.
     """
 
     graph: Graph
@@ -176,6 +177,7 @@ class Plan:
     num_rejected: int = 0
     notes: tuple[str, ...] = field(default=(), compare=False)
     search: Search | None = None
+    unfused_kernels_us: float = 0.0
 
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:

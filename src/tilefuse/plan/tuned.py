@@ -92,5 +92,6 @@ def with_tuned(plan: Plan, find: Find, device: DeviceSpec, model: CostModel) -> 
     steps = tuple(replace(s, program=made[id(s.program)], cost=model.cost(made[id(s.program)]))
                   if isinstance(s, PlannedKernel) and id(s.program) in made else s for s in plan.steps)
     tuned_plan = replace(plan, steps=steps)
-    return replace(tuned_plan, objective_us=sum(k.cost.us for k in tuned_plan.kernels),
+    gained_us = sum(k.cost.us for k in plan.kernels) - sum(k.cost.us for k in tuned_plan.kernels)
+    return replace(tuned_plan, objective_us=plan.objective_us - gained_us,
                    notes=(*plan.notes, f"{len(made)} of {len(plan.programs)} kernels have a tuned template"))

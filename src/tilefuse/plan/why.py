@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, nearest
 from tilefuse.ir.graph import Graph, node_inputs
+from tilefuse.plan.assemble import library_call
 from tilefuse.plan.cost import gain_us
 from tilefuse.plan.edit import Setting, price
+from tilefuse.plan.library_price import price_call
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library, needed_nodes, read_values
 from tilefuse.plan.products import matrix_products
 
@@ -21,8 +23,8 @@ from tilefuse.plan.products import matrix_products
 class Answer:
     """Why. `decided_by`: "cost", a rejection's reason, "library-call", "view", "input" or "search"; `detail` carries its numbers.
 
-    Units: `chosen_us` is what the kernels concerned are predicted to take as planned, `other_us` with the other choice; None where
-    there is no such choice.
+    Units: `chosen_us` is what the kernels and calls concerned are predicted to take as planned, `other_us` with the other choice; None
+    where there is none, and `no_other` then says why.
     """
 
     first: str
@@ -34,6 +36,7 @@ class Answer:
     other_us: float | None = None
     kernels: tuple[str, ...] = ()
     others: tuple[tuple[str, ...], ...] = ()
+    no_other: str = ""
 
     def text(self) -> str:
         """The answer in a few lines."""
@@ -44,6 +47,8 @@ class Answer:
         if self.other_us is not None and self.chosen_us is not None:
             names = " | ".join("{" + ", ".join(f"%{n}" for n in nodes) + "}" for nodes in self.others)
             lines.append(f"the other choice {self.other_us:.3f} us ({self.other_us - self.chosen_us:+.3f} us): {names}")
+        else:
+            lines.append(f"no other choice: {self.no_other or 'no kernel holds both'}")
         return "\n".join(lines)
 
 
@@ -54,7 +59,7 @@ def why(plan: Plan, setting: Setting, first: str, second: str) -> Answer:
         if name not in known:
             raise NameLookupError(f"the graph has no value %{name}", hint=nearest(name, known) or
                                   "names are those of the graph after passes: tilefuse explain MODEL --full prints them")
-    apart = _outside_kernels(plan, first, second)
+    apart = _outside_kernels(plan, setting, first, second)
     if apart is not None:
         return _held(plan, setting, first, second) or apart if apart.decided_by == "library-call" else apart
     homes = {n: [k for k in plan.kernels if n in k.pattern.nodes] for n in (first, second)}
@@ -64,18 +69,24 @@ def why(plan: Plan, setting: Setting, first: str, second: str) -> Answer:
     return _joined(plan, setting, homes[first][-1], homes[second][-1], first, second)
 
 
-def _outside_kernels(plan: Plan, first: str, second: str) -> Answer | None:
+def _outside_kernels(plan: Plan, setting: Setting, first: str, second: str) -> Answer | None:
     """The answer where one of the two is no node of a kernel."""
     inputs = {i.name for i in plan.graph.inputs}
     views = {v.value: v for v in plan.views}
     calls = {value: step for step in plan.library_calls for _, value in step.results}
     for name in (n for n in (first, second) if n in inputs):
-        return Answer(first, second, False, "input", f"%{name} is an input of the graph; nothing computes it")
+        return Answer(first, second, False, "input", f"%{name} is an input of the graph; nothing computes it",
+                      no_other="kernels read inputs, whatever the plan")
     for name in (n for n in (first, second) if n in views):
-        return Answer(first, second, False, "view", f"%{name} is a window onto the memory of %{views[name].base}: it has no kernel")
+        return Answer(first, second, False, "view", f"%{name} is a window onto the memory of %{views[name].base}: it has no kernel",
+                      no_other="a view takes no time")
     for name in (n for n in (first, second) if n in calls):
+        steps = {id(s): s for n in (first, second) for s in plan.steps if n in _computes(s)}
         return Answer(first, second, False, "library-call", f"%{name} is computed by the library call {calls[name].operator}, which "
-                      "takes its operands from memory and gives its results there")
+                      "takes its operands from memory and gives its results there",
+                      sum(_step_us(plan, setting, s) for s in steps.values()),
+                      kernels=tuple(s.name if isinstance(s, PlannedKernel) else f"call {s.operator}" for s in steps.values()),
+                      no_other=f"no kernel computes {calls[name].operator} on {setting.device.name}")
     return None
 
 
@@ -96,8 +107,7 @@ def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | Non
                     for s, n in zip(steps, (first, second), strict=True))
     path = _path_outside(plan, a, b) or _path_outside(plan, b, a)
     if path is not None:
-        return Answer(first, second, False, "not-convex", "one kernel would wait for itself: a path leaves it and comes back through "
-                      + " -> ".join(path), chosen_us, kernels=names)
+        return _not_convex(plan, setting, a, b, path, Answer(first, second, False, "not-convex", "", chosen_us, kernels=names))
     held = [n for s, n in zip(steps, (first, second), strict=True) if isinstance(s, LibraryCall)]
     inside = {*held, *(n for s in steps if isinstance(s, PlannedKernel) for n in s.pattern.nodes)}
     views = {v.value for v in plan.views}
@@ -106,7 +116,8 @@ def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | Non
     own = [s for s in steps if isinstance(s, PlannedKernel)]
     priced = price(setting, replace(pattern_of(plan, nodes, own), written=pattern_of(plan, [n for n in nodes if n in inside], own).written))
     if isinstance(priced, Rejected):
-        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
+        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names,
+                      no_other=f"no kernel holds both ({priced.reason.value})")
     told = "one kernel is no faster than the call beside the other" if priced.cost.us >= chosen_us else \
         "one kernel would be faster, and the plan as a whole is not with it, or it was not tried"
     decided = "cost" if priced.cost.us >= chosen_us else "search"
@@ -120,14 +131,19 @@ def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, seco
     behind = _behind(plan.graph, late, kernel.pattern.nodes)
     sides = [tuple(n for n in kernel.pattern.nodes if n not in behind), tuple(n for n in kernel.pattern.nodes if n in behind)]
     if first == second or not sides[0] or any(not s for s in sides):
-        return Answer(first, second, True, "cost", "they cannot be cut apart", kernel.cost.us, kernels=(kernel.name,))
+        return Answer(first, second, True, "cost", "they cannot be cut apart", kernel.cost.us, kernels=(kernel.name,),
+                      no_other="it is one value" if first == second else "each needs the other's nodes")
     detail = f"{kernel.generator} put {len(kernel.pattern.nodes)} nodes into {kernel.name}, bound by {kernel.cost.source}"
     parts: list[Part] = []
     for side in sides:
         found = _parts(plan, setting, side, kernel)
         if isinstance(found, Rejected):
-            return Answer(first, second, True, found.reason.value, f"{detail}; cut apart, one side has no kernel: {found}", kernel.cost.us,
-                          kernels=(kernel.name,))
+            # No kernel holds the side; its nodes alone have one each.
+            detail += f"; no kernel holds one side: {found}"
+            found = _one_by_one(plan, setting, side, kernel)
+        if isinstance(found, Rejected):
+            return Answer(first, second, True, found.reason.value, f"{detail}, and not all of its nodes alone: {found}", kernel.cost.us,
+                          kernels=(kernel.name,), no_other="cut apart, a side has no kernels")
         parts += found
     other_us = sum(p.us for p in parts)
     more = sum(p.num_bytes for p in parts) - kernel.program.bytes_moved
@@ -188,6 +204,23 @@ def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Planned
     return [whole] if not isinstance(whole, Rejected) and whole.us <= sum(p.us for p in parts) else parts
 
 
+def _one_by_one(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> list[Part] | Rejected:
+    """A kernel for every node that is needed, and calls of the library."""
+    needed = needed_nodes(plan.graph, pattern_of(plan, nodes, [kernel]))
+    parts: list[Part] = []
+    for name in (n for n in nodes if n in needed and n not in setting.views):
+        node = plan.graph.node_by_name[name]
+        if is_library(node):
+            price = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device)
+            parts.append(Part((name,), price.us, price.num_bytes, True))
+            continue
+        found = _part(plan, setting, (name,), kernel)
+        if isinstance(found, Rejected):
+            return found
+        parts.append(found)
+    return parts
+
+
 def _part(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> Part | Rejected:
     priced = price(setting, pattern_of(plan, nodes, [kernel]))
     if isinstance(priced, Rejected):
@@ -201,15 +234,15 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
     names = (a.name, b.name)
     path = _path_outside(plan, a, b) or _path_outside(plan, b, a)
     if path is not None:
-        return _unpacked(plan, setting, a, b, first, second) or Answer(
-            first, second, False, "not-convex", "one kernel would wait for itself: a path leaves it and comes back through "
-            + " -> ".join(path), chosen_us, kernels=names)
+        return _unpacked(plan, setting, a, b, first, second) or _not_convex(
+            plan, setting, a, b, path, Answer(first, second, False, "not-convex", "", chosen_us, kernels=names))
     inside = set(a.pattern.nodes) | set(b.pattern.nodes)
     nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside)
     joined = pattern_of(plan, nodes, (a, b))
     priced = price(setting, joined)
     if isinstance(priced, Rejected):
-        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
+        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names,
+                      no_other=f"no kernel holds both ({priced.reason.value})")
     if gain_us((a.cost, b.cost), priced.cost) <= 0:
         return Answer(first, second, False, "cost", f"one kernel is no faster than two, bound by {priced.cost.source}", chosen_us,
                       priced.cost.us, names, (nodes,))
@@ -217,6 +250,50 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
     told = f"; what was tried of it was refused: {kept}" if kept is not None else ""
     return Answer(first, second, False, "search", f"one kernel would be faster, and was not among the candidates that were tried{told}",
                   chosen_us, priced.cost.us, names, (nodes,))
+
+
+def _not_convex(plan: Plan, setting: Setting, a: PlannedKernel | LibraryCall, b: PlannedKernel | LibraryCall, path: Sequence[str],
+                answer: Answer) -> Answer:
+    """The answer where a path leaves the union of two steps and comes back: the other choice holds all that lies between them as well."""
+    told = "one kernel would wait for itself: a path leaves it and comes back through " + " -> ".join(path)
+    between = _steps_between(plan, a, b) or _steps_between(plan, b, a)
+    steps = [s for n, s in enumerate(plan.steps) if s is a or s is b or n in between]
+    products = matrix_products(plan.graph, setting.device)
+    stops = [s.operator for s in steps if isinstance(s, LibraryCall)
+             for _, v in s.results if not products.fusible(plan.graph.node_by_name[v])]
+    if stops:
+        return replace(answer, detail=told, no_other=f"no kernel computes {stops[0]} on {setting.device.name}, which lies between them")
+    inside = {n for s in steps for n in _computes(s)}
+    views = {v.value for v in plan.views}
+    read = {v for n in inside for v in plan.graph.node_by_name[n].reads() if v in views}
+    nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside | read)
+    own = [s for s in steps if isinstance(s, PlannedKernel)]
+    written = pattern_of(plan, [n for n in nodes if n in inside], own).written
+    priced = price(setting, replace(pattern_of(plan, nodes, own), written=written))
+    if isinstance(priced, Rejected):
+        return replace(answer, detail=told, no_other=f"one kernel of them and of all between them has none: {priced}")
+    chosen_us = sum(_step_us(plan, setting, s) for s in steps)
+    return replace(answer, detail=f"{told}; the other choice holds these too", chosen_us=chosen_us, other_us=priced.cost.us,
+                   others=(nodes,), kernels=tuple(_step_name(plan, n) for n, s in enumerate(plan.steps) if s in steps))
+
+
+def _steps_between(plan: Plan, start: PlannedKernel | LibraryCall, end: PlannedKernel | LibraryCall) -> set[int]:
+    """Steps on any path of values from one to the other, without the two."""
+    base = {v.value: v.base for v in plan.views}
+    reads = [{base.get(v, v) for v in (s.operands if isinstance(s, LibraryCall) else
+                                       node_inputs(plan.graph.node_by_name[n] for n in s.pattern.nodes))} for s in plan.steps]
+    first, last = plan.steps.index(start), plan.steps.index(end)
+    after, values = {first}, set(_gives(plan, first))
+    for n in range(first + 1, last + 1):
+        if reads[n] & values:
+            after.add(n)
+            values |= set(_gives(plan, n))
+    before, values = {last}, set(reads[last])
+    for n in range(last - 1, first - 1, -1):
+        if set(_gives(plan, n)) & values:
+            before.add(n)
+            values |= reads[n]
+    return (after & before) - {first, last} if first < last and first in before else set()
 
 
 def _unpacked(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, first: str, second: str) -> Answer | None:
@@ -241,7 +318,8 @@ def _unpacked(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, 
     names, chosen_us = (a.name, b.name), a.cost.us + b.cost.us
     priced = price(setting, pattern_of(apart, joined, (one, other)))
     if isinstance(priced, Rejected):
-        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names)
+        return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names,
+                      no_other=f"no kernel holds both ({priced.reason.value})")
     rests = [price(setting, k.pattern) for found in kernel_of.values() for k in found[1:]]
     other_us = priced.cost.us + sum(r.cost.us for r in rests if not isinstance(r, Rejected))
     told = ", with what is packed beside them as kernels of its own"
@@ -332,6 +410,11 @@ def _computes(step: PlannedKernel | LibraryCall) -> tuple[str, ...]:
 def _gives(plan: Plan, number: int) -> tuple[str, ...]:
     step = plan.steps[number]
     return tuple(v for _, v in step.results) if isinstance(step, LibraryCall) else step.pattern.written
+
+
+def _step_us(plan: Plan, setting: Setting, step: PlannedKernel | LibraryCall) -> float:
+    """Units: microseconds."""
+    return step.cost.us if isinstance(step, PlannedKernel) else price_call(step, plan.graph, setting.device).us
 
 
 def _step_name(plan: Plan, number: int) -> str:

@@ -26,9 +26,10 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
     head = (f"{explanation['name']} on {explanation['device']}: {explanation['num_kernels']} kernels "
             f"({explanation['num_distinct_kernels']} distinct, {explanation['unfused_kernels']} unfused), "
             f"{len(explanation['library'])} library calls; "
-            f"{explanation['bytes'] / 2**20:.2f} MiB moved by kernels ({explanation['unfused_bytes'] / 2**20:.2f} unfused); "
-            f"predicted {explanation['objective_us']:.1f} us ({explanation['unfused_us']:.1f} unfused)")
+            f"{explanation['bytes'] / 2**20:.2f} MiB moved by kernels ({explanation['unfused_bytes'] / 2**20:.2f} unfused)")
     lines = [head]
+    if told := totals_text(explanation.get("totals", {})):
+        lines.append(f"  {told}")
     if told := search_text(explanation.get("plan", {})):
         lines.append(f"  {told}")
     renamed = [f"{told} is %{name}" for told, name in (*explanation.get("inputs", ()), *explanation.get("results", ())) if told != name]
@@ -46,6 +47,20 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
     lines += [f"  fallback {f['operator']}: {f['reason']}" for f in explanation["fallbacks"]]
     lines += [f"  not fused {r['first']} + {r['second']}: {r['reason']} ({r['detail']})" for r in explanation["rejected"]]
     return "\n".join(map(one_line, lines)) + "\n"
+
+
+def totals_text(totals: Mapping[str, Any]) -> str:
+    """Bytes and predicted time of kernels and library calls together, in one sentence; empty where nothing was priced."""
+    if not totals:
+        return ""
+    calls = totals["library_bytes"] > 0
+    parts = f"kernels {totals['kernels_us']:.1f}" + (f", library calls {totals['library_us']:.1f}" if calls else "")
+    number = totals["num_at_least"]
+    least = f"; at least: of {number} call{'' if number == 1 else 's'} only launch and bytes are known" if number else ""
+    others = [f"{totals[name] / 2**20:.2f} by {by}" for name, by in (("library_bytes", "library calls"), ("copy_bytes", "copies"))
+              if totals[name]]
+    moved = f"{totals['bytes'] / 2**20:.2f} MiB moved in all" + (f" ({', '.join(others)})" if others else "")
+    return f"predicted {totals['us']:.1f} us ({parts}; unfused {totals['unfused_us']:.1f}{least}); {moved}"
 
 
 def search_text(plan: Mapping[str, Any]) -> str:

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
-from tilefuse.schedule.notation import Attr, Step, Template, Worker
+from tilefuse.schedule.notation import Template, agree, keeps
 from tilefuse.schedule.online_program import online_by_hand
 from tilefuse.schedule.packed_by_hand import packed_by_hand
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.stitched import stitched_by_hand
+from tilefuse.schedule.stitched_by_hand import stitched_by_hand
 from tilefuse.schedule.template import Online, Stitched
-from tilefuse.schedule.tile import Level, TileProgram
+from tilefuse.schedule.tile import TileProgram
 from tilefuse.schedule.walk_template import LAUNCH_SETTINGS, choice_by_hand, template_of
 from tilefuse.schedule.whole_in_block import in_own_words
 from tilefuse.target.device import DeviceSpec
@@ -42,10 +42,10 @@ def program_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     meant = {s.name: s for s in full.schedules}
     for schedule in template.schedules:
         wanted = meant[schedule.name]
-        if not all(_agree(a, b) for a, b in zip(schedule.attrs, wanted.attrs, strict=True)):
+        if not all(agree(a, b) for a, b in zip(schedule.attrs, wanted.attrs, strict=True)):
             raise UserError(f"schedule {schedule.name} contradicts the others of its kernel", where=schedule.span,
                             hint=f"the kernel's loops then are: {wanted}")
-        if not _keeps(schedule.keep, wanted.keep, schedule.name in made.graph.results):
+        if not keeps(schedule.keep, wanted.keep, schedule.name in made.graph.results):
             raise UserError(f"schedule {schedule.name} cannot keep its result there", where=schedule.span,
                             hint=f"these loops exchange it as in: {wanted}")
     told = {s.name: s for s in full.settings}
@@ -54,25 +54,3 @@ def program_by_hand(program: TileProgram, template: Template, device: DeviceSpec
             raise UserError(f"{setting.name}={setting.value}, but the schedules give {told[setting.name].value}", where=setting.span,
                             hint="leave it out, or change GRID and CTA")
     return made
-
-
-def _keeps(written: tuple[Level, ...], meant: tuple[Level, ...], is_result: bool) -> bool:
-    """Whether the destinations of a schedule are those of its kernel. The paper has no letter for global memory beside shared memory:
-    that a value is a result as well may be left out, and so may where threads exchange it."""
-    levels = set(written) - {Level.GLOBAL}
-    return (not levels or levels == set(meant) - {Level.GLOBAL}) and (Level.GLOBAL not in written or is_result)
-
-
-def _agree(written: Attr, meant: Attr) -> bool:
-    """Whether a written attribute says the same; counts may be left out, and so may a single step inside a block."""
-    if len(written) == 1 and len(meant) == 2 and written[0].worker is Worker.GRID and meant[1].count == 1:
-        meant = meant[:1]
-    return len(written) == len(meant) and all(_same_step(a, b) for a, b in zip(written, meant))
-
-
-def _same_step(written: Step, meant: Step) -> bool:
-    if written.worker is meant.worker:
-        return written.count is None or meant.count is None or written.count == meant.count
-    # The threads of a block may be one warp.
-    return ({written.worker, meant.worker} == {Worker.CTA, Worker.WARP}
-            and (written.count == meant.count or written == Step(Worker.CTA)))

@@ -103,6 +103,28 @@ def print_template(template: Template) -> str:
     return str(template)
 
 
+def keeps(written: tuple[Level, ...], meant: tuple[Level, ...], is_result: bool) -> bool:
+    """Whether the destinations of a schedule are those of its kernel. The paper has no letter for global memory beside shared memory:
+    that a value is a result as well may be left out, and so may where threads exchange it."""
+    levels = set(written) - {Level.GLOBAL}
+    return (not levels or levels == set(meant) - {Level.GLOBAL}) and (Level.GLOBAL not in written or is_result)
+
+
+def agree(written: Attr, meant: Attr) -> bool:
+    """Whether a written attribute says the same; counts may be left out, and so may a single step inside a block."""
+    if len(written) == 1 and len(meant) == 2 and written[0].worker is Worker.GRID and meant[1].count == 1:
+        meant = meant[:1]
+    return len(written) == len(meant) and all(_same_step(a, b) for a, b in zip(written, meant))
+
+
+def _same_step(written: Step, meant: Step) -> bool:
+    if written.worker is meant.worker:
+        return written.count is None or meant.count is None or written.count == meant.count
+    # The threads of a block may be one warp.
+    return ({written.worker, meant.worker} == {Worker.CTA, Worker.WARP}
+            and (written.count == meant.count or written == Step(Worker.CTA)))
+
+
 _TOKEN = re.compile(r"\s+|(?:#|//)[^\n]*|(?P<number>\d+)|(?P<word>[A-Za-z_%][A-Za-z0-9_.$%]*)|(?P<mark>[\[\]{},;=-])|(?P<bad>.)", re.DOTALL)
 
 

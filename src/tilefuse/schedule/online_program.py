@@ -6,7 +6,7 @@ from tilefuse.base.errors import NameLookupError, OptionError, UserError, neares
 from tilefuse.base.source import Span
 from tilefuse.ir.graph import Graph
 from tilefuse.schedule.choose_online import OnlinePlan, choose_online
-from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker, parse_template, print_template
+from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
 from tilefuse.schedule.online_products import online_form
 from tilefuse.schedule.template import Online
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
@@ -99,15 +99,13 @@ def online_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
     meant = {s.name: s for s in parse_template(made.notation).schedules}
     for schedule in template.schedules:
         wanted = meant.get(schedule.name)
-        pairs = zip(schedule.attrs, wanted.attrs) if wanted is not None and len(wanted.attrs) == len(schedule.attrs) else ()
-        if any(_is_walked(a) is not _is_walked(b) for a, b in pairs):
-            raise UserError(f"schedule {schedule.name} contradicts the others of its kernel: LOOP is where the block takes turns",
+        if wanted is None:
+            continue
+        if len(wanted.attrs) != len(schedule.attrs) or not all(map(agree, schedule.attrs, wanted.attrs)) \
+                or not keeps(schedule.keep, wanted.keep, schedule.name in made.graph.results):
+            raise UserError(f"schedule {schedule.name} contradicts the others of its kernel, in which LOOP is where the block takes turns",
                             where=schedule.span, hint=f"the kernel's loops then are: {wanted}")
     return made
-
-
-def _is_walked(attr: Attr) -> bool:
-    return any(step.worker is Worker.LOOP for step in attr)
 
 
 def _levels(plan: OnlinePlan) -> tuple[EdgeLevel, ...]:

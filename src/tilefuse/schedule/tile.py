@@ -18,9 +18,7 @@ class Level(enum.Enum):
     WARP = "warp"
     SHARED = "shared"
     CLUSTER = "cluster"
-    GRID = "grid"
     GLOBAL = "global"
-    HOST = "host"
 
 
 # Strides of a value in memory. Units: elements, one a dimension. Values that are missing are dense row-major.

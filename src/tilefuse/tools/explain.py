@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tilefuse.runtime.explanation import search_text
+from tilefuse.runtime.explanation import search_text, totals_text
 
 SHOWN_NAMES = 6
 SHOWN_REJECTED = 3
@@ -87,12 +87,8 @@ def summary_line(explanation: Mapping[str, Any]) -> Text:
     if explanation.get("unfused_bytes"):
         moved += f" (unfused {bytes_text(explanation['unfused_bytes'])})"
     parts.append(moved)
-    predicted = explanation.get("objective_us")
-    if predicted:
-        text = f"predicted {predicted:.1f} us"
-        if explanation.get("unfused_us"):
-            text += f" (unfused {explanation['unfused_us']:.1f} us)"
-        parts.append(text)
+    if told := totals_text(explanation.get("totals", {})):
+        parts.append(told)
     return Text(", ".join(parts), style="bold")
 
 
@@ -166,8 +162,14 @@ def library_table(calls: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("operator")
     table.add_column("calls", justify="right")
     table.add_column("results", overflow="fold")
+    table.add_column("bytes", justify="right")
+    table.add_column("predicted us", justify="right")
     for operator, results in by_operator.items():
-        table.add_row(escape(operator), str(counts[operator]), escape(names_text(results)))
+        own = [c for c in calls if str(c.get("operator", c.get("name"))) == operator]
+        least = "at least " if any(c.get("at_least") for c in own) else ""
+        told = [bytes_text(sum(c["bytes"] for c in own)), f"{least}{sum(c['predicted_us'] for c in own):.2f}"] \
+            if all("predicted_us" in c for c in own) else ["-", "-"]
+        table.add_row(escape(operator), str(counts[operator]), escape(names_text(results)), *told)
     return table
 
 

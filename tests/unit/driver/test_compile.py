@@ -53,6 +53,28 @@ def test_repeated_layers_compile_one_layers_kernels_and_match_the_interpreter() 
     assert explanation["bytes"] < explanation["unfused_bytes"]
 
 
+@pytest.mark.parametrize("device", [{"device": "host"}, {"target": "h200", "stitch": False}], ids=str)
+def test_totals_hold_library_calls(device: dict[str, object]) -> None:
+    """A product and a convolution: both are in the totals, the convolution with what its bytes take at least."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 512)).eval()
+    facts = tilefuse.compile(model, (torch.randn(4, 3, 8, 8),), **device).explain(json=True)
+    totals, calls = facts["totals"], facts["library"]
+    assert {c["operator"]: c["at_least"] for c in calls} == {"convolution": True, "matmul": False}
+    assert totals["library_bytes"] == sum(c["bytes"] for c in calls) > 4 * 8 * 36 * 512
+    assert totals["us"] == pytest.approx(sum(k["predicted_us"] for k in facts["kernels"]) + sum(c["predicted_us"] for c in calls), abs=0.01)
+    assert totals["bytes"] == facts["bytes"] + totals["library_bytes"] + totals["copy_bytes"] and totals["num_at_least"] == 1
+    assert totals["us"] <= totals["unfused_us"] and totals["bytes"] <= totals["unfused_bytes"]
+    text = tilefuse.compile(model, (torch.randn(4, 3, 8, 8),), **device).explain()
+    assert f"predicted {totals['us']:.1f} us" in text and "library calls" in text and "of 1 call only launch and bytes" in text
+
+
+def test_a_product_inside_a_kernel_counts_as_a_call_where_nothing_is_fused() -> None:
+    graph = parse_graph((Path(__file__).parents[3] / "examples" / "attention.txt").read_text())
+    facts = tilefuse.compile(graph, target="h200").explain(json=True)
+    assert not facts["library"] and facts["totals"]["unfused_bytes"] > facts["unfused_bytes"]
+    assert facts["totals"]["unfused_us"] == pytest.approx(facts["unfused_us"], abs=0.01), "the planner compared with the same"
+
+
 def test_shared_memory_is_told_as_allocated_and_as_requested() -> None:
     """Four layers of 64: the tile of one lies where that of two before it was, so less is allocated than their tiles ask for together."""
     weights = [torch.randn(64, 64) for _ in range(4)]

@@ -16,7 +16,7 @@ from tilefuse.driver.lone_kernel import drawn_inputs, index_extents, lone_progra
 from tilefuse.driver.measure import DiskRecords, KernelMeasurer, same, time_program
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.measure import Timing
+from tilefuse.plan.measure import LoneCall, Timing
 from tilefuse.runtime.measurements import Journal
 from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.schedule.tile import TileProgram
@@ -53,6 +53,15 @@ def test_a_host_kernel_is_timed_by_the_clock() -> None:
     assert found == Timing(pytest.approx(1.0), pytest.approx(0.0, abs=1e-6), 11)
     real = KernelMeasurer(HOST, "host", Options()).measure(fused())
     assert isinstance(real, Timing) and real.median_us > 0
+
+
+def test_a_call_of_the_library_is_timed_by_itself() -> None:
+    graph = parse_graph("""graph @g(%x: f32[24, 16], %w: f32[16, 8]) -> (f32[24, 8]) {
+      %p: f32[24, 8] = library.matmul (%x, %w) {precision = "default", transpose_a = false, transpose_b = false}
+      return %p
+    }""")
+    found = KernelMeasurer(HOST, "host", Options()).measure_call(LoneCall(graph, {"x": (1, 24)}))
+    assert isinstance(found, Timing) and found.median_us > 0
 
 
 def test_another_result_than_the_first_kernels_is_rejected() -> None:

@@ -2,15 +2,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tests.unit.plan.graphs import softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
 from tilefuse.driver.planning import plan_on_device
-from tilefuse.ir.text import parse_graph
+from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.plan.measure import (
+    LoneCall,
     MeasuredCost,
     Record,
     Timing,
@@ -21,6 +23,8 @@ from tilefuse.plan.measure import (
     timing_of,
     total,
 )
+from tilefuse.plan.pattern import Plan, PlannedKernel
+from tilefuse.plan.planner import plan_graph
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
 
@@ -47,6 +51,8 @@ class Stopwatch:
     def __init__(self, us_by_nodes: dict[int, float | Rejected], spread_us: float = 0.1) -> None:
         self.us_by_nodes, self.spread_us = us_by_nodes, spread_us
         self.measured: list[int] = []
+        self.calls: list[LoneCall] = []
+        self.call_us = 1.0
         self.prepared = 0
 
     def prepare(self, programs: Sequence[TileProgram]) -> None:
@@ -57,6 +63,10 @@ class Stopwatch:
         self.measured.append(count)
         found = self.us_by_nodes.get(count, 1.0)
         return found if isinstance(found, Rejected) else Timing(found, self.spread_us, 11)
+
+    def measure_call(self, call: LoneCall) -> Timing | Rejected:
+        self.calls.append(call)
+        return Timing(self.call_us, self.spread_us, 11)
 
 
 def planned(stopwatch: Stopwatch, records: Memory, clock: Sequence[float] = ()):  # type: ignore[no-untyped-def]
@@ -142,6 +152,61 @@ def test_complex_patterns_are_those_that_predictions_are_bad_at() -> None:
     }""")
     assert is_complex(rows_and_columns) and is_complex(product_and_rows)
     assert not is_complex(softmax())
+    # Products of planned graphs are library operators that a kernel holds.
+    assert is_complex(PRODUCT) and not is_complex(replace(PRODUCT, nodes=PRODUCT.nodes[:1], results=("p",)))
+
+
+PRODUCT = parse_graph("""graph @g(%x: f32[4096, 64], %w: f32[64, 128]) -> (f32[4096, 128]) {
+  %p: f32[4096, 128] = library.matmul (%x, %w) {precision = "default", transpose_a = false, transpose_b = false}
+  %m: f32[4096] = reduce.max [i] over [k < 128] { %p[i, k] }
+  %y: f32[4096, 128] = map [i, j] { exp(sub(%p[i, j], %m[i])) }
+  return %y
+}""")
+
+
+def planned_product(stopwatch: Stopwatch, records: Memory) -> Plan:
+    return plan_on_device(PRODUCT, {}, H200, Options(), result_layouts={}, layouts={}, measurer=stopwatch, records=records,
+                          clock=lambda: 0.0)
+
+
+def test_kernels_that_hold_products_are_compared_with_the_librarys_calls() -> None:
+    """The product in a kernel of 50 us, the call in 1 us: the call comes back, and its record is no prediction of a kernel."""
+    assert not planned_product(Stopwatch({3: 0.5}), Memory()).library_calls, "taken where it is faster"
+    records, stopwatch = Memory(), Stopwatch({2: 3.0, 3: 50.0})
+    made = planned_product(stopwatch, records)
+    assert [c.operator for c in made.library_calls] == ["matmul"] and any(n.startswith("replaced after timing") for n in made.notes)
+    assert len(stopwatch.calls) == 1 and [r.predicted_us for r in records.by_key.values() if r.label == "call matmul"] == [0.0]
+    dear = Stopwatch({2: 3.0, 3: 50.0})
+    dear.call_us = 90.0
+    assert not planned_product(dear, Memory()).library_calls, "a call of 90 us is no way out"
+
+
+def test_a_call_is_known_by_its_operator_types_and_layouts() -> None:
+    def key(name: str, layouts: Mapping[str, tuple[int, ...]]) -> str:
+        graph = replace(PRODUCT, nodes=PRODUCT.nodes[:1], results=("p",))
+        if name:
+            graph = parse_graph(print_graph(graph).replace("%p", f"%{name}").replace("%x", "%other"))
+        return key_of(LoneCall(graph, layouts))
+
+    assert key("", {}) == key("q", {}) != key("", {"x": (1, 4096)})
+
+
+def test_doubtful_patterns_come_first() -> None:
+    """A product with a reduction is timed before a longer chain of maps."""
+    text = print_graph(PRODUCT).replace("%w: f32[64, 128])", "%w: f32[64, 128], %z: f32[8388608])")
+    text = text.replace("-> (f32[4096, 128])", "-> (f32[4096, 128], f32[8388608])").replace("  return %y", """
+  %b: f32[8388608] = map [i] { exp(%z[i]) }
+  %c: f32[8388608] = map [i] { tanh(%b[i]) }
+  return %y, %c""")
+    plan = plan_graph(parse_graph(text), {}, H200, Options())
+    order: list[PlannedKernel] = []
+
+    def parts(kernel: PlannedKernel) -> list[TileProgram | LoneCall | Rejected]:
+        order.append(kernel)
+        return []
+
+    timed_check(plan, MeasuredCost(AnalyticCost(H200), Memory()), Stopwatch({}), parts, lambda: False)
+    assert ["p" in k.pattern.nodes for k in order] == [True, False] and order[0].cost.us < order[1].cost.us
 
 
 def test_equal_kernels_have_equal_keys_and_others_do_not() -> None:

@@ -59,6 +59,22 @@ def test_two_kernels_are_compared_with_one() -> None:
 def test_a_path_through_a_library_call_is_named() -> None:
     found = asked(layers(2), "a0", "x1", host_device())
     assert not found.together and found.decided_by == "not-convex" and "matmul" in found.detail and found.other_us is None
+    assert "no other choice: no kernel computes matmul on host, which lies between them" in found.text()
+
+
+def test_a_path_through_a_kernel_has_the_price_of_a_kernel_that_holds_it_too() -> None:
+    """Each node alone: m and y share nothing without e and s, which the other choice holds as well."""
+    found = asked(softmax(), "m", "y", fuse=False)
+    assert not found.together and found.decided_by == "not-convex" and found.others == (("m", "e", "s", "y"),)
+    assert len(found.kernels) == 4 and found.other_us is not None and found.chosen_us is not None and found.other_us < found.chosen_us
+    assert "the other choice holds these too" in found.text()
+
+
+@pytest.mark.parametrize("names", [("x", "m"), ("m", "m"), ("m", "y"), ("e", "s")])
+@pytest.mark.parametrize("fuse", [True, False])
+def test_every_answer_has_the_other_choice_or_says_why_there_is_none(names: tuple[str, str], fuse: bool) -> None:
+    text = asked(softmax(), *names, fuse=fuse).text()
+    assert ("the other choice" in text.splitlines()[-1]) is not ("no other choice: " in text.splitlines()[-1])
 
 
 @pytest.mark.parametrize(("value", "decided_by"), [("f32[256, 256] = map [i, j] { exp(%y[i, j]) }", "cost"),
@@ -107,7 +123,7 @@ def test_an_unknown_value_offers_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(("rows", "inner", "decided_by", "priced"), [
-    (64, 64, "cost", (True, True)), (512, 64, "shared-memory", (True, False)), (512, 2048, "library-call", (False, False))])
+    (64, 64, "cost", (True, True)), (512, 64, "shared-memory", (True, False)), (512, 2048, "library-call", (True, False))])
 def test_a_call_that_a_kernel_could_hold_is_compared_with_it(rows: int, inner: int, decided_by: str, priced: tuple[bool, bool]) -> None:
     """The sum of everything waits for all of the product; a product over a long axis is the library's whatever it costs."""
     graph = parse_graph(f"""graph @g(%x: f16[{rows}, {inner}], %w: f16[{inner}, 256]) -> (f32[]) {{

@@ -326,8 +326,9 @@ def test_settings_change_tile_threads_and_groups() -> None:
 
 
 @pytest.mark.parametrize(("text", "found"), [
-    ("{r} [GRID-CTA_32,CTA,THREAD];", (32, 16)), ("{r} [GRID-CTA_16,WARP,THREAD];", (16, 16)),
-    ("{r} [GRID-CTA_48,CTA_16,THREAD]; cta_num=3;", (48, 16))])
+    ("{r} [GRID-CTA_32,CTA,WARP];", (32, 16)), ("{r} [GRID-CTA_16,CTA,WARP];", (16, 16)), ("{r} [GRID-CTA_10,CTA,THREAD];", (10, 16)),
+    ("{r} [GRID-CTA_48,CTA_16,WARP]; cta_num=3;", (48, 16)), ("{r} [GRID_4,CTA,THREAD];", (25, 16)),
+    ("{r} [GRID_7-CTA_16,CTA]; x [GRID_7-CTA_16,CTA]S;", (16, 16))])
 def test_the_schedule_of_the_largest_result_gives_its_tile(text: str, found: tuple[int, ...]) -> None:
     """What stood there was read by nobody: another kernel than the template's was made."""
     program, _ = made(clamped_layers(100, (16, 16), F16), tiles(64, 16))
@@ -336,9 +337,22 @@ def test_the_schedule_of_the_largest_result_gives_its_tile(text: str, found: tup
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{r} [GRID-CTA_32,CTA,THREAD]; x [GRID-CTA_16,CTA]S;", "schedule x contradicts"),
+    ("{r} [GRID-CTA_32,CTA,WARP]; x [GRID-CTA_16,CTA]S;", "schedule x contradicts"),
     ("x [GRID-CTA_16,CTA_8]S;", "schedule x contradicts"),
-    ("{r} [GRID-CTA_32,CTA,THREAD]; cta_num=3;", "cta_num=3, but the schedules give 4")])
+    ("{r} [GRID-CTA_32,CTA,WARP]; cta_num=3;", "cta_num=3, but the schedules give 4"),
+    # Each of these was accepted, and another kernel was made.
+    ("{r} [GRID-CTA_32,CTA,THREAD];", "THREAD computes an element, and WARP does"),
+    ("{r} [GRID-CTA_10,CTA,WARP];", "WARP computes an element, and THREAD does"),
+    ("{r} [GRID-CTA_32,CTA,CTA];", "CTA computes an element"),
+    ("{r} [GRID-CTA_16,WARP,WARP];", "WARP shares the 16 steps of a block"),
+    ("{r} [GRID-CTA_32,CTA]S;", "on chip, where nothing reads it"),
+    ("{r} [GRID-CTA_32,CTA]; x [GRID-CTA_32,CTA]R;", "another stage reads it in shared memory"),
+    ("{r} [GRID-CTA_32,CTA]; x [GRID-CTA_32,CTA]C;", "in shared memory (S) or in registers (R)"),
+    ("{r} [GRID-CTA_32,CTA]; x [GRID-CTA_32,CTA]G;", "it is no result"),
+    ("{r} [GRID_8-CTA_32,CTA];", "GRID_8 of 100, and tiles of 32 make 4 blocks"),
+    ("{r} [GRID_128,CTA];", "GRID_128 of 100, and tiles of 1 make 100 blocks"),
+    ("{r} [GRID-CTA_32,CTA]; tile_0=16;", "is 32 of 100 in a block, which has 16"),
+    ("{r} [GRID-CTA_32,CTA,WARP,CTA];", "4 attributes for 2 dimensions")])
 def test_schedules_that_say_other_loops_are_refused(text: str, message: str) -> None:
     program, _ = made(clamped_layers(100, (16, 16), F16), tiles(64, 16))
     with pytest.raises(UserError) as caught:

@@ -9,12 +9,15 @@ from rich.console import Console
 from tilefuse.tools.explain import bytes_text, explanation_view, names_text, time_text
 
 EXPLANATION: dict[str, Any] = {
-    "name": "softmax", "device": "h200", "unfused_kernels": 4, "unfused_bytes": 4096, "objective_us": 2.5, "unfused_us": 9.0,
+    "name": "softmax", "device": "h200", "unfused_kernels": 4, "unfused_bytes": 4096,
+    "totals": {"kernels_us": 2.5, "library_us": 4.0, "num_at_least": 1, "us": 6.5, "unfused_us": 13.0, "kernel_bytes": 4096,
+               "library_bytes": 2097152, "copy_bytes": 0, "bytes": 2101248, "unfused_bytes": 2101248},
     "kernels": [{
         "name": "k0", "template": "row", "nodes": [f"n{i}" for i in range(9)], "bytes_read": 2048, "bytes_written": 2048, "limit_us": 1.25,
         "edges": [{"producer": "n0", "user": "n1", "level": "register"}, {"producer": "n1", "user": "n2", "level": "warp"},
                   {"producer": "n0", "user": "n2", "level": "register"}]}],
-    "library": [{"operator": "matmul", "operands": ["a", "b"], "results": [[0, "c"]]}],
+    "library": [{"operator": "matmul", "operands": ["a", "b"], "results": [[0, "c"]], "bytes": 2097152, "predicted_us": 4.0,
+                 "at_least": True}],
     "rejected": [{"first": "a[bold]", "second": "c", "reason": "library-call", "detail": "matmul is a library call"}], "num_rejected": 12,
     "fallbacks": [{"operator": "aten.foo", "reason": "no rule"}],
 }
@@ -28,7 +31,9 @@ def printed(full: bool = False) -> str:
 
 def test_every_section_is_printed() -> None:
     text = printed()
-    for piece in ("1 kernel (unfused 4)", "4.0 KiB moved by kernels (unfused 4.0 KiB)", "predicted 2.5 us", "2 register, 1 warp", "1.25",
+    for piece in ("1 kernel (unfused 4)", "4.0 KiB moved by kernels (unfused 4.0 KiB)",
+                  "predicted 6.5 us (kernels 2.5, library calls 4.0", "of 1 call only",
+                  "(2.00 by library calls)", "at least 4.00", "2.0 MiB", "2 register, 1 warp", "1.25",
                   "matmul", "library-call", "12 candidates, 1 kept", "aten.foo", "no rule", "a[bold] + c"):
         assert piece in text, piece
 
