@@ -53,6 +53,10 @@ class AxisError(ShapeError, IndexError):
     """An axis or a subscript is outside its array."""
 
 
+class IndexRangeError(UserError, IndexError, RuntimeError):
+    """An index or label that the program was called with lies outside what it indexes; of the classes that frameworks raise for it."""
+
+
 class SharingError(UserError, ValueError, BufferError):
     """Memory cannot be shared as it was asked for."""
 

@@ -13,6 +13,7 @@ from math import prod
 
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait
+from tilefuse.codegen.checked_index import counts_from_end
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
@@ -20,6 +21,7 @@ from tilefuse.codegen.kernel import (
     Comment,
     Declare,
     If,
+    InRange,
     Kernel,
     KExpr,
     Load,
@@ -38,7 +40,7 @@ from tilefuse.codegen.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, const, walk
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, checked_extent, const, walk
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.choose_online import ACCESS_BYTES, SPECIAL, OnChip, OnlinePlan
 from tilefuse.schedule.contraction import INNER
@@ -123,6 +125,8 @@ class OnlineWriter(Statements):
             case Index(affine):
                 return Index(self.index(affine))
             case Call(fn, args):
+                if checked_extent(e) is not None:
+                    return self._in_range(e, guarded)
                 made = Call(fn, tuple(self.element(a, guarded) for a in args))  # type: ignore[misc]
                 return self._kept(e, made, fn) if fn in SPECIAL and not guarded else made
             case Guard(facts, then, otherwise):
@@ -148,13 +152,29 @@ class OnlineWriter(Statements):
         shape = self.graph.type_of(value).shape
         strides = self.program.layouts.get(value) or row_major_strides(shape)
         dynamic: list[tuple[KExpr, int]] = []
-        for e, extent, stride in zip(subscripts, shape, strides, strict=True):
+        for n, (e, extent, stride) in enumerate(zip(subscripts, shape, strides, strict=True)):
+            checked = checked_extent(e)
+            if isinstance(e, Call) and checked is not None and checked <= extent:
+                dynamic.append((self._in_range(e, guarded, value, n), stride))
+                continue
             subscript = self.element(e, guarded)
             if self.dtype_of(subscript) != I64:
                 subscript = Call("i64", (subscript,))  # type: ignore[arg-type]
             low = Call("maximum", (subscript, const(0, I64)))  # type: ignore[arg-type]
             dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
         return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
+
+    def _in_range(self, e: Call, guarded: bool, value: str = "", dimension: int = 0) -> InRange:
+        """A checked subscript, of dimension `dimension` of `value` where it is one."""
+        extent = checked_extent(e)
+        assert extent is not None
+        source, place = "", Affine()
+        for read in walk(e):
+            if isinstance(read, Read) and read.value in self.buffers and self.graph.type_of(read.value).dtype.is_integer:
+                source, place = self.buffers[read.value].name, self.global_offset(read.value, read.index)
+                break
+        buffer = self.buffers[value].name if value else ""
+        return InRange(self.element(e.args[0], guarded), extent, buffer, dimension, source, place, counts_from_end(e.args[0]))
 
     def beyond(self, **point: Affine) -> tuple[Bound, ...]:
         """The bounds under which a point lies in the walked value, those that always hold left out."""
@@ -463,7 +483,7 @@ class OnlineWriter(Statements):
 def _plain(e: KExpr) -> Expr:
     """An expression of the same type without registers and loads."""
     match e:
-        case Reg() | Load():
+        case Reg() | Load() | InRange():
             return const(0, e.dtype)
         case Call(fn, args):
             return Call(fn, tuple(_plain(a) for a in args))  # type: ignore[arg-type]

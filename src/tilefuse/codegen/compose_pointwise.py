@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.codegen.kernel import Assign, Atomic, Comment, Declare, IfValue, Load, Reg, Store
+from tilefuse.codegen.kernel import Assign, Atomic, Comment, Declare, IfValue, KExpr, Load, Reg, Store
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, hoist_without_lane, reachable
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.codegen.window_lanes import windows_in_lanes
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import BOOL, I64
-from tilefuse.ir.scalar import Bound, Call, Const, Index, const
+from tilefuse.ir.scalar import Bound, Call, Const, Index, checked_extent, const
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_walk
 from tilefuse.schedule.side_by_side import inside, num_vectors, places
@@ -187,8 +187,11 @@ def _scatter_lanes(writer: KernelWriter, width: int, held: list[Held], chunk: Af
         offset = Affine()
         dynamic = []
         inside = None
-        for subscript, extent, stride in target:
-            value = e.expression(subscript)
+        for n, (subscript, extent, stride) in enumerate(target):
+            if isinstance(subscript, Call) and checked_extent(subscript) is not None:
+                value: KExpr = e.in_range(subscript, False, name, n, kept=True)
+            else:
+                value = e.expression(subscript)
             if isinstance(value, Index):
                 offset = offset + value.affine * stride
                 if e.always(Bound(value.affine, 0, extent)):

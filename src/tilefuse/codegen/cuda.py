@@ -7,6 +7,7 @@ from __future__ import annotations
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen import support
 from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
+from tilefuse.codegen.checked_index import assertion_text, has_checks
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
 from tilefuse.codegen.kernel import (
     Assign,
@@ -21,6 +22,7 @@ from tilefuse.codegen.kernel import (
     Group,
     If,
     IfValue,
+    InRange,
     Kernel,
     KExpr,
     LastBlock,
@@ -79,7 +81,8 @@ class _CudaPrinter:
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
         self.registers: dict[str, Declare] = {}
-        self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register, kernel.narrow)
+        self.sites: dict[str, int] = {}  # what the kernel says of an index out of range, with its number
+        self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register, self._checked, kernel.narrow)
 
     def kernel_function(self) -> None:
         """The whole `__global__` function."""
@@ -91,7 +94,17 @@ class _CudaPrinter:
             parameters = ",\n    ".join(self._parameter(b) for b in self.kernel.parameters)
         with out.block(f'extern "C" __global__ void __launch_bounds__({bound})\n{self.kernel.name}(\n    {parameters})'):
             self._prologue()
+            if has_checks(self.kernel):
+                self.out.line("int tf_fault = 0;")
             self.body(self.kernel.body)
+            self._assertion()
+
+    def _assertion(self) -> None:
+        """At the end of a thread: the assertion on the indices that it used."""
+        texts = [f'"{text}"' for text in self.sites]
+        if texts:
+            chosen = "".join(f"tf_fault == {n + 1} ? {text} : " for n, text in enumerate(texts[:-1])) + texts[-1]
+            self.out.line(f"if (tf_fault) tf_out_of_range({chosen});")
 
     def _parameter(self, b: Buffer) -> str:
         return f"{''.join(self._pointer(b))} {identifier(b.name)}"
@@ -123,6 +136,12 @@ class _CudaPrinter:
             self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")
         if self.kernel.launch.early and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
             self.out.line("tf_wait_for_earlier_kernel();")
+
+    def _checked(self, e: InRange, index: str) -> str:
+        if self.kernel.checked:
+            site = self.sites.setdefault(assertion_text(self.kernel, e), len(self.sites) + 1)
+            return f"tf_in_range({index}, {e.extent}ll, tf_fault, {site}, {str(e.kept).lower()})"
+        return index if e.kept else f"tf_minimum(tf_maximum({index}, 0ll), {max(e.extent - 1, 0)}ll)"
 
     def _register(self, r: Reg) -> str:
         name = identifier(r.name)

@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from math import prod
 
 from tilefuse.base.errors import InternalError
-from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg
+from tilefuse.codegen.checked_index import counts_from_end
+from tilefuse.codegen.kernel import Assign, Comment, Declare, InRange, KExpr, Load, Reg
 from tilefuse.codegen.statements import Statements
+from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, I32, I64, DType
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, const
+from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, checked_extent, const
 from tilefuse.schedule.online import KERNEL_MONOIDS
-from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_dtype, resolved_walk
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, resolved_children, resolved_dtype, resolved_walk
 
 # Strict and loose comparison with which an arg-reduction prefers an element.
 ARG_COMPARISON = {"argmax": ("gt", "le"), "argmin": ("lt", "ge")}
@@ -28,6 +30,7 @@ class Emitter(Statements):
     def __init__(self, domain: Domain) -> None:
         super().__init__()
         self.domain = domain
+        self.dimensions: dict[str, tuple[tuple[int, int], ...]] = {}  # extent and stride of every dimension of a boundary value
         self.neighbours = 0  # > 0 inside loops whose steps read next to each other: the first-level cache holds what a step leaves
 
     # -- values --------------------------------------------------------------------------------------------------
@@ -138,7 +141,7 @@ class Emitter(Statements):
     def expression(self, e: Resolved | KExpr, guarded: bool = False) -> KExpr:
         """A resolved expression as a kernel expression; operands that need statements are emitted before it."""
         match e:
-            case Const() | Reg() | Load():
+            case Const() | Reg() | Load() | InRange():
                 return e
             case Index(affine):
                 return Index(self.index(affine))
@@ -146,6 +149,8 @@ class Emitter(Statements):
                 for f in self.frames:
                     if f.expressions and e in f.expressions:
                         return f.expressions[e]
+                if checked_extent(e) is not None:
+                    return self.in_range(e, guarded)
                 return Call(fn, tuple(self.expression(a, guarded) for a in args))  # type: ignore[misc,arg-type]
             case Use(key):
                 return self.value(key)
@@ -178,13 +183,44 @@ class Emitter(Statements):
     def load_of(self, e: Touch, guarded: bool = False) -> tuple[tuple[object, ...], Load]:
         """What the element is known by among the loads of a frame, and the load itself."""
         offset = self.index(e.offset)
-        dynamic = tuple((self.clamped(d, extent, guarded), stride) for d, extent, stride in e.dynamic)
+        dynamic = self.dynamic(e, guarded)
         cache = self.cache.get(e.value, "")
         load = Load(self.buffers[e.value].name, e.dtype, offset, dynamic, "" if self.neighbours and cache == "stream" else cache)
         return (e.value, offset, dynamic), load
 
-    def clamped(self, subscript: Resolved, extent: int, guarded: bool) -> KExpr:
+    def dynamic(self, e: Touch, guarded: bool) -> tuple[tuple[KExpr, int], ...]:
+        """The data-dependent subscripts of a touch, each within its extent, with their strides."""
+        known = self.dimensions.get(e.value, ())
+        return tuple((self._clamped(d, extent, guarded, e.value, known.index((extent, stride)) if (extent, stride) in known else 0), stride)
+                     for d, extent, stride in e.dynamic)
+
+    def in_range(self, e: Call, guarded: bool, value: str = "", dimension: int = 0, kept: bool = False) -> InRange:
+        """A checked subscript, of dimension `dimension` of `value` where it is one."""
+        extent = checked_extent(e)
+        assert extent is not None
+        source, place = self._read_from(e.args[0])  # type: ignore[arg-type]
+        buffer = self.buffers[value].name if value else ""
+        index = self.expression(e.args[0], guarded)  # type: ignore[arg-type]
+        return InRange(index, extent, buffer, dimension, source, place, counts_from_end(e.args[0]), kept)
+
+    def _read_from(self, index: Resolved) -> tuple[str, Affine]:
+        """The buffer of integers that an index is computed from, and the element's offset; "" where there is none at the current point."""
+        stack = [index]
+        while stack:
+            e = stack.pop()
+            if isinstance(e, Touch) and e.dtype.is_integer and not e.dynamic and e.offset.axes() <= self.env.keys():
+                return self.buffers[e.value].name, self.index(e.offset)
+            if isinstance(e, Use):
+                instance = self.domain.instances[e.key]
+                stack += () if instance.shared or instance.serial else (instance.body,)
+            stack.extend(resolved_children(e))
+        return "", Affine()
+
+    def _clamped(self, subscript: Resolved, extent: int, guarded: bool, of: str, dimension: int) -> KExpr:
         """A data-dependent subscript within 0 .. extent - 1, as i64."""
+        checked = checked_extent(subscript)
+        if isinstance(subscript, Call) and checked is not None and checked <= extent:
+            return self.in_range(subscript, guarded, of, dimension)
         value = self.expression(subscript, guarded)
         dtype = dtype_of(value, lambda _: I64) if not isinstance(value, (Reg, Load, Const)) else value.dtype
         if dtype.name != "i64":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilefuse.base.errors import InternalError
-from tilefuse.codegen.kernel import Group, Kernel, KExpr, Load, Reg
+from tilefuse.codegen.kernel import Group, InRange, Kernel, KExpr, Load, Reg
 from tilefuse.codegen.writer import identifier
 from tilefuse.ir import ops
 from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render, simplify
@@ -168,7 +168,8 @@ class ExpressionPrinter:
     """Prints kernel expressions for one target ("cuda" or "host"); how memory and registers are read is passed in."""
 
     def __init__(self, scope: IndexScope, target: str, load: Callable[[Load], str], register: Callable[[Reg], str],
-                 narrow: bool = False) -> None:
+                 checked: Callable[[InRange, str], str], narrow: bool = False) -> None:
+        self.checked = checked
         self.narrow = narrow
         self.scope = scope
         self.target = target
@@ -190,6 +191,8 @@ class ExpressionPrinter:
                 return self.register(e), e.dtype
             case Load():
                 return self.load(e), e.dtype
+            case InRange(index):
+                return self.checked(e, self.text(index)), I64
             case Call():
                 return self._call(e)
             case Guard(facts, then, otherwise):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.asynchronous import BulkCopy, BulkWait, Prefetch
+from tilefuse.codegen.checked_index import has_checks
 from tilefuse.codegen.kernel import (
     Assign,
     Barrier,
@@ -55,12 +56,16 @@ class HostPrinter(ThreadPrinter):
         out = self.out
         with out.block(f'extern "C" int {self.kernel.name}(void* const* arguments, char* report, long report_size)'):
             self.parameters()
+            if has_checks(self.kernel):
+                self.out.line("tf_index_fault tf_fault;")
             inner = Writer()
             self.out, outer = inner, self.out
             inner.depth = outer.depth
             self.blocks()
             self.out = outer
             out.lines += inner.lines
+            if has_checks(self.kernel):
+                self.out.line("if (tf_fault.found) return tf_fault.tell(report, report_size);")
             self.epilogue()
 
     def parameters(self) -> None:
@@ -100,7 +105,9 @@ class HostPrinter(ThreadPrinter):
         kept_bytes = self.scratch_bytes
         with self._names():
             self.scope.enter_group(group)
+            self.group = group
             self._all_blocks(group.body, group.num_blocks, group)
+        self.group = None
         self.scratch_bytes = kept_bytes
 
     def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:

@@ -8,7 +8,7 @@ can run each stretch between two such statements as a loop over the threads.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 from tilefuse.codegen.asynchronous import (
@@ -22,7 +22,7 @@ from tilefuse.codegen.asynchronous import (
     Prefetch,
 )
 from tilefuse.ir.affine import Affine
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index
 from tilefuse.target.launch import Launch
 
@@ -71,7 +71,33 @@ class Load:
     cache: str = ""
 
 
-KExpr = Union[Const, Call, Index, Guard, Reg, Load]
+@dataclass(frozen=True, slots=True)
+class InRange:
+    """`index` (i64), which must be one of 0 .. extent - 1.
+
+    The host executor reports any other and goes on with 0, or with the index itself where `kept` (a scatter, which writes nothing there).
+    A device does so too and asserts at the end of the thread. Without checks (`Kernel.checked`) the index is moved into range, or kept.
+
+    buffer     what it is a subscript of ("" for a label), along dimension `dimension`
+    source     the buffer that it was read from, or computed from what was read there, and the element's offset `place`; "" if none
+    wraps      whether negative numbers were counted from the end before
+    """
+
+    index: KExpr
+    extent: int
+    buffer: str = ""
+    dimension: int = 0
+    source: str = ""
+    place: Affine = field(default=Affine(), compare=False)
+    wraps: bool = False
+    kept: bool = False
+
+    @property
+    def dtype(self) -> DType:
+        return I64
+
+
+KExpr = Union[Const, Call, Index, Guard, Reg, Load, InRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +443,7 @@ class Kernel:
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
     second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
     ones of `ir.ops.NARROW_CUDA`. `backwards`: the first block does what stands for the last number. `header` is what the reader should
-    know first: nodes, levels, bytes. `routines` is what its `RoutineCall`s call.
+    know first: nodes, levels, bytes. `routines` is what its `RoutineCall`s call. `checked`: whether its `InRange`s are checked.
     """
 
     name: str
@@ -431,6 +457,7 @@ class Kernel:
     narrow: bool = False
     routines: tuple[RoutineText, ...] = ()
     backwards: bool = False
+    checked: bool = True
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:

@@ -23,7 +23,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.ir.affine import Affine, number, row_major_strides, substitute
 from tilefuse.ir.dtype import I32, DType
 from tilefuse.ir.ops import NARROW_CUDA
 from tilefuse.ir.scalar import Bound, Call
@@ -127,6 +127,9 @@ class KernelWriter:
         return extent_in_memory(self.program, value)
 
     def _add(self, value: str, dtype: DType, num_elements: int, role: str) -> None:
+        shape = self.program.graph.type_of(value).shape
+        strides = self.program.layouts.get(value) or row_major_strides(shape)
+        self.emitter.dimensions[value] = tuple(zip(shape, strides, strict=True))
         name = self.emitter.fresh(value)
         self.emitter.buffers[value] = Buffer(name, dtype, num_elements, "global", role, value)
         if role == "in":

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Set
 from math import prod
 
 from tilefuse.base.errors import InternalError
-from tilefuse.codegen.kernel import Buffer, KExpr, Load, Reg
+from tilefuse.codegen.checked_index import counts_from_end
+from tilefuse.codegen.kernel import Buffer, InRange, KExpr, Load, Reg
 from tilefuse.codegen.statements import Statements
 from tilefuse.ir.affine import Affine, Extents, axis, bounds, linearise, number, row_major_strides, simplify, substitute
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, const
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, checked_extent, const, walk
 from tilefuse.schedule.regions import Span, within
 from tilefuse.schedule.stitch_plan import Piece, StitchPlan
 from tilefuse.schedule.template import Stitched
@@ -164,6 +165,8 @@ class StitchValues(Statements):
             case Index(affine):
                 return Index(self.simplified(substitute(affine, at)))
             case Call(fn, args):
+                if checked_extent(e) is not None:
+                    return self._in_range(e, at, guarded)
                 return Call(fn, tuple(self.expression(a, at, guarded) for a in args))  # type: ignore[misc]
             case Guard(facts, then, otherwise):
                 new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
@@ -178,13 +181,30 @@ class StitchValues(Statements):
         shape = self.graph.type_of(value).shape
         strides = self.program.layouts.get(value) or row_major_strides(shape)
         dynamic: list[tuple[KExpr, int]] = []
-        for e, extent, stride in zip(subscripts, shape, strides, strict=True):
+        for n, (e, extent, stride) in enumerate(zip(subscripts, shape, strides, strict=True)):
+            checked = checked_extent(e)
+            if isinstance(e, Call) and checked is not None and checked <= extent:
+                dynamic.append((self._in_range(e, at, guarded, value, n), stride))
+                continue
             subscript = self.expression(e, at, guarded)
             if dtype_of(e, lambda v: self.graph.type_of(v).dtype).name != "i64":
                 subscript = Call("i64", (subscript,))  # type: ignore[arg-type]
             low = Call("maximum", (subscript, const(0, I64)))  # type: ignore[arg-type]
             dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
         return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
+
+    def _in_range(self, e: Call, at: dict[str, Affine], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
+        """A checked subscript, of dimension `dimension` of `value` where it is one."""
+        extent = checked_extent(e)
+        assert extent is not None
+        source, place = "", Affine()
+        for read in walk(e):
+            if isinstance(read, Read) and read.value in self.buffers and self.graph.type_of(read.value).dtype.is_integer:
+                source = self.buffers[read.value].name
+                place = self.global_offset(read.value, tuple(self.simplified(substitute(x, at)) for x in read.index))
+                break
+        buffer = self.buffers[value].name if value else ""
+        return InRange(self.expression(e.args[0], at, guarded), extent, buffer, dimension, source, place, counts_from_end(e.args[0]))
 
     def reads(self, node: Node, point: Point, over: dict[str, Affine] | None = None) -> Iterator[tuple[str, Point]]:
         """Unguarded reads that end in memory, at a point of the node's domain."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
+from tilefuse.codegen.checked_index import parameter_number
 from tilefuse.codegen.expression import ExpressionPrinter, IndexScope
 from tilefuse.codegen.kernel import (
     Assign,
@@ -21,8 +22,10 @@ from tilefuse.codegen.kernel import (
     Comment,
     Declare,
     For,
+    Group,
     If,
     IfValue,
+    InRange,
     Kernel,
     KExpr,
     LastBlock,
@@ -78,7 +81,8 @@ class ThreadPrinter:
         self.lets: dict[str, Let] = {}
         self.scratch_bytes = -(-kernel.launch.shared_bytes * self.cluster // 128) * 128
         self.lane_of: dict[str, Affine] = {}  # registers that are read of other threads, and of which
-        self.expressions = ExpressionPrinter(self.scope, "host", self.load, self.register)
+        self.group: Group | None = None  # the one whose blocks are printed
+        self.expressions = ExpressionPrinter(self.scope, "host", self.load, self.register, self.checked_index)
 
     @contextlib.contextmanager
     def _names(self) -> Iterator[None]:
@@ -268,6 +272,14 @@ class ThreadPrinter:
     def load(self, e: Load) -> str:
         """The value of an element."""
         return f"{identifier(e.buffer)}[{self.expressions.address(e.index, e.dynamic)}]"
+
+    def checked_index(self, e: InRange, index: str) -> str:
+        """A subscript that must lie in its extent."""
+        if not self.kernel.checked:
+            return index if e.kept else f"tf_minimum(tf_maximum({index}, 0ll), {max(e.extent - 1, 0)}ll)"
+        of, source = (parameter_number(self.kernel, self.group, name) for name in (e.buffer, e.source))
+        facts = f"{of}, {e.dimension}, {source}, {self.scope.text(e.place)}, {str(e.wraps).lower()}, {str(e.kept).lower()}"
+        return f"tf_in_range({index}, {e.extent}ll, tf_fault, {facts})"
 
     def store(self, buffer: str, address: str, value: str) -> str:
         """buffer[address] = value."""

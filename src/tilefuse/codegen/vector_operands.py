@@ -113,7 +113,7 @@ class _Point:
         """The looked-up subscripts of a touch, their reads done in the current frame."""
         e = self.writer.emitter
         saved, e.env = e.env, self.first
-        made = tuple((e.clamped(d, extent, False), stride) for d, extent, stride in touch.dynamic)
+        made = e.dynamic(touch, False)
         e.env = saved
         return made
 

@@ -149,6 +149,8 @@ class _Lowering:
                 fetched = {fetched_early(k) for (program, _), k in self.composed.items() if program == id(planned.program)}
                 others = len(fetched - {frozenset(), fetched_early(kernel)})
                 kernel = replace(kernel, name=f"{kernel.name}_early{others + 1 if others else ''}")
+            if not self.options.index_checks:
+                kernel = replace(kernel, checked=False)
             if not self._starts_early(planned.program):
                 kernel = started_late(kernel, planned.program.bytes_moved, self.device, self.options)
             self.composed[id(planned.program), settled] = kernel

@@ -302,9 +302,10 @@ def lower_diagonal(b: TensorBuilder, x: str, offset: int) -> str:
 
 @of_arrays
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """Slices of `x` at positions along a dimension; negative ones count from the end, those out of range are held at the ends.
+    """Slices of `x` at positions along a dimension; negative ones count from the end.
 
     Shapes: x: [*A, n, *B], indices: [*I] -> [*A, *I, *B]
+    Raises: IndexRangeError when the positions are computed and one is out of range.
     """
     _check_indices(indices, "take")
     if axis is None and x.ndim != 1:
@@ -322,7 +323,7 @@ def lower_take(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
     """A gather."""
     if b.shape_of(x)[normal_axis(axis, b.rank_of(x))] == 0 and 0 not in b.shape_of(indices):
         raise ShapeError(f"take from an empty dimension of {b.types[x]}")
-    return b.take(x, indices, axis, wrap=True)
+    return b.take(x, indices, axis, wrap=True, checked=True)
 
 
 @of_arrays
@@ -340,4 +341,4 @@ def lower_take_along(b: TensorBuilder, x: str, indices: str, axis: int) -> str:
     d = normal_axis(axis, len(have))
     around = shapes_together((*have[:d], 1, *have[d + 1 :]), (*chosen[:d], 1, *chosen[d + 1 :]))
     wide = b.broadcast_to(x, (*around[:d], have[d], *around[d + 1 :]))
-    return b.gather_elements(wide, b.broadcast_to(indices, (*around[:d], chosen[d], *around[d + 1 :])), d, wrap=True)
+    return b.gather_elements(wide, b.broadcast_to(indices, (*around[:d], chosen[d], *around[d + 1 :])), d, wrap=True, checked=True)

@@ -18,7 +18,7 @@ from tilefuse.frontends.array_nodes import Lowering, user_span
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import F32, F64, I64, compute_dtype
-from tilefuse.ir.scalar import Const, Expr, Index, call, const
+from tilefuse.ir.scalar import Const, Expr, Index, call, const, in_range
 from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.tensor_elementwise import converted
 
@@ -108,7 +108,7 @@ def embedding(weight: Array, indices: Array) -> Array:
 def _embedding(b: TensorBuilder, weight: str, indices: str) -> str:
     if not b.dtype_of(indices).is_integer:
         raise TypeMismatchError(f"rows are looked up by integers, not by {b.types[indices]}")
-    return b.embedding(weight, b.cast(indices, I64))
+    return b.embedding(weight, b.cast(indices, I64), checked=True)
 
 
 # Windows
@@ -259,10 +259,11 @@ def _one_hot(b: TensorBuilder, indices: str, depth: int) -> str:
 
 @of_arrays
 def picked(x: Array, classes: Array, at: int = 1) -> Array:
-    """The element of `x` along axis `at` that `classes` names, 0 where it names none; by comparison, so that no class is looked up.
+    """The element of `x` along axis `at` that `classes` names; by comparison, so that no class is looked up.
 
     The sum shares the kernel of what computes `x`, and its gradient is a map. Shapes: x: [N, C, *S], classes: integers [N, *S] -> [N, *S]
-    Raises: ShapeError where the shapes do not fit; TypeMismatchError for classes that are no integers.
+    Raises: ShapeError where the shapes do not fit; TypeMismatchError for classes that are no integers; IndexRangeError, when it is
+        computed, for a class that `x` does not have.
     """
     return apply(_picked, (x, classes), (at,))
 
@@ -277,9 +278,13 @@ def _picked(b: TensorBuilder, x: str, chosen: str, at: int) -> str:
     work = compute_dtype(b.dtype_of(x))
     names = axis_names(len(shape))
     kept = (*names[:at], *names[at + 1 :])
-    hit = call("eq", b.read_as(chosen, I64, small, kept), Index(number(0) if shape[at] == 1 else axis(names[at])))
+    named = b.read_as(chosen, I64, small, kept)
+    hit = call("eq", named, Index(number(0) if shape[at] == 1 else axis(names[at])))
     element = call("select", hit, b.read_as(x, work, shape, names), const(0, work))
-    return b.reduce(b.make_map("target_only", work, shape, names, element), "sum", (at,))
+    found = b.reduce(b.make_map("target_only", work, shape, names, element), "sum", (at,))
+    # A class in range is no negative number: the test is there for what it checks.
+    legal = call("ge", in_range(named, shape[at], I64), const(0, I64))
+    return b.make_map("picked", work, small, kept, call("select", legal, b.read(found, small, kept), const(0, work)))
 
 
 # Activations: one map each

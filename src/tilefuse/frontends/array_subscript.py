@@ -203,7 +203,7 @@ def lower_subscript(b: TensorBuilder, x: str, *rest: Any) -> str:
     *indices, plan = rest
     assert isinstance(plan, Plan)
     seen = lower_view(b, x, plan)
-    return b.index(seen, plan.positions(b, indices)) if indices else seen
+    return b.index(seen, plan.positions(b, indices), checked=True) if indices else seen
 
 
 def lower_view(b: TensorBuilder, x: str, plan: Plan) -> str:

@@ -169,7 +169,7 @@ def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
         kept = b.squeeze(kept, list(range(extra)))
     kept = b.broadcast_to(kept, wanted)
     if indices:
-        fresh = b.index_put(seen, at, kept, accumulate)
+        fresh = b.index_put(seen, at, kept, accumulate, checked=True)
     else:
         fresh = b.elementwise("add", seen, kept) if accumulate else kept
     return _put_back(b, x, fresh, plan.ranges(b.shape_of(x)))

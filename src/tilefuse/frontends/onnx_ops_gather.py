@@ -16,7 +16,7 @@ def gather(n: Call) -> str:
     at = n.axis(n.attr("axis", 0), len(have))
     known = n.operand(1).array
     if known is None:
-        return n.b.take(n[0], n[1], at, wrap=True)
+        return n.b.take(n[0], n[1], at, wrap=True, checked=True)
     return gather_known(n, n[0], known, at)
 
 
@@ -42,23 +42,23 @@ def gather_known(n: Call, x: str, indices: np.ndarray, at: int) -> str:
 
 @onnx_op("GatherElements")
 def gather_elements(n: Call) -> str:
-    return n.b.gather_elements(n[0], n[1], n.axis(n.attr("axis", 0), len(n.shape(0))), wrap=True)
+    return n.b.gather_elements(n[0], n[1], n.axis(n.attr("axis", 0), len(n.shape(0))), wrap=True, checked=True)
 
 
 @onnx_op("GatherND")
 def gather_nd(n: Call) -> str:
-    return n.b.gather_nd(n[0], n[1], n.attr("batch_dims", 0), wrap=True)
+    return n.b.gather_nd(n[0], n[1], n.attr("batch_dims", 0), wrap=True, checked=True)
 
 
 @onnx_op("ScatterElements", "Scatter")
 def scatter_elements(n: Call) -> str:
     at = n.axis(n.attr("axis", 0), len(n.shape(0)))
-    return n.b.scatter(n[0], n[1], n[2], at, SCATTER_MONOIDS[n.attr("reduction", "none")], wrap=True)
+    return n.b.scatter(n[0], n[1], n[2], at, SCATTER_MONOIDS[n.attr("reduction", "none")], wrap=True, checked=True)
 
 
 @onnx_op("ScatterND")
 def scatter_nd(n: Call) -> str:
-    return n.b.scatter_nd(n[0], n[1], n[2], SCATTER_MONOIDS[n.attr("reduction", "none")], wrap=True)
+    return n.b.scatter_nd(n[0], n[1], n[2], SCATTER_MONOIDS[n.attr("reduction", "none")], wrap=True, checked=True)
 
 
 @onnx_op("OneHot")
@@ -86,7 +86,7 @@ def compress(n: Call) -> str:
 def array_feature_extractor(n: Call) -> str:
     rank = len(n.shape(0))
     x = n[0] if rank > 1 else n.b.reshape(n[0], (1, -1))
-    return n.b.take(x, n.b.reshape(n[1], (-1,)), max(rank, 2) - 1)
+    return n.b.take(x, n.b.reshape(n[1], (-1,)), max(rank, 2) - 1, checked=True)
 
 
 @onnx_op("TensorScatter")
@@ -106,4 +106,4 @@ def tensor_scatter(n: Call) -> str:
     shape = [1] * rank
     shape[0], shape[at] = n.b.shape_of(places)[0], new[at]
     grid = n.b.broadcast_to(n.b.reshape(places, shape), new)
-    return n.b.scatter(n[0], grid, n[1], at)
+    return n.b.scatter(n[0], grid, n[1], at, checked=True)

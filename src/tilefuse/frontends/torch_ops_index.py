@@ -1,7 +1,7 @@
 """Torch operators with data-dependent subscripts: gathers (lookups) and scatters.
 
-Subscripts out of range, for which torch raises, read the nearest element and write nothing. Where torch allows negative
-subscripts they are wrapped here.
+Subscripts out of range, for which torch raises, are checked in the kernels. Where torch allows negative subscripts they are wrapped
+here. Gradients of lookups look up nothing: the forward has checked their subscripts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MONOID_BY_REDUCE = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "pr
 def embedding(
     b: TorchBuilder, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> str:
-    return b.embedding(weight, indices)
+    return b.embedding(weight, indices, checked=True)
 
 
 @lowers("aten.embedding_dense_backward.default")
@@ -71,7 +71,7 @@ def _summed_rows(b: TorchBuilder, grad: Value, rows: str, num_weights: int) -> s
 def gather(b: TorchBuilder, x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> str:
     if b.rank_of(x) == 0:
         return b.reshape(x, list(b.result_shape))
-    return b.gather_elements(x, index, dim)
+    return b.gather_elements(x, index, dim, checked=True)
 
 
 @lowers("aten.index_select.default")
@@ -79,12 +79,12 @@ def index_select(b: TorchBuilder, x: Value, dim: int, index: Value) -> str:
     if b.rank_of(x) == 0:
         return x
     flat = b.reshape(index, [prod(b.shape_of(index))])
-    return b.take(x, flat, dim)
+    return b.take(x, flat, dim, checked=True)
 
 
 @lowers("aten.take.default")
 def take(b: TorchBuilder, x: Value, index: Value) -> str:
-    return b.take(b.reshape(x, [prod(b.shape_of(x))]), index, 0, wrap=True)
+    return b.take(b.reshape(x, [prod(b.shape_of(x))]), index, 0, wrap=True, checked=True)
 
 
 def _subscripts(b: TorchBuilder, indices: Sequence[Value | None]) -> list[str | None]:
@@ -95,7 +95,7 @@ def _subscripts(b: TorchBuilder, indices: Sequence[Value | None]) -> list[str | 
 
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(b: TorchBuilder, x: Value, indices: Sequence[Value | None]) -> str:
-    return b.index(x, _subscripts(b, indices))
+    return b.index(x, _subscripts(b, indices), checked=True)
 
 
 @lowers("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -107,28 +107,28 @@ def index_put(
         mask = b.reshape(given[0], [*b.shape_of(given[0]), *(1 for _ in range(b.rank_of(x) - b.rank_of(given[0])))])
         scalar = b.reshape(values, [])
         return b.where(b.broadcast_to(mask, b.shape_of(x)), b.elementwise("add", x, scalar) if accumulate else scalar, x)
-    return b.index_put(x, _subscripts(b, indices), values, accumulate)
+    return b.index_put(x, _subscripts(b, indices), values, accumulate, checked=True)
 
 
 @lowers("aten.scatter.src")
 def scatter_src(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value) -> str:
-    return b.scatter(x, index, src, dim, "set")
+    return b.scatter(x, index, src, dim, "set", checked=True)
 
 
 @lowers("aten.scatter.value")
 def scatter_value(b: TorchBuilder, x: Value, dim: int, index: Value, value: Scalar) -> str:
-    return b.scatter(x, index, b.full(b.shape_of(index), value, b.result_dtype), dim, "set")
+    return b.scatter(x, index, b.full(b.shape_of(index), value, b.result_dtype), dim, "set", checked=True)
 
 
 @lowers("aten.scatter.reduce", "aten.scatter.value_reduce")
 def scatter_by(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value | Scalar, *, reduce: str) -> str:
     updates = src if isinstance(src, str) else b.full(b.shape_of(index), src, b.result_dtype)
-    return b.scatter(x, index, updates, dim, _MONOID_BY_REDUCE[reduce])
+    return b.scatter(x, index, updates, dim, _MONOID_BY_REDUCE[reduce], checked=True)
 
 
 @lowers("aten.scatter_add.default")
 def scatter_add(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value) -> str:
-    return b.scatter(x, index, src, dim, "sum")
+    return b.scatter(x, index, src, dim, "sum", checked=True)
 
 
 @lowers("aten.scatter_reduce.two")
@@ -143,7 +143,7 @@ def scatter_reduce(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value
         # What is written to starts from the element that changes nothing.
         neutral = identity_of(monoid, dtype).value
         base = b.scatter(x, index, b.full(chosen, neutral, dtype), dim, "set")
-    made = b.scatter(base, index, src, dim, monoid)
+    made = b.scatter(base, index, src, dim, monoid, checked=True)
     if reduce != "mean":
         return made
     counts = b.scatter(b.full(b.shape_of(x), 1 if include_self else 0, F32), index, b.full(chosen, 1, F32), dim, "sum")
@@ -175,7 +175,7 @@ def _rows(b: TorchBuilder, x: Value, index: Value, source: Value) -> tuple[str, 
 def index_add(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> str:
     scaled = source if alpha == 1 else b.elementwise("mul", source, alpha)
     base, flat, rows = _rows(b, x, index, Value(scaled))
-    return b.reshape(b.index_add(base, dim, flat, rows), list(b.shape_of(x)))
+    return b.reshape(b.index_add(base, dim, flat, rows, checked=True), list(b.shape_of(x)))
 
 
 @lowers("aten.index_reduce.default")
@@ -189,7 +189,7 @@ def index_reduce(
     base, flat, rows = _rows(b, x, index, source)
     given, chosen = b.shape_of(base), b.shape_of(rows)
     start = base if include_self else b.index_add(base, dim, flat, b.full(chosen, identity_of(monoid, dtype).value, dtype), "set")
-    made = b.index_add(start, dim, flat, rows, monoid)
+    made = b.index_add(start, dim, flat, rows, monoid, checked=True)
     if reduce == "mean":
         counts = b.index_add(b.full(given, 1 if include_self else 0, F32), dim, flat, b.full(chosen, 1, F32))
         made = _mean(b, made, counts, include_self)
@@ -206,7 +206,7 @@ def _mean(b: TorchBuilder, sums: str, counts: str, include_self: bool) -> str:
 @lowers("aten.index_copy.default")
 def index_copy(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value) -> str:
     base, flat, rows = _rows(b, x, index, source)
-    return b.reshape(b.index_add(base, dim, flat, rows, "set"), list(b.shape_of(x)))
+    return b.reshape(b.index_add(base, dim, flat, rows, "set", checked=True), list(b.shape_of(x)))
 
 
 @lowers("aten.put.default")
@@ -214,7 +214,7 @@ def put(b: TorchBuilder, x: Value, index: Value, source: Value, accumulate: bool
     """Elements of `source` to flat positions; negative ones count from the end."""
     count = prod(b.shape_of(index))
     flat, places, given = (b.reshape(v, [prod(b.shape_of(v))]) for v in (x, index, source))
-    made = b.scatter(flat, places, b.reshape(given, [count]), 0, "sum" if accumulate else "set", wrap=True)
+    made = b.scatter(flat, places, b.reshape(given, [count]), 0, "sum" if accumulate else "set", wrap=True, checked=True)
     return b.reshape(made, list(b.shape_of(x)))
 
 
@@ -223,4 +223,4 @@ def index_fill(b: TorchBuilder, x: Value, dim: int, index: Value, value: Scalar)
     flat = b.reshape(index, [prod(b.shape_of(index))])
     base = x if b.rank_of(x) else b.reshape(x, [1])
     shape = [prod(b.shape_of(flat)) if n == dim % b.rank_of(base) else s for n, s in enumerate(b.shape_of(base))]
-    return b.reshape(b.index_add(base, dim, flat, b.full(shape, value, b.result_dtype), "set"), list(b.shape_of(x)))
+    return b.reshape(b.index_add(base, dim, flat, b.full(shape, value, b.result_dtype), "set", checked=True), list(b.shape_of(x)))

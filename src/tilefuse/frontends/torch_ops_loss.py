@@ -10,7 +10,7 @@ from tilefuse.frontends.torch_ops import TorchBuilder, Value, lowers
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import I64, DType, compute_dtype
-from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const
+from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, in_range
 from tilefuse.ir.tensor_elementwise import converted
 from tilefuse.ir.tensor_gather import position
 
@@ -27,6 +27,9 @@ def nll_loss_forward(b: TorchBuilder, x: Value, target: Value, weight: Value | N
     shape = b.shape_of(target)
     axes = axis_names(len(shape))
     valid, safe = _target(b, target, axes, ignore_index)
+    # Every target that counts is checked here, however its log-probability is picked: a class in range is no negative number.
+    safe = in_range(safe, b.shape_of(x)[1 if b.rank_of(x) > 1 else 0], I64)
+    valid = call("logical_and", valid, call("ge", safe, const(0, I64)))
     scale = _weight(b, weight, safe, work)
     zero = const(0, work)
     picked = b.read(_picked(b, x, target, work), shape, axes)

@@ -143,7 +143,7 @@ def embedding_bag(
     work = compute_dtype(dtype)
     bags = Bags(b, indices, offsets, None, b.result_shape[0], padding_idx)
     target, sizes = bags.target(), bags.sizes()
-    rows = b.take(b.cast(weight, work), b.cast(indices, I64), 0)
+    rows = b.take(b.cast(weight, work), b.cast(indices, I64), 0, checked=True)
     if per_sample_weights is not None:
         rows = b.elementwise("mul", rows, bags.columns(b.cast(per_sample_weights, work)))
     monoid = "max" if mode == MAX else "sum"

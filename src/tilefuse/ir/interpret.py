@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilefuse.base.errors import InternalError, NameLookupError, ShapeError, TypeMismatchError, UnsupportedOpError, nearest
+from tilefuse.base.errors import IndexRangeError, InternalError, NameLookupError, ShapeError, TypeMismatchError, UnsupportedOpError, nearest
 from tilefuse.ir.affine import Affine, evaluate
 from tilefuse.ir.dtype import DTYPES, DType
 from tilefuse.ir.graph import Graph, Node, Type
@@ -160,6 +160,8 @@ class _Evaluator:
                 array = self.values[value]
                 at = [clamped(self.evaluate(s, active), extent) for s, extent in zip(subscripts, array.shape, strict=True)]
                 return np.asarray(array[tuple(at)])
+            case Call("in_range", (index, Const() as limit)):
+                return checked(self.evaluate(index, active), int(limit.value), active)
             case Call(fn, args):
                 return apply(fn, [self.evaluate(a, active) for a in args])
             case Guard(tests, then, otherwise):
@@ -221,6 +223,15 @@ class _Evaluator:
         for n in places:
             shape[order[n]] = view.shape[n]
         return view.transpose(places).reshape(shape)
+
+
+def checked(index: Array, extent: int, active: Array | None) -> Array:
+    """Indices that must be one of 0 .. extent - 1 where they are used. Raises: IndexRangeError."""
+    outside = (index < 0) | (index >= extent)
+    if outside.any() and (active is None or (outside & active).any()):
+        found = np.broadcast_to(index, np.shape(outside))[outside if active is None else outside & active]
+        raise IndexRangeError(f"index {found.flat[0]} is outside 0 .. {extent - 1}")
+    return clamped(index, extent)
 
 
 def clamped(subscript: Array, extent: int) -> Array:

@@ -244,6 +244,11 @@ def philox(seed: Array, counter: Array) -> tuple[Array, Array, Array, Array]:
     return c0.astype(np.uint32), c1.astype(np.uint32), c2.astype(np.uint32), c3.astype(np.uint32)
 
 
+def held_in_range(index: Array, extent: Array) -> Array:
+    """`index` moved into 0 .. extent - 1."""
+    return np.asarray(np.minimum(np.maximum(index, 0), np.maximum(extent, 1) - 1))
+
+
 def random_block(seed: Array, counter: Array) -> tuple[Array, Array, Array, Array]:
     """The four words that counters 4n to 4n + 3 share: `philox` of n, which is `counter` div 4 (rounded down)."""
     return philox(seed, np.asarray(counter).astype(np.int64) >> np.int64(2))

@@ -242,6 +242,11 @@ _define("shift_left", 2, "int", m.shift_left, "tf_shift_left({0}, {1})", None, (
 _define("shift_right", 2, "int", m.shift_right, "tf_shift_right({0}, {1})", None, ("0", "0"), 1,
         "floor(a / 2^b); only sign bits are left where b is out of range")
 
+# Subscripts
+IN_RANGE = "in_range"
+_define(IN_RANGE, 2, "counter", m.held_in_range, "tf_minimum(tf_maximum({0}, 0ll), tf_maximum({1}, 1ll) - 1)", None, ("0", "0"), 2,
+        "a, which must be one of 0 .. b - 1 (b constant): the executors raise for any other, or move it there where checks are off")
+
 # Counter-based random numbers: the same bits in the interpreter, on the host and on a device
 _RANDOM: tuple[tuple[str, m.Meaning, str, str], ...] = (
     ("random_bits", m.random_bits, "u32", "word (b mod 4) of Philox-4x32-10 with key a and counter (b div 4)"),

@@ -139,6 +139,18 @@ def call(fn: str, *args: Expr) -> Call:
     return Call(fn, args)
 
 
+def in_range(index: Expr, extent: int, index_dtype: DType) -> Expr:
+    """`index` (of `index_dtype`, i64) as a subscript that must be one of 0 .. extent - 1: the executors raise for any other."""
+    return Call("in_range", (index, const(extent, index_dtype)))
+
+
+def checked_extent(e: object) -> int | None:
+    """The extent that a subscript is checked against, None for one without a check."""
+    if isinstance(e, Call) and e.fn == "in_range" and isinstance(e.args[1], Const):
+        return int(e.args[1].value)
+    return None
+
+
 def is_cast(e: Expr) -> bool:
     """Whether `e` is a conversion."""
     return isinstance(e, Call) and e.fn in DTYPES

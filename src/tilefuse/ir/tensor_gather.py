@@ -1,4 +1,7 @@
-"""Data-dependent subscripts: gathers (lookups that clamp) and scatters (writes that skip what is out of range)."""
+"""Data-dependent subscripts: gathers (lookups that clamp) and scatters (writes that skip what is out of range).
+
+With `checked`, a subscript out of range is the caller's error instead: the executors raise for it (`in_range` of the operator table).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from tilefuse.base.errors import ShapeError
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, I32, I64, DType, compute_dtype
-from tilefuse.ir.scalar import Expr, Index, Lookup, call, const
+from tilefuse.ir.scalar import Expr, Index, Lookup, call, const, in_range
 from tilefuse.ir.tensor_elementwise import broadcast_shapes, converted, normal_axis
 from tilefuse.ir.tensor_reduce import ReduceBuilder
 
@@ -20,6 +23,12 @@ def wrapped(e: Expr, extent: int) -> Expr:
     return call("select", call("lt", e, const(0, I64)), call("add", e, const(extent, I64)), e)
 
 
+def subscript(e: Expr, extent: int, wrap: bool, checked: bool) -> Expr:
+    """An i64 index as a subscript of an axis. `wrap`: negative ones count from the end; `checked`: one out of range is an error."""
+    found = wrapped(e, extent) if wrap else e
+    return in_range(found, extent, I64) if checked and extent else found
+
+
 def position(name: str, extent: int) -> Index:
     """The value of an axis (0 where its extent is 1)."""
     return Index(number(0) if extent == 1 else axis(name))
@@ -28,11 +37,10 @@ def position(name: str, extent: int) -> Index:
 class GatherBuilder(ReduceBuilder):
     """take, gather, index, and the scatters."""
 
-    def _subscript(self, indices: str, shape: Sequence[int], axes: Axes, extent: int, wrap: bool) -> Expr:
-        found = self.read_as(indices, I64, shape, axes)
-        return wrapped(found, extent) if wrap else found
+    def _subscript(self, indices: str, shape: Sequence[int], axes: Axes, extent: int, wrap: bool, checked: bool) -> Expr:
+        return subscript(self.read_as(indices, I64, shape, axes), extent, wrap, checked)
 
-    def take(self, x: str, indices: str, axis_at: int, wrap: bool = False) -> str:
+    def take(self, x: str, indices: str, axis_at: int, wrap: bool = False, checked: bool = False) -> str:
         """Slices of `x` at data-dependent positions of one axis. `wrap`: negative indices count from the end.
 
         Shapes: x: [*A, n, *B], indices: [*I] -> [*A, *I, *B]
@@ -42,26 +50,26 @@ class GatherBuilder(ReduceBuilder):
         shape = (*have[:d], *chosen, *have[d + 1 :])
         axes = axis_names(len(shape))
         middle = axes[d : d + len(chosen)]
-        found = self._subscript(indices, chosen, middle, have[d], wrap)
+        found = self._subscript(indices, chosen, middle, have[d], wrap, checked)
         kept = [*axes[:d], *axes[d + len(chosen) :]]
         around = iter(position(a, s) for a, s in zip(kept, (*have[:d], *have[d + 1 :]), strict=True))
         body = Lookup(x, tuple(found if n == d else next(around) for n in range(len(have))))
         return self.make_map("take", self.dtype_of(x), shape, axes, body)
 
-    def embedding(self, weight: str, indices: str) -> str:
+    def embedding(self, weight: str, indices: str, checked: bool = False) -> str:
         """Rows of `weight`. Shapes: weight: [V, *E], indices: [*I] -> [*I, *E]"""
-        return self.take(weight, indices, 0)
+        return self.take(weight, indices, 0, checked=checked)
 
-    def gather_elements(self, x: str, indices: str, axis_at: int, wrap: bool = False) -> str:
+    def gather_elements(self, x: str, indices: str, axis_at: int, wrap: bool = False, checked: bool = False) -> str:
         """result[.., i, ..] = x[.., indices[.., i, ..], ..] along the axis; the result has the shape of `indices`."""
         have, shape = self.shape_of(x), self.shape_of(indices)
         d = normal_axis(axis_at, len(have))
         axes = axis_names(len(shape))
-        found = self._subscript(indices, shape, axes, have[d] if have else 1, wrap)
+        found = self._subscript(indices, shape, axes, have[d] if have else 1, wrap, checked)
         body = Lookup(x, tuple(found if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))))
         return self.make_map("gather", self.dtype_of(x), shape, axes, body)
 
-    def gather_nd(self, x: str, indices: str, batch_dims: int = 0, wrap: bool = True) -> str:
+    def gather_nd(self, x: str, indices: str, batch_dims: int = 0, wrap: bool = True, checked: bool = False) -> str:
         """Slices of `x` at subscript tuples.
 
         Shapes: x: [*B, *X], indices: [*B, *I, k] -> [*B, *I, *X[k:]]
@@ -74,18 +82,18 @@ class GatherBuilder(ReduceBuilder):
         axes = axis_names(len(shape))
         lead = len(chosen) - 1
         subscripts: list[Expr] = [position(a, s) for a, s in zip(axes[:batch_dims], have, strict=False)]
-        subscripts += [self._component(indices, axes[:lead], n, have[batch_dims + n], wrap) for n in range(depth)]
+        subscripts += [self._component(indices, axes[:lead], n, have[batch_dims + n], wrap, checked) for n in range(depth)]
         subscripts += [position(a, s) for a, s in zip(axes[lead:], have[batch_dims + depth :], strict=True)]
         return self.make_map("gather_nd", self.dtype_of(x), shape, axes, Lookup(x, tuple(subscripts)))
 
-    def _component(self, indices: str, axes: Axes, n: int, extent: int, wrap: bool) -> Expr:
+    def _component(self, indices: str, axes: Axes, n: int, extent: int, wrap: bool, checked: bool) -> Expr:
         """Component `n` of the subscript tuple at `axes`."""
         shape = self.shape_of(indices)
         read = self.read(indices, shape, (*axes, ""))
         found = converted(type(read)(indices, (*read.index[:-1], number(n))), self.dtype_of(indices), I64)
-        return wrapped(found, extent) if wrap else found
+        return subscript(found, extent, wrap, checked)
 
-    def index(self, x: str, indices: Sequence[str | None], wrap: bool = True) -> str:
+    def index(self, x: str, indices: Sequence[str | None], wrap: bool = True, checked: bool = False) -> str:
         """x[indices] with index tensors broadcast together (None: the whole dimension), as in numpy.
 
         The broadcast dimensions stand where the first index stood if the indexed dimensions are adjacent, else in front.
@@ -100,7 +108,8 @@ class GatherBuilder(ReduceBuilder):
         subscripts: list[Expr] = []
         rest = iter(kept)
         for d, i in enumerate(full):
-            subscripts.append(position(next(rest), have[d]) if i is None else self._subscript(i, chosen, middle, have[d], wrap))
+            at_i = position(next(rest), have[d]) if i is None else self._subscript(i, chosen, middle, have[d], wrap, checked)
+            subscripts.append(at_i)
         return self.make_map("index", self.dtype_of(x), shape, axes, Lookup(x, tuple(subscripts)))
 
     def _indexed_domain(
@@ -132,7 +141,9 @@ class GatherBuilder(ReduceBuilder):
             return base
         return super().scatter(self.hint or f"scatter_{monoid}", monoid, base, over, target, body)
 
-    def scatter(self, base: str, indices: str, updates: str, axis_at: int, monoid: str = "set", wrap: bool = False) -> str:  # type: ignore[override]
+    def scatter(  # type: ignore[override]
+        self, base: str, indices: str, updates: str, axis_at: int, monoid: str = "set", wrap: bool = False, checked: bool = False
+    ) -> str:
         """`base` with base[.., indices[.., i, ..], ..] combined with updates[.., i, ..] along the axis.
 
         monoid: "set", "sum", "max", "min" or "prod". Indices out of range write nothing. Several writes of "set" to one
@@ -142,16 +153,17 @@ class GatherBuilder(ReduceBuilder):
         have, shape = self.shape_of(base), self.shape_of(indices)
         if not have:
             have, shape = (1,), (1,)
-            one = self.scatter(self.reshape(base, [1]), self.reshape(indices, [1]), self.reshape(updates, [1]), 0, monoid, wrap)
+            lone = [self.reshape(v, [1]) for v in (base, indices, updates)]
+            one = self.scatter(lone[0], lone[1], lone[2], 0, monoid, wrap, checked)
             return self.reshape(one, [])
         d = normal_axis(axis_at, len(have))
         axes = axis_names(len(shape))
-        found = self._subscript(indices, shape, axes, have[d], wrap)
+        found = self._subscript(indices, shape, axes, have[d], wrap, checked)
         target = [found if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))]
         body = self.read(updates, shape, axes)
         return self._scattered(monoid, base, list(zip(axes, shape, strict=True)), target, body, self.dtype_of(updates))
 
-    def scatter_nd(self, base: str, indices: str, updates: str, monoid: str = "set", wrap: bool = True) -> str:
+    def scatter_nd(self, base: str, indices: str, updates: str, monoid: str = "set", wrap: bool = True, checked: bool = False) -> str:
         """`base` with slices at subscript tuples combined with `updates`.
 
         Shapes: base: [*X], indices: [*I, k], updates: [*I, *X[k:]]
@@ -160,13 +172,15 @@ class GatherBuilder(ReduceBuilder):
         depth, lead = chosen[-1], len(chosen) - 1
         shape = (*chosen[:-1], *have[depth:])
         axes = axis_names(len(shape))
-        target = [self._component(indices, axes[:lead], n, have[n], wrap) for n in range(depth)]
+        target = [self._component(indices, axes[:lead], n, have[n], wrap, checked) for n in range(depth)]
         target += [position(a, s) for a, s in zip(axes[lead:], have[depth:], strict=True)]
         return self._scattered(
             monoid, base, list(zip(axes, shape, strict=True)), target, self.read(updates, shape, axes), self.dtype_of(updates)
         )
 
-    def index_put(self, base: str, indices: Sequence[str | None], values: str, accumulate: bool = False, wrap: bool = True) -> str:
+    def index_put(
+        self, base: str, indices: Sequence[str | None], values: str, accumulate: bool = False, wrap: bool = True, checked: bool = False
+    ) -> str:
         """`base` with base[indices] set to `values` (broadcast), or `values` added there."""
         have = self.shape_of(base)
         full: list[str | None] = [*indices, *[None] * (len(have) - len(indices))]
@@ -178,7 +192,8 @@ class GatherBuilder(ReduceBuilder):
         target: list[Expr] = []
         rest = iter(kept)
         for d, i in enumerate(full):
-            target.append(position(next(rest), have[d]) if i is None else self._subscript(i, chosen, middle, have[d], wrap))
+            at_i = position(next(rest), have[d]) if i is None else self._subscript(i, chosen, middle, have[d], wrap, checked)
+            target.append(at_i)
         body = self.read(self._front_trimmed(values, len(shape)), shape, axes)
         return self._scattered(
             "sum" if accumulate else "set", base, list(zip(axes, shape, strict=True)), target, body, self.dtype_of(values)
@@ -189,7 +204,7 @@ class GatherBuilder(ReduceBuilder):
         extra = self.rank_of(values) - rank
         return self.squeeze(values, list(range(extra))) if extra > 0 else values
 
-    def index_add(self, base: str, axis_at: int, indices: str, source: str, monoid: str = "sum") -> str:
+    def index_add(self, base: str, axis_at: int, indices: str, source: str, monoid: str = "sum", checked: bool = False) -> str:
         """`base` with slices of `source` combined at the positions `indices` of one axis.
 
         Shapes: base: [*A, n, *B], indices: [m], source: [*A, m, *B]
@@ -197,7 +212,7 @@ class GatherBuilder(ReduceBuilder):
         d = normal_axis(axis_at, self.rank_of(base))
         shape = self.shape_of(source)
         axes = axis_names(len(shape))
-        found = self._subscript(indices, (shape[d],), (axes[d],), self.shape_of(base)[d], False)
+        found = self._subscript(indices, (shape[d],), (axes[d],), self.shape_of(base)[d], False, checked)
         target = [found if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))]
         return self._scattered(
             monoid, base, list(zip(axes, shape, strict=True)), target, self.read(source, shape, axes), self.dtype_of(source)

@@ -5,6 +5,7 @@ from tilefuse.passes import (
     decompose,
     empty,
     fold,
+    index_ranges,
     products,
     select_one,
     simplify_index,
@@ -20,11 +21,11 @@ from tilefuse.passes.manager import PASSES, Pass, PassContext, PassRecord, Pipel
 # scalar rules sees what folding and joining brought together.
 DEFAULT_PIPELINE = (
     "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,fold-constants,merge-summed-products,"
-    "merge-sliced-products,inline-views,simplify-index,simplify-scalar,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"
+    "merge-sliced-products,inline-views,simplify-index,simplify-scalar,prove-indices,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"
 )
 
 # What registers passes, and the checkers of their properties.
-MODULES = (checkers, cleanup, decompose, empty, fold, products, select_one, simplify_index, simplify_scalar, sliced_products,
+MODULES = (checkers, cleanup, decompose, empty, fold, index_ranges, products, select_one, simplify_index, simplify_scalar, sliced_products,
            summed_products, views)
 
 __all__ = ["DEFAULT_PIPELINE", "PASSES", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]

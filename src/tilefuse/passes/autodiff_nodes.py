@@ -8,7 +8,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import Affine, axis, bounds, linearise, number, row_major_strides, simplify
 from tilefuse.ir.dtype import DTYPES, I32, I64
 from tilefuse.ir.graph import Node, Type
-from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, Lookup, Read, call, cast, const, substitute_axes, walk
+from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, Lookup, Read, call, cast, checked_extent, const, substitute_axes, walk
 from tilefuse.passes.autodiff_scalar import BodyAdjoint, ReadAdjoint, guarded, rounded_back, simplified_call
 from tilefuse.passes.autodiff_sums import Gradients
 
@@ -53,7 +53,8 @@ def _add_lookup(found: Gradients, item: ReadAdjoint, read: Lookup, extents: dict
 
 
 def _clamped(found: Gradients, subscript: Expr, extent: int) -> Expr:
-    if isinstance(subscript, (Index, Const)):
+    checked = checked_extent(subscript)
+    if isinstance(subscript, (Index, Const)) or checked is not None and checked <= extent:
         return subscript
     kind = found.dtype_of(subscript)
     wide = subscript if kind.is_arithmetic else cast(subscript, I32)
@@ -251,7 +252,7 @@ def _where_written(found: Gradients, node: Node, value: str) -> Expr:
         return Guard(limits, Read(value, index), zero) if limits else Read(value, index)
     inside: Expr | None = None
     for target, extent in zip(node.target, shape, strict=True):
-        if isinstance(target, Index) and _always_inside(target.affine, extent, extents):
+        if isinstance(target, Index) and _always_inside(target.affine, extent, extents) or checked_extent(target) == extent:
             continue
         kind = found.dtype_of(target)
         subscript = target if kind.is_arithmetic else cast(target, I32)

@@ -18,6 +18,8 @@ from tilefuse.target.launch import Launch
 
 OUT_OF_MEMORY = 2
 INVALID_CONTEXT = 201
+ASSERT = 710
+ASSERT_HINT = "a kernel met an index out of range; standard error names it, and device='host' tells its place"
 
 _CLUSTER_DIMENSION = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
@@ -81,7 +83,8 @@ def check(code: int, call: str, note: str = "") -> None:
     """Nothing for code 0. Raises: OutOfMemoryError or DeviceError with call, code, its name and `note`."""
     if code:
         kind = OutOfMemoryError if code == OUT_OF_MEMORY else DeviceError
-        raise kind(f"{call} failed with code {code} ({_name(driver(), code)}){f': {note}' if note else ''}")
+        raise kind(f"{call} failed with code {code} ({_name(driver(), code)}){f': {note}' if note else ''}",
+                   hint=ASSERT_HINT if code == ASSERT else None)
 
 
 def has_device() -> bool:

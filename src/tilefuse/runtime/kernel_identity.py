@@ -13,6 +13,8 @@ import re
 from tilefuse.runtime.spec import KernelCode
 
 _COMMENT = re.compile(r"//[^\n]*")
+# What an assertion says to the user is part of the code.
+_QUOTED = re.compile(r'("[^"\n]*")')
 # Members (`threadIdx.x`, `p->at`) and names of a namespace (`std::atan2`) are no values, whatever they are called.
 _WORD = re.compile(r"(?<![\w.])(?<!->)(?<!::)[A-Za-z_]\w*")
 KERNEL_BEGINS = 'extern "C"'
@@ -34,7 +36,9 @@ def kernel_identity(kernel: KernelCode) -> str:
         # "@" is in no identifier, so a number meets no other name.
         return numbers.setdefault(word, f"@{len(numbers)}") if word in own else word
 
-    return _COMMENT.sub("", support) + begin + _WORD.sub(numbered, _COMMENT.sub("", function))
+    pieces = _QUOTED.split(_COMMENT.sub("", function))
+    pieces[::2] = (_WORD.sub(numbered, piece) for piece in pieces[::2])
+    return _COMMENT.sub("", support) + begin + "".join(pieces)
 
 
 def entry_field(kernel: KernelCode) -> str:

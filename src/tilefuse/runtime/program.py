@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -23,6 +23,7 @@ from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use
 from tilefuse.runtime.explanation import explanation_data, explanation_text
 from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared, is_out_of_memory
 from tilefuse.runtime.host import load_host
+from tilefuse.runtime.index_report import INDEX_OUT_OF_RANGE, index_error
 from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.nvrtc import Resources, parse_resources
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
@@ -248,6 +249,8 @@ class Program:
         step = frame.labels[frame.operations.index(operation)]
         kernel = self._kernel_of(step)
         if not self._on_gpu:
+            if code == INDEX_OUT_OF_RANGE:
+                self._raise_index_error(step, frame.report.raw)
             report = frame.report.value.decode(errors="replace")
             raise InternalError(f"kernel {kernel.name} reports: {report or f'status {code}'}", where=", ".join(kernel.nodes) or None)
         if code == INVALID_CONTEXT:
@@ -256,6 +259,12 @@ class Program:
         launch = kernel.launch
         check(code, "cuLaunchKernelEx", f"kernel {kernel.name}: {launch.num_blocks} blocks of {launch.num_threads} threads, clusters of "
               f"{launch.cluster}, {launch.shared_bytes} bytes of shared memory")
+
+    def _raise_index_error(self, step: int, report: bytes) -> NoReturn:
+        """Raises: IndexRangeError for what the report of a kernel holds."""
+        found = self.spec.steps[step]
+        assert isinstance(found, KernelStep)
+        raise index_error(report, found.arguments, self.spec, self._kernel_of(step))
 
     def _kernel_of(self, step: int) -> KernelCode:
         found = self.spec.steps[step]

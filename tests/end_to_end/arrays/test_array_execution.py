@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilefuse.array as ta
 from tests.end_to_end.arrays.array_cases import check_values, check_writes, drawn, many_functions
-from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse import nn
+from tilefuse.base.errors import IndexRangeError, ShapeError, TypeMismatchError, UserError
 from tilefuse.driver import array_evaluate
 from tilefuse.frontends.array_nodes import Applied
 
@@ -322,3 +323,20 @@ def test_types_that_the_framework_hardly_knows_are_written_and_read(dtype: str) 
         ta.evaluate(*found)
     first = 5 if whole else 7
     assert [f.tolist() for f in found] == [[first, 4, first, first], [first] * 3, [4, first], [first] * 3, [4, first], [4, first]]
+
+
+def test_indices_out_of_range_raise() -> None:
+    """Positions, labels and places written to are checked when they are computed; the class is the one that users of NumPy catch."""
+    x, wrong = ta.asarray([1.0, 2.0, 3.0]), ta.asarray([0, 7])
+    assert x[ta.asarray([2, -3])].numpy().tolist() == [3.0, 1.0]
+    cases = {"x[i]": lambda: x[wrong], "take": lambda: ta.take(x, wrong), "negative": lambda: x[ta.asarray([0, -4])],
+             "along": lambda: ta.take_along_axis(x, wrong), "embedding": lambda: nn.embedding(ta.reshape(x, (3, 1)), wrong),
+             "label": lambda: nn.cross_entropy(ta.reshape(x, (1, 3)), ta.asarray([3]))}
+    for name, made in cases.items():
+        with pytest.raises(IndexError, match=r"index (7|-4|3) at .* is out of range"):
+            made().numpy()
+            pytest.fail(f"{name} did not raise")
+    y = ta.asarray([1.0, 2.0, 3.0])
+    with pytest.raises(IndexRangeError):
+        y[wrong] = 5.0
+        y.numpy()

@@ -495,6 +495,18 @@ def embedding(words: int, length: int, count: int, dtype: str = "f16") -> Patter
     }}"""), fill)
 
 
+def checked_embedding(words: int, length: int, count: int, dtype: str = "f16") -> Pattern:
+    """Rows of a table by number, negative ones from the end, where a number out of range is an error."""
+    def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(-words, words, shape) if name == "ids" else smooth(rng, name, shape)
+
+    wrapped = f"select(lt(%ids[i], 0:i64), add(%ids[i], {words}:i64), %ids[i])"
+    return Pattern(parse_graph(f"""graph @checked_embedding(%t: {dtype}[{words}, {length}], %ids: i64[{count}]) -> ({dtype}[{count}, {length}]) {{
+      %y: {dtype}[{count}, {length}] = gather [i, j] {{ lookup(%t, in_range({wrapped}, {words}:i64), index(j)) }}
+      return %y
+    }}"""), fill)
+
+
 def token_embedding(words: int, length: int, batch: int, count: int) -> Pattern:
     """Rows of a table by number plus a row by position, as a language model starts. Exact: integers."""
     def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:

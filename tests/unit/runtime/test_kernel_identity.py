@@ -79,6 +79,13 @@ def test_only_own_names_are_replaced_and_each_by_its_own_number() -> None:
     assert kernel_identity(code(text)) == text
 
 
+def test_a_name_that_an_error_tells_counts() -> None:
+    one = code('extern "C" int k_one() { y = tf_in_range(x, "0 <= x < 4"); }', "x", "y")
+    other = code('extern "C" int k_one() { b = tf_in_range(a, "0 <= a < 4"); }', "a", "b")
+    assert kernel_identity(one) != kernel_identity(other)
+    assert kernel_identity(one) == 'extern "C" int @0() { @1 = tf_in_range(@2, "0 <= x < 4"); }'
+
+
 def test_a_swap_of_operands_is_no_renaming() -> None:
     one = code('extern "C" int k_one() { a = b - c; d = c; }', "a", "b", "c", "d")
     other = code('extern "C" int k_one() { a = c - b; d = c; }', "a", "b", "c", "d")

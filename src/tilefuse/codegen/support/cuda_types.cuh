@@ -122,3 +122,20 @@ TF_INLINE float tf_hardware_cos(float a) {
   asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
   return y;
 }
+
+//@ tf_in_range
+// Notes an index out of range for the end of the kernel and goes on with 0 (with the index itself where it is kept). A branch to an
+// assertion here would keep loads from passing it: sums of 32 looked-up rows took 293 us instead of 164 on an H200.
+TF_INLINE long long tf_in_range(long long index, long long extent, int& fault, int site, bool kept) {
+  const bool outside = (unsigned long long)index >= (unsigned long long)extent;
+  fault = outside ? site : fault;
+  return outside && !kept ? 0 : index;
+}
+
+//@ tf_out_of_range
+extern "C" __device__ void __assertfail(const char*, const char*, unsigned int, const char*, size_t);
+// The text is shown as that of a failed assertion, and the context is lost.
+static __device__ __noinline__ void tf_out_of_range(const char* text) {
+  __assertfail(text, "index out of range", 0, "tilefuse", 1);
+  __trap();
+}

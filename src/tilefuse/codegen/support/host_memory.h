@@ -108,3 +108,29 @@ template <class T> TF_INLINE void tf_atomic_max(T* memory, T value) {
 template <class T> TF_INLINE void tf_atomic_min(T* memory, T value) {
   tf_atomic_update(memory, value, [](T a, T b) { return T(tf_minimum(tf_wide(a, 0), tf_wide(b, 0))); });
 }
+
+//@ tf_index_fault tf_in_range
+// The first index out of range by parameter and place, so that the report does not depend on which thread met it first.
+struct tf_index_fault {
+  long long value = 0, extent = 0, place = 0;
+  int found = 0, of = 0, dimension = 0, source = 0, wraps = 0;
+  __attribute__((noinline, cold)) void note(long long index, long long limit, int of_parameter, int axis, int read_from, long long where,
+                                            bool from_end) {
+    #pragma omp critical(tf_index_fault)
+    if (!found || read_from < source || (read_from == source && where < place)) {
+      value = from_end && index < 0 ? index - limit : index, extent = limit, place = where;
+      found = 1, of = of_parameter, dimension = axis, source = read_from, wraps = from_end;
+    }
+  }
+  // The status of a kernel that met one; the report holds this structure.
+  int tell(char* report, long size) const {
+    if (report && size >= (long)sizeof(*this)) std::memcpy(report, this, sizeof(*this));
+    return -1;
+  }
+};
+TF_INLINE long long tf_in_range(long long index, long long extent, tf_index_fault& fault, int of, int dimension, int source, long long place,
+                                bool wraps, bool kept) {
+  if (__builtin_expect((unsigned long long)index < (unsigned long long)extent, 1)) return index;
+  fault.note(index, extent, of, dimension, source, place, wraps);
+  return kept ? index : 0;
+}
