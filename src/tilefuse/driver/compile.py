@@ -100,7 +100,7 @@ def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
     if not number:
         number = str(_current_index())
     found = cuda_api.describe_device(int(number))
-    described = describe_device(found.name, found.arch, found.memory_bytes, dict(found.facts))
+    described = describe_device(found.name, found.capability, found.memory_bytes, dict(found.facts))
     return with_calibration(described, default_folder()), f"cuda:{number}"
 
 

@@ -103,7 +103,9 @@ def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
 
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
-    """The matrix products of a graph that kernels may hold on a device."""
+    """The matrix products of a graph that kernels may hold on a device; on a GPU without the matrix instructions none."""
+    if device.kind == "cuda" and not device.has_matrix_unit:
+        return NO_PRODUCTS
     known: dict[str, bool] = {}
 
     def fusible(node: Node) -> bool:

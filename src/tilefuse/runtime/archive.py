@@ -30,6 +30,7 @@ from tilefuse.runtime.program import Program
 from tilefuse.runtime.signature import read_key, reserve_signature, sign_file, verified_file
 from tilefuse.runtime.spec import KernelCode
 from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
+from tilefuse.target.capabilities import runs_on
 
 CONSTANT_ALIGNMENT_BYTES = 64
 PURPOSE = "program"
@@ -161,14 +162,6 @@ def _check_processor(path: Path | str, kernels: tuple[KernelCode, ...], binaries
         if kernel.target == "cuda" and torch.cuda.is_available():
             index = torch.device(str(device)).index
             arch = describe_device(torch.cuda.current_device() if index is None else index).arch
-            if not _runs_on(kernel.arch, arch):
+            if not runs_on(kernel.arch, arch):
                 raise UnsupportedDeviceError(f"{path} holds machine code for {kernel.arch}, this GPU is {arch}",
                                              hint=f"compile and save the program for {arch}")
-
-
-def _runs_on(compiled: str, device: str) -> bool:
-    """Machine code runs on its own architecture, and on later minor versions unless it uses one architecture's own instructions."""
-    if compiled.endswith("a"):
-        return compiled == device
-    have, want = int(device.strip("sm_a")), int(compiled.strip("sm_"))
-    return have // 10 == want // 10 and have >= want

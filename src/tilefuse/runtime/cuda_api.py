@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilefuse.base.errors import DeviceError, OutOfMemoryError
+from tilefuse.target.capabilities import Capability, arch_of
 from tilefuse.target.launch import Launch
 
 OUT_OF_MEMORY = 2
@@ -58,6 +59,12 @@ class CudaDevice:
     arch: str
     memory_bytes: int
     facts: tuple[tuple[str, int], ...]
+
+    @property
+    def capability(self) -> Capability:
+        """The compute capability."""
+        facts = dict(self.facts)
+        return facts["major"], facts["minor"]
 
 
 @functools.cache
@@ -117,12 +124,7 @@ def describe_device(index: int) -> CudaDevice:
         value = ctypes.c_int()
         check(library.cuDeviceGetAttribute(ctypes.byref(value), number, handle), "cuDeviceGetAttribute", fact)
         facts[fact] = value.value
-    return CudaDevice(index, name.value.decode(), arch_name(facts["major"], facts["minor"]), memory.value, tuple(facts.items()))
-
-
-def arch_name(major: int, minor: int) -> str:
-    """What to compile for: from 9.0 on the variant with the architecture's own instructions, as in "sm_90a"."""
-    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+    return CudaDevice(index, name.value.decode(), arch_of((facts["major"], facts["minor"])), memory.value, tuple(facts.items()))
 
 
 _contexts: dict[int, ctypes.c_void_p] = {}

@@ -57,7 +57,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     room = device.shared_bytes_per_multiprocessor // resident - RESERVED_BYTES - scratch
     held_stages = WIDE_STAGES if are_wide(fetched) else HELD_STAGES
     queue_stages = QUEUE_STAGES if len(carried) == 1 else HELD_STAGES
-    stages = min(held_stages if on_chip else queue_stages, room // share_bytes) if fits and device.arch.startswith("sm_9") else 0
+    stages = min(held_stages if on_chip else queue_stages, room // share_bytes) if fits and device.capabilities.bulk_copies else 0
     batch = 1 if on_chip else chunks
     whole = rows == 1 and vectors == chunks * threads * cluster
     if fits and not on_chip and 0 < stages < HELD_STAGES and whole and all(copies_of(t, domain, reduced, threads * width) for t in fetched):

@@ -96,7 +96,7 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         # One exchange over a contiguous row: blocks that share a multiprocessor overlap at least as well (measured).
         return None
     shortest = WEIGHTED_ROW_BYTES if weighted else PIPELINED_ROW_BYTES
-    if row_bytes < shortest or device.max_cluster_blocks < 1 or not device.arch.startswith("sm_9"):
+    if row_bytes < shortest or device.max_cluster_blocks < 1 or not device.capabilities.bulk_copies:
         return None
     fetched = fetched_touches(domain)
     if not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
@@ -162,7 +162,7 @@ def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
     over 262144 f32 run at 0.75 of a copy.
     """
     fetched, column_bytes = fetched_touches(domain), sum(t.dtype.itemsize for t in column_touches(domain))
-    if not device.arch.startswith("sm_9") or not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
+    if not device.capabilities.bulk_copies or not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
         return None
     room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
     for cluster in (1, 2, 4, 8, 16):
@@ -192,7 +192,7 @@ def through_shared_memory(domain: Domain, device: DeviceSpec, held: Rows, kept_b
     registers.
     """
     fetched, vectors = fetched_touches(domain), domain.num_reduced // held.vector
-    legal = (device.arch.startswith("sm_9") and held.cluster == device.max_cluster_blocks and not held.groups and not domain.has_scan
+    legal = (device.capabilities.bulk_copies and held.cluster == device.max_cluster_blocks and not held.groups and not domain.has_scan
              and domain.num_reduced == held.chunks * held.threads * held.cluster * held.vector)
     if not legal or not fetched or any(t.dtype.itemsize * held.vector < 16 for t in fetched) or column_touches(domain):
         return None

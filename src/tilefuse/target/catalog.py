@@ -12,10 +12,18 @@ from functools import cache
 from typing import Any
 
 from tilefuse.base.errors import OptionError, nearest
+from tilefuse.target.capabilities import Capability, arch_of, capabilities_of
 from tilefuse.target.device import H200, DeviceSpec
 
 # A copy kernel reaches this part of the memory's rated bandwidth. Source: one H200, 4.264 of 4.8 TB/s at 1 GiB, 2026-11-21.
 REACHED_FRACTION = 4.264 / 4.8
+
+# A large product reaches this part of the data sheet's dense rate. Source: the fraction taken for the A100; one H200 reaches 0.7.
+DENSE_FRACTION = 0.8
+
+# Rows of 64 values a thread that are held as 16-bit pairs take 64 registers for sm_90a; for sm_100a and sm_120a up to 100, and with fewer
+# they spill. Source: the assembler of NVRTC 13.5, batch normalisation and softmax by clusters of tests/golden.
+BLACKWELL_REGISTERS = 100
 
 _DATA_SHEET = "NVIDIA data sheet, bandwidth times the fraction that a copy reaches on an H200"
 _PROPERTIES = "CUDA C++ Programming Guide, table of compute capabilities"
@@ -38,7 +46,7 @@ H100 = replace(
              ("flops_per_s", _AS_H200), ("shared_bytes_per_s", _AS_H200)))
 
 A100 = replace(
-    H200, name="a100", arch="sm_80", resident_clusters=(),
+    H200, name="a100", arch=arch_of((8, 0)), capabilities=capabilities_of((8, 0)), resident_clusters=(),
     num_multiprocessors=108, shared_bytes_per_block=166912, shared_bytes_per_multiprocessor=167936,
     l2_bytes=41943040, memory_bytes=85899345920, max_cluster_blocks=1, global_bytes_per_s=2.039e12 * REACHED_FRACTION,
     flops_per_s=19.5e12, transfer_curve=_scaled_curve(2.039e12 * REACHED_FRACTION),
@@ -49,6 +57,49 @@ A100 = replace(
              ("transfer_curve", "the H200's, scaled"), ("graph_launch_us", _AS_H200), ("resident_curve", _AS_H200),
              ("saturating_bytes", "the H200's, scaled"), ("shared_bytes_per_s", f"{_PROPERTIES}: 32 banks a clock, at 1.41 GHz"),
              ("matrix_flops_per_s", "NVIDIA data sheet, four fifths of it")))
+
+
+def _from_data_sheet(name: str, capability: Capability, bandwidth: float, clock: float, flops: float, matrix_flops: tuple[float, float],
+                     sheet: str, **limits: Any) -> DeviceSpec:
+    """A record of published figures: the H200's times scaled to the bandwidth, the rest from data sheets.
+
+    matrix_flops: dense products of 16-bit operands and of tf32. Units: bytes a second, hertz, operations a second.
+    """
+    reached = bandwidth * REACHED_FRACTION
+    flops_16bit, flops_tf32 = (DENSE_FRACTION * rate for rate in matrix_flops)
+    return replace(
+        H200, name=name, arch=arch_of(capability), capabilities=capabilities_of(capability), resident_clusters=(),
+        global_bytes_per_s=reached, flops_per_s=flops, transfer_curve=_scaled_curve(reached),
+        saturating_bytes=int(H200.saturating_bytes * bandwidth / 4.8e12),
+        shared_bytes_per_s=limits["num_multiprocessors"] * 128 * clock,
+        matrix_flops_per_s=(("bf16", flops_16bit), ("f16", flops_16bit), ("tf32", flops_tf32), ("f32", flops)),
+        scattered_adds_per_s=H200.scattered_adds_per_s * bandwidth / 4.8e12,
+        partial_sectors_per_s=H200.partial_sectors_per_s * bandwidth / 4.8e12,
+        origins=(("num_multiprocessors", sheet), ("memory_bytes", sheet), ("l2_bytes", sheet), ("flops_per_s", sheet),
+                 ("global_bytes_per_s", _DATA_SHEET), ("max_threads_per_multiprocessor", _PROPERTIES),
+                 ("shared_bytes_per_block", _PROPERTIES), ("max_blocks_per_multiprocessor", _PROPERTIES),
+                 ("bounded_registers", "assembler of NVRTC 13.5, kernels of tests/golden (0: as the H200)"),
+                 ("launch_us", _AS_H200), ("graph_launch_us", _AS_H200), ("resident_curve", _AS_H200),
+                 ("transfer_curve", "the H200's, scaled"), ("saturating_bytes", "the H200's, scaled"),
+                 ("scattered_adds_per_s", "the H200's, scaled"), ("partial_sectors_per_s", "the H200's, scaled"),
+                 ("shared_bytes_per_s", f"{_PROPERTIES}: 32 banks of 4 bytes a clock, at the data sheet's boost clock"),
+                 ("matrix_flops_per_s", f"{sheet}, four fifths of it")), **limits)
+
+
+B200 = _from_data_sheet(
+    "b200", (10, 0), 8.0e12, 1.965e9, 75e12, (2250e12, 1125e12), "NVIDIA data sheet, HGX B200; Blackwell tuning guide (L2)",
+    num_multiprocessors=148, bounded_registers=BLACKWELL_REGISTERS, l2_bytes=126 << 20, memory_bytes=180 * 10**9)
+
+L40S = _from_data_sheet(
+    "l40s", (8, 9), 864e9, 2.52e9, 91.6e12, (362.05e12, 183e12), "NVIDIA data sheet, L40S; Ada architecture white paper",
+    num_multiprocessors=142, max_threads_per_multiprocessor=1536, max_blocks_per_multiprocessor=24, shared_bytes_per_block=101376,
+    shared_bytes_per_multiprocessor=102400, l2_bytes=96 << 20, memory_bytes=48 * 10**9, max_cluster_blocks=1)
+
+RTX_5090 = _from_data_sheet(
+    "rtx-5090", (12, 0), 1792e9, 2.407e9, 104.8e12, (209.5e12, 104.8e12), "NVIDIA RTX Blackwell architecture white paper, GeForce 5090",
+    num_multiprocessors=170, bounded_registers=BLACKWELL_REGISTERS, max_threads_per_multiprocessor=1536, max_blocks_per_multiprocessor=24,
+    shared_bytes_per_block=101376,
+    shared_bytes_per_multiprocessor=102400, l2_bytes=96 << 20, memory_bytes=32 * 10**9, max_cluster_blocks=8)
 
 
 @cache
@@ -74,7 +125,7 @@ def host_device() -> DeviceSpec:
 
 def known_devices() -> dict[str, DeviceSpec]:
     """All records by name."""
-    return {spec.name: spec for spec in (H200, H100, A100, host_device())}
+    return {spec.name: spec for spec in (H200, H100, A100, B200, L40S, RTX_5090, host_device())}
 
 
 def device_by_name(name: str) -> DeviceSpec:
@@ -89,22 +140,31 @@ def device_by_name(name: str) -> DeviceSpec:
     return found
 
 
-def describe_device(name: str, arch: str, memory_bytes: int, facts: Mapping[str, int]) -> DeviceSpec:
+def describe_device(name: str, capability: Capability, memory_bytes: int, facts: Mapping[str, int]) -> DeviceSpec:
     """The record of a present CUDA device from what its driver tells; measured numbers come from the nearest known device.
+
+    The nearest device is the one of this name, else one of this compute capability or of the next lower one that is known.
 
     facts: driver attributes by the field names of DeviceSpec; names that are no field are not looked at.
     Units: bytes.
     """
     known = [s for s in known_devices().values() if s.kind == "cuda"]
-    exact = next((s for s in known if s.name in name.lower().replace("-", " ").split()), None)
-    alike = exact or next((s for s in known if s.arch == arch), H200)
+    words = f" {name.lower().replace('-', ' ')} "
+    exact = next((s for s in known if f" {s.name.replace('-', ' ')} " in words), None)
+    alike = exact or max(known, key=lambda s: _nearness(s.capabilities.compute_capability, capability))
     told: dict[str, Any] = {k: v for k, v in facts.items() if k in DeviceSpec.__dataclass_fields__ and v > 0}
     if exact is not None:
         # Limits may be smaller than the record's (a partition of the device); what was measured on it stays.
         return replace(exact, memory_bytes=memory_bytes, **told)
     multiprocessors = told.get("num_multiprocessors", alike.num_multiprocessors)
     return replace(
-        alike, name=name.lower().replace(" ", "-"), arch=arch, memory_bytes=memory_bytes, **told,
-        max_cluster_blocks=alike.max_cluster_blocks if arch >= "sm_90" else 1,
+        alike, name=name.lower().replace(" ", "-"), arch=arch_of(capability), capabilities=(able := capabilities_of(capability)),
+        memory_bytes=memory_bytes, **told, max_cluster_blocks=alike.max_cluster_blocks if able.clusters else 1,
         flops_per_s=alike.flops_per_s * multiprocessors / alike.num_multiprocessors,
         origins=(*alike.origins, ("name", f"driver; bandwidths as of {alike.name}")))
+
+
+def _nearness(known: Capability, wanted: Capability) -> tuple[bool, bool, Capability]:
+    """A key that is largest for the same compute capability, else for the next lower one, else for the next higher one."""
+    lower = known <= wanted
+    return known == wanted, lower, known if lower else (-known[0], -known[1])

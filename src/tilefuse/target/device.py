@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilefuse.target.capabilities import NO_CAPABILITIES, Capabilities, capabilities_of
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
@@ -13,6 +15,7 @@ class DeviceSpec:
 
     kind                "cuda" or "host"
     arch                what the code is compiled for: "sm_90a", or the host's machine name
+    capabilities        which instructions its kernels may use
     transfer_curve      (bytes read plus written, microseconds) points of a copy kernel beyond an empty one, ascending; data in global
                         memory; interpolated between
     resident_curve      the same for data that the L2 cache holds
@@ -24,6 +27,7 @@ class DeviceSpec:
     scattered_adds_per_s  elements a second that all threads together add to global memory at places that data give (0: no limit known)
     partial_sectors_per_s  sectors of 32 bytes that stores which write a part of each reach (0: no limit known)
     blocks_per_s        thread blocks a second that the device starts, where each does next to nothing (0: no limit known)
+    bounded_registers   registers a thread that a bound on resident blocks must leave, for the assembler spills below it (0: no such limit)
     origins             (field, where its number comes from)
     """
 
@@ -56,12 +60,30 @@ class DeviceSpec:
     scattered_adds_per_s: float = 0.0
     partial_sectors_per_s: float = 0.0
     blocks_per_s: float = 0.0
+    bounded_registers: int = 0
+    capabilities: Capabilities = NO_CAPABILITIES
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def starts_early(self) -> bool:
-        """Whether a kernel may stand ready before the one ahead of it has ended (programmatic dependent launch, from sm_90 on)."""
-        return self.kind == "cuda" and self.max_cluster_blocks > 1
+        """Whether a kernel may stand ready before the one ahead of it has ended (programmatic dependent launch)."""
+        return self.capabilities.early_start
+
+    @property
+    def copies_async(self) -> bool:
+        """Whether kernels may hold asynchronous copies; the host's executor makes them at once."""
+        return self.kind != "cuda" or self.capabilities.async_copies
+
+    @property
+    def has_matrix_unit(self) -> bool:
+        """Whether kernels may hold the matrix instructions that stitched products are made of."""
+        return self.kind == "cuda" and self.capabilities.matrix_16bit and self.capabilities.matrix_tf32
+
+    def bounded_blocks(self, wanted: int, threads: int) -> int:
+        """As many of the blocks wanted on one multiprocessor as leave each thread the registers that the assembler needs (0: no matter)."""
+        if not self.bounded_registers:
+            return wanted
+        return min(wanted, max(self.registers_per_multiprocessor // (threads * self.bounded_registers), 1))
 
     def clusters_at_once(self, cluster: int) -> int:
         """Clusters of `cluster` blocks that run at once with one block a multiprocessor; a low guess where nobody measured."""
@@ -90,7 +112,7 @@ H200 = DeviceSpec(
     saturating_bytes=48 * 1024 * 64, resident_clusters=((1, 132), (2, 66), (4, 30), (8, 15), (16, 7)),
     shared_bytes_per_s=132 * 128 * 1.98e9,
     matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12)),
-    scattered_adds_per_s=1.86e11, partial_sectors_per_s=6.8e10, blocks_per_s=1.65e9,
+    scattered_adds_per_s=1.86e11, partial_sectors_per_s=6.8e10, blocks_per_s=1.65e9, capabilities=capabilities_of((9, 0)),
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),
         ("shared_bytes_per_block", "CUDA C++ Programming Guide, compute capability 9.0: 227 KB"),

@@ -80,13 +80,6 @@ def test_other_processor_is_named(program: Program, tmp_path: Path, monkeypatch:
         load_program(tmp_path / "p")
 
 
-@pytest.mark.parametrize(("compiled", "device", "runs"), [
-    ("sm_90a", "sm_90a", True), ("sm_90a", "sm_100a", False), ("sm_80", "sm_86", True), ("sm_86", "sm_80", False),
-    ("sm_80", "sm_90a", False)])
-def test_machine_code_and_gpu(compiled: str, device: str, runs: bool) -> None:
-    assert archive._runs_on(compiled, device) is runs
-
-
 def test_damaged_files(program: Program, tmp_path: Path) -> None:
     """Truncated, bit-flipped machine code, missing parts, another format, no file: each is the user's error."""
     path = tmp_path / "p"

@@ -7,7 +7,7 @@ import pytest
 
 from tilefuse.base.errors import DeviceError
 from tilefuse.runtime import cuda_api
-from tilefuse.runtime.cuda_api import LaunchAttribute, LaunchConfig, arch_name, has_device, launch_config, num_devices
+from tilefuse.runtime.cuda_api import LaunchAttribute, LaunchConfig, has_device, launch_config, num_devices
 from tilefuse.target.launch import Launch
 
 
@@ -51,8 +51,3 @@ def test_no_driver_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
             num_devices()
     finally:
         cuda_api.driver.cache_clear()
-
-
-@pytest.mark.parametrize(("capability", "arch"), [((8, 0), "sm_80"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a")])
-def test_architecture_names(capability: tuple[int, int], arch: str) -> None:
-    assert arch_name(*capability) == arch

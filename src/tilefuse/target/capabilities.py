@@ -1,0 +1,67 @@
+"""Capabilities of CUDA devices: which instructions a compute capability has, and for which architecture its code is compiled.
+
+All comparisons of compute capabilities and of architecture names stand here; schedulers and emitters ask for the fact that they need.
+Source: PTX ISA, target notes of each instruction; CUDA C++ Programming Guide, compute capabilities.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+Capability = tuple[int, int]
+
+# From here on, code may use instructions of one architecture alone, and is compiled for its variant "a".
+_OWN_INSTRUCTIONS: Capability = (9, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What kernels for a device may use.
+
+    compute_capability  (major, minor); (0, 0): no CUDA device
+    async_copies        cp.async from global to shared memory, thread by thread
+    matrix_16bit        mma.sync.m16n8k16 of f16 and bf16
+    matrix_tf32         mma.sync.m16n8k8 of tf32
+    bulk_copies         cp.async.bulk to shared memory, told by transaction barriers
+    clusters            thread block clusters with distributed shared memory
+    early_start         programmatic dependent launch (griddepcontrol)
+    """
+
+    compute_capability: Capability = (0, 0)
+    async_copies: bool = False
+    matrix_16bit: bool = False
+    matrix_tf32: bool = False
+    bulk_copies: bool = False
+    clusters: bool = False
+    early_start: bool = False
+
+
+NO_CAPABILITIES = Capabilities()
+
+
+def capabilities_of(capability: Capability) -> Capabilities:
+    """The facts of a compute capability."""
+    ampere, hopper = capability >= (8, 0), capability >= (9, 0)
+    return Capabilities(capability, async_copies=ampere, matrix_16bit=ampere, matrix_tf32=ampere, bulk_copies=hopper, clusters=hopper,
+                        early_start=hopper)
+
+
+def arch_of(capability: Capability) -> str:
+    """The architecture that code for a compute capability is compiled for: "sm_89", and "sm_90a" where it has instructions of its own."""
+    major, minor = capability
+    return f"sm_{major}{minor}{'a' if capability >= _OWN_INSTRUCTIONS else ''}"
+
+
+def capability_of(arch: str) -> Capability | None:
+    """The compute capability in an architecture's name; None for what names none ("x86_64")."""
+    found = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def runs_on(compiled: str, present: str) -> bool:
+    """Whether machine code for one architecture runs on another: on its own, and on later minor versions of the same major one unless it
+    uses instructions that one architecture has alone."""
+    made, here = capability_of(compiled), capability_of(present)
+    if compiled == present or made is None or here is None:
+        return compiled == present
+    return compiled[-1].isdigit() and made[0] == here[0] and made <= here
