@@ -1,6 +1,6 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
-Suites: patterns, models, calls, stitched, workloads, arrays, blas, search, compiler, planner. Of records: show, join, tables, readme.
+Suites: patterns, models, calls, stitched, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join, tables, readme.
 """
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ TIMEOUT_S = 300.0
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "tables", "show", "join", "readme"))
+    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "sizes", "tables", "show", "join", "readme"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder; "
                        "join: a folder of one run's parts")
-    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns and blas), unfused (arrays); "
+    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns and blas), unfused (arrays), aot_eager (sizes); "
                        "tilefuse always runs, \"\": alone")
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
                        "side, all peers of a case on the same one; default: the first GPU")
@@ -66,6 +66,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a suite. Exit status: 0, or 1 if any case of tilefuse failed or was wrong."""
     options = parser().parse_args(arguments)
     default_peers = SUITES[options.suite][1] if options.suite in SUITES else "eager,inductor,jax"
+    if options.suite == "sizes":
+        from benchmarks import sizes
+
+        asked = None if options.peers is None else [p for p in options.peers.split(",") if p]
+        return sizes.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny,
+                         is_listed=options.list, peers=asked)
     peers = [p for p in (default_peers if options.peers is None else options.peers).split(",") if p and p != OURS]
     unknown = [p for p in peers if p not in PEERS]
     if unknown:

@@ -106,6 +106,27 @@ def search_table(record: Record) -> str:
     return "\n".join([*lines, "", told])
 
 
+def sizes_table(record: Record) -> str:
+    """Streams of calls with changing sizes: total seconds of every peer, compilation included, and the same calls the third time."""
+    peers = (("eager", "eager"), ("aot_eager", "aot_eager"), ("inductor", "torch.compile"), (OURS, "tilefuse"),
+             ("warm", "tilefuse, cached"))
+    heads = ["stream", *(f"{word} s" for _, word in peers), "× aot_eager", *(f"third time: {word} s" for _, word in peers[1:4]), "results"]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * 11 + "|"]
+    for name, entry in record.cases.items():
+        found = {peer: entry["peers"].get(peer, {}) for peer, _ in peers}
+        totals = [_seconds(found[peer].get("seconds")) for peer, _ in peers]
+        thirds = [_seconds(found[peer].get("third_seconds")) for peer, _ in peers[1:4]]
+        theirs, ours = (found[peer].get("seconds") for peer in ("aot_eager", OURS))
+        ratio = f"{ours / theirs:.2f}" if ours and theirs else "-"
+        right = "right" if found[OURS].get("right") and found["warm"].get("right") else "wrong"
+        lines.append(f"| {name} | {' | '.join(totals)} | {ratio} | {' | '.join(thirds)} | {right} |")
+    return "\n".join(lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
 def compiler_table(record: Record) -> str:
     """What the compiler itself took: every figure by name."""
     lines = ["| figure | measured |", "| --- | --- |"]
@@ -170,6 +191,9 @@ def write(readme: Path = README, folder: Path = RESULTS, names_by_suite: Mapping
         parts += [f"Search over the programs of scripts: {provenance(records['search'])}.", search_table(records["search"])]
     if "compiler" in records:
         parts += [f"The compiler itself: {provenance(records['compiler'])}.", compiler_table(records["compiler"])]
+    if "sizes" in records:
+        parts += ["Calls whose sizes change, total seconds with compilation, each in a process of its own with empty caches "
+                  f"(cached: with what tilefuse kept on disk): {provenance(records['sizes'])}.", sizes_table(records["sizes"])]
     text = "\n\n".join(parts) or "No records yet."
     readme.write_text(BLOCK.sub(lambda m: f"{m[1]}{text}\n{m[2]}", readme.read_text(encoding="utf-8")), encoding="utf-8")
     return text

@@ -5,7 +5,8 @@
                                   -> else               the traced graph, operator by operator in torch
 
 A size that comes once is not worth a compile: beyond the first few of a graph, a size is compiled when it returns. A program holds one
-size, so no more than `recompile_limit` of them are kept, those called last.
+size, so no more than `recompile_limit` of them are kept. A program makes room for a size that was called after its own last call only:
+more sizes in turn than are kept would otherwise be compiled at every call.
 """
 from __future__ import annotations
 
@@ -100,8 +101,8 @@ class SizedPart:
         self._in_torch = in_torch
         self._free_layouts = kind == "backward"
         self._tensors = tuple(n for n, x in enumerate(traced) if isinstance(x, torch.Tensor) and x.layout == torch.strided)
-        self._calls: dict[tuple[int, ...], int] = {}
-        self._last: dict[Key, int] = {}
+        self._num_calls: dict[tuple[int, ...], int] = {}
+        self._last_call: dict[tuple[int, ...], int] = {}
         self._strides: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
         self._clock = itertools.count()
         self._counting = threading.Lock()
@@ -125,7 +126,7 @@ class SizedPart:
             found = self._decided(key, arguments)
             if found is None:
                 return self._torch(key, arguments)
-        self._last[key] = next(self._clock)
+        self._last_call[key[0]] = next(self._clock)
         return found(arguments)
 
     def sizes_text(self, key: Key) -> str:
@@ -146,9 +147,10 @@ class SizedPart:
     def _decided(self, key: Key, arguments: list[Any]) -> Boxed | None:
         """The program of a size that has none yet, where it is worth one now."""
         with self._counting:
+            before = self._last_call.get(key[0], -1)
             calls = self._counted(key[0])
-            is_due = len(self._calls) <= self.policy.at_once or 0 < self.policy.at_call <= calls
-            if not is_due or not self._is_bound:
+            is_due = len(self._num_calls) <= self.policy.at_once or 0 < self.policy.at_call <= calls
+            if not is_due or not self._is_bound or not self._has_room(before):
                 self._tell(key)
                 return None
         with self._compiling:
@@ -156,8 +158,8 @@ class SizedPart:
                 text = self.sizes_text(key)
                 log.info("tilefuse compiles %s for %s", self.name, text)
                 made = self._compile(self._fixed(key, arguments), text)
-                self._make_room()
-                self._last[key] = next(self._clock)
+                while len(self.compiled) >= self.policy.most:
+                    self._forget(self._oldest())
                 self.compiled[key] = made
             return self.compiled[key]
 
@@ -172,19 +174,27 @@ class SizedPart:
         return gm
 
     def _counted(self, sizes: tuple[int, ...]) -> int:
-        calls = self._calls[sizes] = self._calls.pop(sizes, 0) + 1
-        if len(self._calls) > MOST_COUNTED:
-            del self._calls[next(iter(self._calls))]
+        """Number of this call with these sizes. Of more than `MOST_COUNTED` sizes, those called last longest ago are forgotten."""
+        calls = self._num_calls[sizes] = self._num_calls.pop(sizes, 0) + 1
+        self._last_call[sizes] = next(self._clock)
+        if len(self._num_calls) > MOST_COUNTED:
+            forgotten = next(iter(self._num_calls))
+            del self._num_calls[forgotten]
+            self._last_call.pop(forgotten, None)
         return calls
 
-    def _make_room(self) -> None:
-        """Forgets the programs whose last call is longest ago, so that one more is within the limit; they are compiled when they return."""
-        while len(self.compiled) >= max(self.policy.most, 1):
-            oldest = min(list(self.compiled), key=lambda k: self._last.get(k, 0))
-            del self.compiled[oldest]
-            self._last.pop(oldest, None)
-            log.info("tilefuse forgets %s for %s: no more than %d sizes are kept (recompile_limit)", self.name, self.sizes_text(oldest),
-                     self.policy.most)
+    def _oldest(self) -> Key:
+        """The program whose size was called last longest ago."""
+        return min(list(self.compiled), key=lambda k: self._last_call.get(k[0], -1))
+
+    def _has_room(self, before: int) -> bool:
+        """Whether a size that was called at this moment before may have a program: there is room, or the oldest is older."""
+        return len(self.compiled) < self.policy.most or self.policy.most > 0 and self._last_call.get(self._oldest()[0], -1) < before
+
+    def _forget(self, key: Key) -> None:
+        log.info("tilefuse forgets %s for %s: no more than %d sizes are kept (recompile_limit)", self.name, self.sizes_text(key),
+                 self.policy.most)
+        del self.compiled[key]
 
     def _tell(self, key: Key) -> None:
         """Says once a graph that sizes run in torch."""

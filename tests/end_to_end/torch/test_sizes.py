@@ -201,13 +201,21 @@ def test_the_backward_of_one_size_runs_elsewhere_than_its_forward() -> None:
 
 
 def test_programs_kept_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """The size called last longest ago is forgotten, and compiled again when it returns."""
-    fn = torch.compile(lambda x: x.tanh() * 2, backend=strict, options={"compile_at_call": 1, "recompile_limit": 2})
+    """A program that was not called since the last call of another size makes room for it, and is compiled again when it returns."""
+    fn = torch.compile(lambda x: x.tanh() * 2, backend=strict, options={"recompile_limit": 2})
     with caplog.at_level(logging.INFO, logger="tilefuse"):
-        for n in (2, 3, 4, 3, 5, 3, 4):
+        for n in (2, 3, 4, 3, 5, 3, 5, 4, 4):
             close(fn(torch.ones(n)), torch.ones(n).tanh() * 2)
-    assert [key[0] for key in sized_parts()[0].compiled] == [(3,), (4,)]
-    assert caplog.text.count("tilefuse forgets") == 2
+    assert caplog.text.count("tilefuse forgets") == 2 and [key[0] for key in sized_parts()[0].compiled] == [(5,), (4,)]
+
+
+def test_more_sizes_in_turn_than_are_kept() -> None:
+    """Some keep their programs and the others run in torch: none is compiled twice."""
+    fn = torch.compile(lambda x: x.tanh() * 3, backend=strict, options={"recompile_limit": 3})
+    for _ in range(4):
+        for n in (2, 3, 4, 5, 6, 7):
+            close(fn(torch.ones(n)), torch.ones(n).tanh() * 3)
+    assert len(compiled_parts()) == 4 and [key[0] for key in sized_parts()[0].compiled] == [(3,), (4,), (5,)]
 
 
 def test_threads_with_sizes_of_their_own() -> None:

@@ -173,7 +173,7 @@ def test_two_hosts_measure_side_by_side(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(record.header["devices"]) == {"cpu", "cpu-2"} and "x 2 side by side" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("what", "known"), [("compiler", "growth/1000"), ("planner", "copy-f32-")])
+@pytest.mark.parametrize(("what", "known"), [("compiler", "growth/1000"), ("planner", "copy-f32-"), ("sizes", "generate/40")])
 def test_other_suites_list_their_cases_too(what: str, known: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """`--list` prints names, measures nothing and leaves no record."""
     assert main([what, "--list", "--out", str(tmp_path)]) == 0

@@ -1,0 +1,60 @@
+"""Sizes that change from call to call: what a whole stream of calls takes, compilation included, and whether its results are right.
+
+    python -m benchmarks sizes [--quick] [--only REGEX] [--peers LIST] [--budget SECONDS]
+
+Every peer of a case has a process of its own with empty caches. Tilefuse is measured once more with what it kept on disk (`warm`).
+"""
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compiler import python
+from benchmarks.environment import default_device, describe
+from benchmarks.record import Record
+from benchmarks.size_streams import STREAMS
+
+PEERS = ("eager", "aot_eager", "inductor")
+OURS = ("tilefuse", "warm")
+QUICK = ("generate/40", "returning/10")
+TIMEOUT_S = 300.0
+
+MEASURE = """
+import json
+from benchmarks.environment import default_device
+from benchmarks.size_streams import measured
+print(json.dumps(measured({name!r}, {peer!r}, {tiny}, default_device())))
+"""
+
+
+def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, is_listed: bool = False,
+        peers: Sequence[str] | None = None) -> int:
+    """Measure every stream, print and store it, or only print the names. Exit status 1 if tilefuse failed or was wrong."""
+    chosen = [name for name in STREAMS if re.search(only, name) and (not quick or name in QUICK)]
+    if is_listed:
+        print("\n".join(chosen))
+        return 0
+    record = Record.start(out, "sizes", describe(default_device()))
+    started = time.monotonic()
+    is_good = True
+    for name in chosen:
+        with tempfile.TemporaryDirectory(prefix="tilefuse-sizes-", ignore_cleanup_errors=True) as folder:
+            caches = {"TILEFUSE_CACHE_DIR": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+            for peer in (*(PEERS if peers is None else peers), *OURS):
+                if budget_s and time.monotonic() - started > budget_s:
+                    break
+                script = MEASURE.format(name=name, peer="tilefuse" if peer in OURS else peer, tiny=tiny)
+                found = python(script, caches, TIMEOUT_S)
+                is_good = is_good and (peer not in OURS or found["status"] == "ok" and found["right"])
+                record.add(name, {"family": name.split("/")[0]}, peer, found)
+                print(f"{name:<14} {peer:<10} " + "  ".join(_shown(k, v) for k, v in found.items() if k != "trace"), flush=True)
+    print(f"record: {record.path}")
+    return 0 if is_good else 1
+
+
+def _shown(key: str, value: Any) -> str:
+    return f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
