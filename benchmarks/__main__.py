@@ -1,6 +1,7 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
-Suites: patterns, models, calls, stitched, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join, tables, readme.
+Suites: patterns, models, calls, stitched, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join, tables,
+readme.
 """
 from __future__ import annotations
 
