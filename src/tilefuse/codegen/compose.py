@@ -12,6 +12,7 @@ from tilefuse.codegen.compose_online import compose_online
 from tilefuse.codegen.compose_packed import compose_packed
 from tilefuse.codegen.compose_stitch import compose_stitch
 from tilefuse.codegen.kernel import Kernel
+from tilefuse.codegen.widths import check_launch, with_index_bits
 from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.template import Online, Stitched
 from tilefuse.schedule.tile import TileProgram
@@ -21,8 +22,16 @@ from tilefuse.target.device import DeviceSpec
 def compose(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
     """The kernel IR of a tile program. `settled`: boundary values that the kernel may fetch while the kernel ahead of it runs (`early.py`).
 
-    Requires: `program` was made for a device of the same kind. Raises: InternalError when a template meets what it cannot hold.
+    Requires: `program` was made for a device of the same kind. Raises: InternalError when a template meets what it cannot hold;
+    UnsupportedError where the kernel has more blocks than a launch can have.
     """
+    kernel = _composed(program, device, settled)
+    if device.kind == "cuda":
+        check_launch(kernel)
+    return with_index_bits(kernel)
+
+
+def _composed(program: TileProgram, device: DeviceSpec, settled: Set[str]) -> Kernel:
     if isinstance(program.choice, Packed):
         return compose_packed(program, program.choice, device)
     if isinstance(program.choice, Stitched):

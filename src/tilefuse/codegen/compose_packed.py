@@ -54,7 +54,7 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
               *(f"group {n}, {len(g.members)} members: {line}" for n, (g, b) in enumerate(zip(groups, bodies, strict=True))
                 for line in b.header[:1]))
     launch = Launch(first_block, choice.threads, 1, shared_bytes, device.starts_early)
-    return Kernel(program.name, (*parameters, *inside), launch, tuple(groups), header, max(b.index_bits for b in bodies),
+    return Kernel(program.name, (*parameters, *inside), launch, tuple(groups), header,
                   min_blocks=1 if any(isinstance(g.program.choice, Stitched) for g in choice.groups) else 0)
 
 

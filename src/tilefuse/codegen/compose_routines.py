@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilefuse.base.errors import InternalError
 from tilefuse.codegen.kernel import Buffer, Comment, Declare, For, If, Kernel, Let, Load, Stmt
 from tilefuse.codegen.routine_finish import clear_kernel, last_blocks, second_kernels
 from tilefuse.codegen.routine_step import step
 from tilefuse.codegen.routine_triangle import ends_early, triangle_walk
 from tilefuse.codegen.routine_writer import RoutineWriter, Where
+from tilefuse.codegen.widths import check_launch, with_index_bits
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.routine_steps import Step, elements_of
@@ -21,7 +23,10 @@ from tilefuse.target.launch import Launch
 
 
 def compose_routines(fused: FusedRoutines) -> tuple[Kernel, ...]:
-    """The kernels of a fusion, in order: what clears results of atomics, the fused kernel, second kernels of reductions."""
+    """The kernels of a fusion, in order: what clears results of atomics, the fused kernel, second kernels of reductions.
+
+    Raises: UnsupportedError where one has more blocks than a launch can have.
+    """
     w = RoutineWriter(fused)
     nowhere = Where(None, dict.fromkeys(fused.grid.extents, False))
     top = _declared(w, (*fused.before, *fused.after), frozenset())
@@ -36,7 +41,13 @@ def compose_routines(fused: FusedRoutines) -> tuple[Kernel, ...]:
     launch = Launch(fused.num_blocks, fused.threads, 1, num_bytes, fused.device.starts_early)
     buffers = (*w.buffers.values(), *w.scratch, *shared)
     main = Kernel(fused.name, buffers, launch, tuple(body), _header(fused), fused.index_bits, 0, 0, False, w.namespaces.texts())
-    return (*clear_kernel(w), main, *second_kernels(w))
+    kernels = (*clear_kernel(w), main, *second_kernels(w))
+    if fused.device.kind == "cuda":
+        for kernel in kernels:
+            check_launch(kernel)
+    if any(with_index_bits(kernel).index_bits > fused.index_bits for kernel in kernels):
+        raise InternalError(f"indices of kernel {fused.name} do not fit {fused.index_bits} bits")
+    return kernels
 
 
 def _header(fused: FusedRoutines) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """C++ text of index expressions and scalar expressions, shared by the printers.
 
 The one idea: an `IndexScope` knows the extents of the names in force and the guards that hold, so a division or remainder of a
-value that is provably not negative prints as the cheap unsigned one. Statements are not printed here.
+value that is provably not negative prints as the cheap unsigned one, and of a value that fits 32 bits as one of 32 bits. Statements
+are not printed here.
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render, simp
 from tilefuse.ir.dtype import DTYPES, F32, I64, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, const
 
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 
 # Functions of f32 that kernels know and graphs do not: one step of a product as the matrix unit does it, a * b + c, which only the host
 # prints (on a GPU a whole product is one statement), and a term of a sum of exponentials. `{n}` is argument n.
@@ -113,8 +114,38 @@ class IndexScope:
         return any((rest := self.range_of(e - fact.index)) is not None and rest[1] + fact.high - 1 < high for fact in self.facts)
 
     def text(self, e: Affine) -> str:
-        """C++ text of `e`, without outer parentheses."""
+        """C++ text of `e`, without outer parentheses. Exact: no sum or product in it leaves the type that C++ gives it."""
+        if self.index_bits == 64 and any(self._is_narrow_atom(atom) for atom, _ in e.terms):
+            narrow = Affine(tuple(t for t in e.terms if self._is_narrow_atom(t[0])), e.const)
+            if not self.sums_fit(narrow):
+                return render(e, self._wide_atom)
         return render(e, self._atom)
+
+    def sums_fit(self, e: Affine) -> bool:
+        """Whether each term of `e`, and the sum of any of them, is proved to fit 32 bits with sign."""
+        low, high = min(e.const, 0), max(e.const, 0)
+        for term in e.terms:
+            span = self.range_of(Affine((term,)))
+            if span is None:
+                return False
+            low, high = low + min(span[0], 0), high + max(span[1], 0)
+        return low >= -INT32_MAX and high <= INT32_MAX
+
+    def _is_narrow_atom(self, atom: Atom) -> bool:
+        """Whether an atom has a type of 32 bits in a kernel with index variables of 64."""
+        if isinstance(atom, str):
+            return False
+        if atom.by & (atom.by - 1):
+            return self._divides_in_32_bits(atom.of, atom.by)
+        return all(self._is_narrow_atom(inner) for inner, _ in atom.of.terms) and self.sums_fit(atom.of)
+
+    def _wide_atom(self, atom: Atom) -> str:
+        return f"(long long){self._atom(atom)}" if self._is_narrow_atom(atom) else self._atom(atom)
+
+    def _divides_in_32_bits(self, of: Affine, by: int) -> bool:
+        """Whether a division in a kernel with 64-bit index variables is one of 32 bits, which is several times cheaper."""
+        span = self.range_of(of)
+        return by <= INT32_MAX and span is not None and span[0] >= -INT32_MAX and span[1] <= INT32_MAX
 
     def operand(self, e: Affine) -> str:
         """C++ text of `e` as an operand: in parentheses unless it is one name or one number that is not negative."""
@@ -128,20 +159,19 @@ class IndexScope:
                 return identifier(atom)
             case FloorDiv(of, by):
                 if by & (by - 1) == 0:
-                    return f"({self.operand(of)} >> {by.bit_length() - 1})"
-                return f"{self._quotient(of, 'div', 'floordiv')}, {by})"
+                    return f"({'(long long)' if by > INT32_MAX else ''}{self.operand(of)} >> {by.bit_length() - 1})"
+                return self._quotient(of, by, "div", "floordiv")
             case Mod(of, by):
                 if by & (by - 1) == 0:
                     return f"({self.operand(of)} & {by - 1})"
-                return f"{self._quotient(of, 'rem', 'floormod')}, {by})"
+                return self._quotient(of, by, "rem", "floormod")
         raise InternalError(f"not an index atom: {atom!r}")
 
-    def _quotient(self, of: Affine, cheap: str, floored: str) -> str:
+    def _quotient(self, of: Affine, by: int, cheap: str, floored: str) -> str:
         function = cheap if self.at_least(of, 0) else floored
-        argument = self.text(of)
-        if self.index_bits == 64 and (span := self.range_of(of)) is not None and span[0] >= -_INT32_MAX and span[1] <= _INT32_MAX:
-            argument = f"(int){self.operand(of)}"  # a 32-bit division is several times cheaper
-        return f"tf_index_{function}({argument}"
+        narrow = self.index_bits == 64 and self._divides_in_32_bits(of, by)
+        argument = f"(int){self.operand(of)}" if narrow else self.text(of)
+        return f"tf_{'wide' if by > INT32_MAX else 'index'}_{function}({argument}, {by})"
 
     def condition(self, facts: tuple[Bound, ...]) -> str:
         """C++ text of the conjunction of bounds; halves that are always true are left out; "true" if nothing remains."""

@@ -300,20 +300,18 @@ class KernelWriter:
         e.env = saved
 
     def finish(self) -> Kernel:
-        """The kernel: buffers in parameter order, launch, header for the reader."""
+        """The kernel: buffers in parameter order, launch, header for the reader. `compose` decides how wide its indices are."""
         e = self.emitter
         program = self.program
         buffers = tuple(e.buffers.values()) + tuple(self.scratch)
-        largest = max((b.num_elements for b in buffers), default=0)
-        total = prod(self.domain.extents[a] for a in self.domain.kept + self.domain.reduced) if self.domain.extents else 1
-        bits = 32 if max(largest, total) + (1 << 20) < (1 << 31) else 64
         launch = Launch(program.launch.num_blocks, program.launch.num_threads, program.launch.cluster, self.shared_bytes,
                         self.device.starts_early)
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
         resident = program.choice.resident if isinstance(program.choice, Rows | Columns) else 0
         resident = self.device.bounded_blocks(resident, launch.num_threads)
-        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, bits, resident, self.num_barriers, self.narrow)
+        return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, min_blocks=resident,
+                      num_barriers=self.num_barriers, narrow=self.narrow)
 
 
 def extent_in_memory(program: TileProgram, value: str) -> int:

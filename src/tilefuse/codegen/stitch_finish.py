@@ -8,19 +8,14 @@ from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
-# Offsets grow past the last element by what a tile may reach beyond it.
-REACH = 1 << 20
-
 
 def finished_kernel(program: TileProgram, device: DeviceSpec, buffers: Sequence[Buffer], body: Sequence[Stmt], shared_bytes: int,
                     told: str, min_blocks: int) -> Kernel:
     """The kernel: buffers in parameter order, launch, header for the reader. `told`: what the header says of shared memory."""
-    largest = max((b.num_elements for b in buffers), default=0)
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, shared_bytes, device.starts_early)
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"shared memory: {told}")
     # Hardware approximations are lost in the rounding of the results where all of these are floats of 16 bits or fewer.
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
-    return Kernel(program.name, tuple(buffers), launch, tuple(body), header, 32 if largest + REACH < 1 << 31 else 64,
-                  min_blocks=min_blocks, narrow=narrow)
+    return Kernel(program.name, tuple(buffers), launch, tuple(body), header, min_blocks=min_blocks, narrow=narrow)

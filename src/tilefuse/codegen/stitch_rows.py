@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg, Shuffle, Store, VectorLoad, VectorStore
 from tilefuse.codegen.vectors import vector_parts
-from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.online import KERNEL_MONOIDS
@@ -125,7 +125,7 @@ class Row:
             for chunk in range(self.chunks):
                 vectors = self.stage.columns // vector
                 part = (Bound(self.stage.lanes * chunk + self.lane, 0, vectors),) if (chunk + 1) * self.stage.lanes > vectors else ()
-                with w.when((*self.active, Bound(bound.index, bound.high, 1 << 30), *part)):
+                with w.when((*self.active, Bound(bound.index, bound.high, NO_EXTENT), *part)):
                     for start in range(vector):
                         at = (*self.row, self._place(chunk) + start)
                         w.emit(VectorStore(w.shared[p.key].name, w.tile_offset(p, at), array, number(start), 1))

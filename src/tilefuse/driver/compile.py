@@ -33,6 +33,7 @@ from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.long_products import split_long_products
+from tilefuse.plan.long_scans import split_long_scans
 from tilefuse.plan.measure import Measurer
 from tilefuse.plan.padded_products import pad_products
 from tilefuse.plan.pattern import Plan
@@ -141,6 +142,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
     given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
     graph = with_precision(graph, options.float32_products)
     with now.span("layouts"):
+        graph = split_long_scans(graph, given, device)
         if options.fuse:
             graph = pad_products(split_long_products(split_cross_reductions(graph, device), device), device)
         # Passes may give a result another name, never another place.

@@ -46,6 +46,9 @@ Atom = Union[str, FloorDiv, Mod]
 Term = tuple[Atom, int]
 Extents = Mapping[str, int]
 
+# Above every value of an index expression: the extent of an axis whose own is not known, the end of a predicate with one side.
+NO_EXTENT = 1 << 62
+
 
 def atom_text(atom: Atom) -> str:
     """Text of one atom, as in the graph's text form."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.ir.affine import Affine, axis, number, row_major_strides, substitute
+from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS, dtype_of
@@ -345,7 +345,7 @@ class _Finder:
         return self._written_out(node.body, dict(zip(node.axes, index, strict=True)) | over)
 
     def _written_out(self, e: Expr, at: dict[str, Affine]) -> Expr:
-        extents = self.extents | {INNER: 1 << 30}
+        extents = self.extents | {INNER: NO_EXTENT}
         match e:
             case Read(value, index):
                 return self._read(value, tuple(substitute(x, at, extents) for x in index))

@@ -13,6 +13,13 @@ template <class Index> TF_INLINE Index tf_index_floormod(Index value, int by) {
   return remainder < 0 ? remainder + by : remainder;
 }
 
+//@ tf_wide_div tf_wide_rem tf_wide_floordiv tf_wide_floormod
+// As tf_index_div and its siblings, by a number beyond 32 bits.
+TF_INLINE long long tf_wide_div(long long value, long long by) { return value / by; }
+TF_INLINE long long tf_wide_rem(long long value, long long by) { return value % by; }
+TF_INLINE long long tf_wide_floordiv(long long value, long long by) { return value / by - (value % by < 0); }
+TF_INLINE long long tf_wide_floormod(long long value, long long by) { return value % by + (value % by < 0 ? by : 0); }
+
 //@ tf_isnan
 TF_INLINE bool tf_isnan(float a) { return a != a; }
 TF_INLINE bool tf_isnan(double a) { return a != a; }

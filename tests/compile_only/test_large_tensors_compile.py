@@ -1,0 +1,73 @@
+"""Kernels over tensors of more than 2^31 elements compile for the device: one of each template, at sizes that need 64-bit indices."""
+from __future__ import annotations
+
+import pytest
+
+from tests.compile_only.assembler import assembled
+from tests.unit.codegen import pattern_graphs as patterns
+from tests.unit.codegen.packed_graphs import side_by_side, update
+from tests.unit.codegen.routine_scripts import sequence
+from tests.unit.codegen.stitched_graphs import attention, product_softmax
+from tilefuse.codegen.compose import compose
+from tilefuse.codegen.compose_routines import compose_routines
+from tilefuse.codegen.cuda import print_cuda
+from tilefuse.ir.dtype import F16
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
+from tilefuse.plan.routine_fusions import find_fusions
+from tilefuse.plan.routine_implementations import implementations
+from tilefuse.schedule import schedule_pattern
+from tilefuse.schedule.routines import FusedRoutines
+from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.device import H200
+
+POOL = """graph @pool(%x: f32[1024, 2048, 2048]) -> (f32[1024, 186, 186]) {
+  %s: f32[1024, 186, 186] = reduce.sum [n, h, w] over [p < 11, q < 11] { %x[n, 11*h + p, 11*w + q] }
+  return %s
+}"""
+CUT = """graph @cut(%x: i8[6442450944, 3]) -> (i8[19327352832]) {
+  %z: i8[19327352832] = map [i] { i8(add(i32(%x[(i % 6442450944), (i // 6442450944)]), 1:i32)) }
+  return %z
+}"""
+
+GRAPHS: dict[str, Graph] = {
+    "pool": parse_graph(POOL), "cut-beyond-32-bits": parse_graph(CUT),
+    "maps": patterns.bias_gelu(1 << 20, 3072).graph, "transpose": patterns.transpose(1 << 16, (1 << 16) + 8, "f16").graph,
+    "windows": patterns.max_pool(600, 64, 450, 450).graph, "softmax": patterns.softmax(1 << 21, 1032, "bf16").graph,
+    "short-rows": patterns.softmax((1 << 27) + 1, 24, "f16").graph, "cluster": patterns.softmax(1 << 15, 131072, "f16").graph,
+    "split": patterns.full_sum(1 << 20, 4099).graph, "positions": patterns.row_extremes(3, (1 << 32) + 7, "f16").graph,
+    "columns": patterns.column_sum(1 << 21, 2056).graph, "carried": patterns.norm_backward(1 << 21, 1032, 132, "f16").graph,
+    "scan": patterns.running_sum(1 << 20, 8192).graph, "gather": patterns.embedding_sum(1 << 20, 4096, 8192).graph,
+    "scatter": patterns.scatter_add(1 << 20, 4096, 8192).graph, "concatenation": patterns.concatenation(1 << 21, 1024, 500, "f16").graph,
+    "stitched": product_softmax(1 << 25, 64, 128, F16), "attention": attention(1 << 19, 128, 64, F16),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_kernels_compile(name: str) -> None:
+    """With 64-bit indices, on sm_90a."""
+    graph = GRAPHS[name]
+    program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200)
+    assert isinstance(program, TileProgram), program
+    kernel = compose(program, H200)
+    assert kernel.index_bits == 64
+    assembled(print_cuda(kernel, H200), "sm_90a")
+
+
+def test_packed_kernels_compile() -> None:
+    graph = side_by_side([update((1 << 31) + 8), update(7), update(3, (1 << 30) + 1)], shared=("rate",)).graph
+    program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200, packing=True)
+    assert isinstance(program, TileProgram), program
+    kernel = compose(program, H200)
+    assert kernel.index_bits == 64
+    assembled(print_cuda(kernel, H200), "sm_90a")
+
+
+@pytest.mark.parametrize("name", ["axpydot", "gemver"])
+def test_fused_routines_compile(name: str) -> None:
+    graph = sequence(name, 60000, (1 << 31) + 8 if name == "axpydot" else 40000)
+    best = next(implementations(graph, find_fusions(graph).found[-1], H200, most=1)).content
+    assert isinstance(best, FusedRoutines)
+    for kernel in compose_routines(best):
+        assert kernel.index_bits == 64
+        assembled(print_cuda(kernel, H200), "sm_90a")
