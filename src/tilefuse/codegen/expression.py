@@ -124,11 +124,12 @@ class IndexScope:
     def sums_fit(self, e: Affine) -> bool:
         """Whether each term of `e`, and the sum of any of them, is proved to fit 32 bits with sign."""
         low, high = min(e.const, 0), max(e.const, 0)
-        for term in e.terms:
-            span = self.range_of(Affine((term,)))
+        for atom, c in e.terms:
+            extent = self.extents.get(atom) if isinstance(atom, str) else None
+            span = (0, (extent - 1) * c) if extent is not None else self.range_of(Affine(((atom, c),)))
             if span is None:
                 return False
-            low, high = low + min(span[0], 0), high + max(span[1], 0)
+            low, high = low + min(*span, 0), high + max(*span, 0)
         return low >= -INT32_MAX and high <= INT32_MAX
 
     def _is_narrow_atom(self, atom: Atom) -> bool:
