@@ -18,10 +18,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
 from tilefuse.base.options import Options
-from tilefuse.driver.compile import compile_imported
+from tilefuse.driver.compile import compile_imported, present_device
 from tilefuse.driver.known_traces import Trace, find_trace, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_part import CompiledPart, log
+from tilefuse.driver.torch_partition import prepare
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
 from tilefuse.driver.torch_sizes import Policy, SizedPart, told_dynamic
 from tilefuse.driver.torch_split import split
@@ -102,17 +103,11 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
 
 
 def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """Forward and backward of a joint graph. What a large logarithm of a softmax gives may be computed again: autograd detaches it for the
-    backward, and the partitioner keeps what is detached."""
+    """Forward and backward of a joint graph, which keep between them what is cheaper to keep than to make again."""
     from functorch.compile import min_cut_rematerialization_partition
 
-    for node in list(joint.graph.nodes):
-        if node.target is torch.ops.aten.detach.default:
-            value = node.args[0]
-            piece_of = str(value.meta.get("original_aten")) if isinstance(value, torch.fx.Node) else ""
-            if piece_of == "aten._log_softmax.default" and str(value.target) != piece_of:
-                node.replace_all_uses_with(value)
-                joint.graph.erase_node(node)
+    device, _ = present_device(_device_of(joint))
+    prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device)
     return min_cut_rematerialization_partition(joint, inputs, **settings)  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,162 @@
+"""What a training step keeps between forward and backward, as the cut of its joint graph decides it."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
+
+from tilefuse.driver.torch_partition import prepare
+from tilefuse.frontends.torch_decompositions import decompositions_with_gradients
+from tilefuse.target.device import H200
+
+TOKENS, WIDTH = (4, 256), 128
+
+
+class Block(nn.Module):
+    """A layer of a language model: norms, attention, dropout, and a GELU written as elementwise operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attended, self.joined = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = [t.view(*TOKENS, 4, WIDTH // 4).transpose(1, 2) for t in self.attended(self.first(x)).split(WIDTH, 2)]
+        mixed = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).reshape(*TOKENS, WIDTH)
+        x = x + F.dropout(self.joined(mixed), 0.1)
+        y = self.wide(self.second(x))
+        y = 0.5 * y * (1.0 + torch.tanh(0.79788 * (y + 0.044715 * torch.pow(y.float(), 3.0))))
+        return x + F.dropout(self.narrow(y), 0.1)
+
+
+class Images(nn.Module):
+    """Convolutions with batch norms, whose running statistics the forward writes into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(self.second(torch.relu(self.norm(self.first(x))))).mean()
+
+
+def language() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return nn.Sequential(Block(), Block()), (torch.randn(*TOKENS, WIDTH),)
+
+
+def images() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Images(), (torch.randn(8, 3, 32, 32),)
+
+
+Step = Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]
+
+
+def kept_by(step: Step, how: str, wrap: Callable[[nn.Module], Any] = lambda m: m, dynamic: bool = False) -> list[torch.fx.Node]:
+    """Values that the forward part of a step gives the backward, besides arguments. how: "ours", or "torch's" with Inductor's pieces."""
+    found: list[torch.fx.Node] = []
+
+    def divide(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> Any:
+        if how == "ours":
+            prepare(joint, settings["num_fwd_outputs"], settings.get("static_lifetime_input_indices") or (), H200)
+        parts = min_cut_rematerialization_partition(joint, inputs, **settings)
+        outputs = parts[0].graph.output_node().args[0]
+        assert isinstance(outputs, list | tuple)
+        found.extend(dict.fromkeys(n for n in outputs[settings["num_fwd_outputs"]:]
+                                   if isinstance(n, torch.fx.Node) and n.op != "placeholder"))
+        return parts
+
+    if how == "ours":
+        table = decompositions_with_gradients()
+    else:
+        from torch._inductor.decomposition import select_decomp_table
+
+        table = select_decomp_table()
+
+    def run(part: torch.fx.GraphModule, _inputs: Any) -> Any:
+        return make_boxed_func(part.forward)
+
+    torch._dynamo.reset()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model, inputs = step()
+        compiled = torch.compile(wrap(model), dynamic=dynamic, backend=aot_autograd(
+            fw_compiler=run, bw_compiler=run, decompositions=table, partition_fn=divide))
+        with torch.autocast("cpu", torch.bfloat16):
+            compiled(*inputs)
+    return found
+
+
+def num_bytes(nodes: list[torch.fx.Node]) -> int:
+    return sum(v.numel() * v.element_size() for v in (n.meta.get("val") for n in nodes) if isinstance(v, torch.Tensor))
+
+
+@pytest.mark.parametrize("step", [language, images])
+def test_no_more_is_kept_than_torch_compile_keeps(step: Step) -> None:
+    """Within a hundredth: sums of rows are kept here that its pieces compute again."""
+    ours, theirs = num_bytes(kept_by(step, "ours")), num_bytes(kept_by(step, "torch's"))
+    assert 0 < ours <= 1.01 * theirs
+
+
+def test_symbols_count_as_the_sizes_of_the_traced_call() -> None:
+    known, symbols = kept_by(images, "ours"), kept_by(images, "ours", dynamic=True)
+    assert len([n for n in symbols if isinstance(n.meta["val"], torch.Tensor)]) == len(known)
+
+
+def test_elementwise_results_are_made_again_and_residual_sums_are_kept() -> None:
+    kept = kept_by(language, "ours")
+    names = [str(n.meta.get("original_aten", n.target)) for n in kept]
+    assert not any("tanh" in n or "detach" in n or "pow" in n for n in names)
+    # The tanh is twice as wide as what it was made of; a residual sum made again would need all layers before it.
+    assert any("aten.add.Tensor" in n for n in names)
+    # Each dropout's mask and nothing else of it.
+    assert {n.meta["val"].dtype for n in kept if "dropout" in str(n.meta.get("original_aten"))} == {torch.bool}
+
+
+def test_a_checkpointed_step_is_divided_as_the_user_asks() -> None:
+    def wrapped(model: nn.Module) -> Callable[..., Any]:
+        return lambda x: checkpoint(model, x, use_reentrant=False)
+
+    plain, checkpointed = kept_by(images, "ours"), kept_by(images, "ours", wrapped)
+    assert num_bytes(checkpointed) < num_bytes(plain)
+
+
+def test_what_the_forward_writes_over_is_not_read_by_the_backward() -> None:
+    """A buffer that is read, then written: the backward needs the value that was read."""
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.full((64,), 2.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert isinstance(self.scale, torch.Tensor)
+            factor = self.scale.tanh()
+            result = x * factor
+            self.scale.mul_(3.0)
+            return result
+
+    model, x = Scaled(), torch.randn(8, 64, requires_grad=True)
+    torch._dynamo.reset()
+    torch.compile(model, backend="tilefuse", dynamic=False)(x).sum().backward()
+    assert x.grad is not None and torch.allclose(x.grad, torch.full((8, 64), 2.0).tanh())
+    assert torch.equal(model.scale, torch.full((64,), 6.0))
+
+
+def test_gradients_see_the_mask_that_the_forward_drew() -> None:
+    torch._dynamo.reset()
+    weight = torch.randn(64, requires_grad=True)
+    x = torch.randn(32, 64, requires_grad=True)
+    y = torch.compile(lambda a, w: F.dropout(torch.tanh(a) * w, 0.5), backend="tilefuse", dynamic=False)(x, weight)
+    y.sum().backward()
+    mask = (y != 0).float() * 2
+    assert x.grad is not None and weight.grad is not None
+    expected = (mask * weight * (1 - torch.tanh(x) ** 2)).detach()
+    assert torch.allclose(x.grad, expected, atol=1e-5)
+    assert torch.allclose(weight.grad, (mask * torch.tanh(x)).sum(0).detach(), atol=1e-4)
