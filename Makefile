@@ -10,7 +10,7 @@ CONSTRAINTS ?= --constraint constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.tilefuse-installed
 
-.PHONY: setup demo test test-onnx-full test-gpu sanitize lint bench docs clean
+.PHONY: setup demo test test-array-standard test-onnx-full test-gpu sanitize lint bench docs clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,10 @@ demo: setup
 
 test: setup
 	VENV=$(VENV) sh tests/run_all.sh
+
+# The array standard's own test suite on tilefuse.array; git fetches it the first time (make test stays off the network).
+test-array-standard: setup
+	PYTHONPATH=src $(BIN)/python -m tests.array_standard
 
 # Every expressible node test of the onnx package as compiled host code (make test runs one of each set of operators).
 test-onnx-full: setup

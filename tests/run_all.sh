@@ -21,7 +21,6 @@ stage mypy "$bin/mypy"
 if [ -n "$failed" ]; then
     echo "failed stages:$failed"
 fi
-env PYTHONPATH=src "$bin/python" -m tests.array_standard --fetch
 # One list of tests for a process a core, its folders in order of cost; the closing line counts every test.
 env PYTHONPATH=src "$bin/python" -m tests || failed="$failed tests"
 [ -z "$failed" ]

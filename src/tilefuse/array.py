@@ -14,6 +14,7 @@ from tilefuse.driver.array_gradients import grad, value_and_grad
 from tilefuse.driver.array_nan import trace_nan
 from tilefuse.driver.array_operators import register_operator
 from tilefuse.driver.array_session import Session, Variable, placeholder, variable
+from tilefuse.frontends import array_fft as fft
 from tilefuse.frontends import array_linalg as linalg
 from tilefuse.frontends import array_random as random
 from tilefuse.frontends.array import Array
@@ -40,6 +41,7 @@ from tilefuse.frontends.array_elementwise import (
     acos,
     acosh,
     add,
+    angle,
     asin,
     asinh,
     astype,
@@ -73,6 +75,7 @@ from tilefuse.frontends.array_elementwise import (
     greater,
     greater_equal,
     hypot,
+    imag,
     isfinite,
     isinf,
     isnan,
@@ -189,10 +192,11 @@ from tilefuse.frontends.array_statistics import (
     sum,
     var,
 )
-from tilefuse.frontends.array_types import COMPLEX_REMEDY
 from tilefuse.frontends.array_writing import put
 from tilefuse.ir.dtype import BF16 as bfloat16
 from tilefuse.ir.dtype import BOOL as bool
+from tilefuse.ir.dtype import C64 as complex64
+from tilefuse.ir.dtype import C128 as complex128
 from tilefuse.ir.dtype import F8E4M3 as float8_e4m3fn
 from tilefuse.ir.dtype import F8E5M2 as float8_e5m2
 from tilefuse.ir.dtype import F16 as float16
@@ -219,15 +223,12 @@ _OTHER_NAMES = {
     "tensor": "asarray", "from_numpy": "asarray", "flatnonzero": "nonzero", "argwhere": "nonzero", "index_put": "put",
     "copy": "asarray(x, copy=True)",
 }
-# What arrays cannot be or do -> what to write instead.
-_NOT_HERE = dict.fromkeys(("complex64", "complex128", "imag", "fft"),
-                          f"arrays hold bool, integers and real floats, no complex numbers; {COMPLEX_REMEDY}")
 
 
 if not TYPE_CHECKING:  # a checker should still find slips itself
     def __getattr__(name: str) -> NoReturn:
         hint = _OTHER_NAMES.get(name)
-        told = f"; it is called {hint} here" if hint is not None else f": {_NOT_HERE[name]}" if name in _NOT_HERE else ""
+        told = f"; it is called {hint} here" if hint is not None else ""
         if not told:
             near = nearest(name, __all__)
             told = f"; {near}" if near else ""
@@ -238,14 +239,14 @@ newaxis = None
 __array_api_version__ = "2024.12"
 
 __all__ = [
-    "__array_namespace_info__", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "Array",
+    "__array_namespace_info__", "abs", "acos", "acosh", "add", "all", "angle", "any", "arange", "argmax", "argmin", "argsort", "Array",
     "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes",
-    "broadcast_to", "can_cast", "ceil", "clip", "compile", "concat", "conj", "copysign", "cos", "cosh", "count_nonzero",
-    "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty",
-    "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flip",
+    "broadcast_to", "can_cast", "ceil", "clip", "compile", "complex128", "complex64", "concat", "conj", "copysign", "cos", "cosh",
+    "count_nonzero", "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty",
+    "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "finfo", "flip",
     "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "fma", "from_dlpack", "full",
-    "full_like", "grad", "greater", "greater_equal", "hypot", "iinfo", "inf", "int16", "int32", "int64", "int8", "isdtype",
+    "full_like", "grad", "greater", "greater_equal", "hypot", "iinfo", "imag", "inf", "int16", "int32", "int64", "int8", "isdtype",
     "isfinite", "isin", "isinf", "isnan", "less", "less_equal", "lgamma", "linalg", "linspace", "log", "log10", "log1p", "log2",
     "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul",
     "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative",

@@ -21,7 +21,7 @@ from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.array_donation import mark_donated, take_donated
-from tilefuse.driver.array_evaluate import Evaluation, compute
+from tilefuse.driver.array_evaluate import Evaluation, compute, strides_of
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph, present_device
 from tilefuse.driver.product_precision import with_precision
@@ -35,6 +35,7 @@ from tilefuse.frontends.array_writing import num_writes, write_whole, written_si
 from tilefuse.ir.dtype import I64
 from tilefuse.ir.graph import Graph, Type
 from tilefuse.plan.updated_layouts import layouts_of_updated
+from tilefuse.runtime.library import as_complex
 
 # Programs of one function; when there are more, it is called with ever new forms of arguments.
 MOST_PROGRAMS = 512
@@ -98,6 +99,8 @@ class _Entry:
     num_returned: int = 0
     # How many writes to arrays there had been when `outside` was looked at.
     seen_writes: int = -1
+    # Whether the program has pairs of reals where an array is complex.
+    is_complex: bool = False
     # The same arguments with a network in another mode (training and not), or with arrays of other types.
     other: _Entry | None = None
 
@@ -218,7 +221,7 @@ class Compiled:
         traced = entry.traced
         if checks_nan():
             find_nan(traced.graph, given, entry.device, self._options)
-        results = self._results(entry, given)
+        results = self._results(entry, [torch.view_as_real(g) if g.is_complex() else g for g in given] if entry.is_complex else given)
         if entry.consumed:
             mark_donated([nodes[n] for n in entry.consumed], self.__name__, user_place())
         made: list[Array] = []
@@ -226,6 +229,7 @@ class Compiled:
         for (number, argument), of, type_number in zip(traced.outputs, traced.types, entry.type_numbers):
             tensor = buffers[argument] if argument >= 0 else results[number]
             if argument < 0:
+                tensor = as_complex(tensor) if of.dtype.is_complex else tensor
                 if id(tensor) in taken:
                     tensor = tensor.detach()  # arrays do not share a tensor object, so that donating one is seen by the other
                 taken.add(id(tensor))
@@ -359,15 +363,19 @@ class Compiled:
         donated = [n for n in consumed if any(argument == n for _, argument in traced.outputs)]
         name_of = {s: i.name for s, i in zip(sources, graph.inputs, strict=True) if isinstance(s, int)}
         for n in donated:
-            strides.append(wanted.get(name_of.get(n, "")) or _dense(nodes[n].type.shape))
+            kept = wanted.get(name_of.get(n, ""))
+            if kept is not None and nodes[n].type.dtype.is_complex:
+                kept = tuple([s // 2 for s in kept[:-1]])
+            strides.append(kept or _dense(nodes[n].type.shape))
         for number, name in name_of.items():
             buffer = nodes[number].buffer
             if number not in donated and not buffer.is_contiguous() and 0 not in buffer.stride():
-                layouts[name] = tuple(buffer.stride())
+                layouts[name] = strides_of(buffer)
         program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options,
                                 result_layouts={v: wanted[t] for t, v in graph.updates if t in wanted})
         return _Entry(traced, program, tuple(sources), tuple(donated), consumed, tuple(strides), device,
-                      tuple(map(number_of_type, traced.types)), num_returned=num_leaves(traced.form))
+                      tuple(map(number_of_type, traced.types)), num_returned=num_leaves(traced.form),
+                      is_complex=any(leaf.type.dtype.is_complex for leaf in traced.leaves))
 
     def _consumed(self, traced: Traced, args: tuple[Any, ...]) -> tuple[int, ...]:
         """Numbers of all leaves of donated arguments."""

@@ -23,18 +23,22 @@ from tilefuse.frontends.array_arguments import array_list
 from tilefuse.frontends.array_graph import graph_of, structure_of, walking
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, user_span
 from tilefuse.frontends.array_tracing import is_tracing, value_error
-from tilefuse.frontends.array_types import NAME_OF, as_number, integer_range, known_types
-from tilefuse.ir.dtype import BOOL, DTYPES, F32, F64, I64, DType
+from tilefuse.frontends.array_types import NAME_OF, as_scalar, integer_range, known_types
+from tilefuse.ir.dtype import BOOL, C64, C128, DTYPES, F32, F64, I64, DType
 from tilefuse.ir.graph import Type
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.runtime import cuda_api
 from tilefuse.runtime.arguments import as_tensor
-from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
+from tilefuse.runtime.library import COMPLEX_DTYPES, TORCH_DTYPES, as_complex
 from tilefuse.runtime.program import Program
 
 # Types that torch does not look up on a CUDA device (torch 2.11: "index_cuda" not implemented for 'UInt16'), and those with as many bits.
 _BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64, torch.float8_e4m3fn: torch.int8,
          torch.float8_e5m2: torch.int8}
+# The types of arrays: what programs know, and complex ones, which programs see as pairs of reals.
+TORCH_TYPES: dict[DType, torch.dtype] = {dtype: TORCH_DTYPES[name] for name, dtype in DTYPES.items()}
+TORCH_TYPES |= {dtype: COMPLEX_DTYPES[dtype.name] for dtype in (C64, C128)}
+_BY_TORCH = {theirs: ours for ours, theirs in TORCH_TYPES.items()}
 # Programs kept; when there are more, the oldest goes (its kernels stay in the disk cache).
 MOST_PROGRAMS = 4096
 
@@ -95,11 +99,18 @@ def compute(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -
         results = program(*given)
         follow(pending, leaves)
         with walking:
-            for node, result in zip(pending, results, strict=True):
+            for node, found in zip(pending, results, strict=True):
+                result = as_complex(found) if node.type.dtype.is_complex else found
                 if node.buffer is None:  # else another thread computed it meanwhile
                     # Equal values are one result: each array gets a tensor object of its own, so that donating one is seen by the others.
                     node.buffer = result.detach() if id(result) in taken else result
                 taken.add(id(result))
+
+
+def strides_of(buffer: Any) -> tuple[int, ...]:
+    """How a program sees a buffer's strides: complex numbers are pairs of reals. Units: elements of the program's type."""
+    strides = tuple(buffer.stride())
+    return (*(2 * s for s in strides), 1) if buffer.is_complex() else strides
 
 
 def program_for(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -> tuple[Program, list[ArrayNode]]:
@@ -123,7 +134,7 @@ def program_for(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = Non
             return program, leaves
         graph, leaves_again = graph_of([Array(n) for n in nodes])
         assert list(leaves_again) == leaves
-    layouts = {i.name: tuple(leaf.buffer.stride()) for i, leaf in zip(graph.inputs, leaves, strict=True)
+    layouts = {i.name: strides_of(leaf.buffer) for i, leaf in zip(graph.inputs, leaves, strict=True)
                if not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
     chosen = Options.from_environment().with_overrides(**(options or {}))
     program = _programs.put(key, compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=chosen))
@@ -167,9 +178,9 @@ class Evaluation:
     def source(data: Any, dtype: DType | None, device: str | None, copy: bool | None) -> Source:
         """A leaf; see `frontends.array.Evaluator`."""
         shared = tensor_of(data, dtype)
-        wanted = dtype or DTYPES[_known_dtype(shared)]
+        wanted = dtype or _known_dtype(shared)
         home = device or (_device_of(shared) if _lies_somewhere(data) else Evaluation.default_device())
-        made = shared.to(device=_torch_device(home), dtype=TORCH_DTYPES[wanted.name])
+        made = shared.to(device=_torch_device(home), dtype=TORCH_TYPES[wanted])
         moved = made is not shared or not _lies_somewhere(data) or _lies_elsewhere(data, shared)
         if copy is False and moved:
             raise SharingError("this data cannot become an array without a copy", where=user_span(), hint="drop copy=False")
@@ -211,6 +222,10 @@ class Evaluation:
         return np.asarray(bits.numpy()).view(NUMPY_DTYPES[dtype.name])
 
 
+# A bool is an int to Python, so it comes first.
+_KINDS: tuple[tuple[type, DType], ...] = ((bool, BOOL), (int, I64), (float, F32), (complex, C64))
+
+
 def tensor_of(data: Any, dtype: DType | None = None) -> Any:
     """A torch tensor of data: over its memory where it has some; numbers and nested lists in the default types.
 
@@ -221,28 +236,32 @@ def tensor_of(data: Any, dtype: DType | None = None) -> Any:
             layout = "meta" if data.is_meta else str(data.layout).removeprefix("torch.")
             raise TypeMismatchError(f"a {layout} tensor has no elements side by side in memory", where=user_span(),
                                     hint=None if data.is_meta else "x.to_dense() has")
-        return data.detach().resolve_neg()
-    number = as_number(data)
+        return data.detach().resolve_conj().resolve_neg()
+    number = as_scalar(data)
     if number is not None and not isinstance(data, np.generic):
-        kind = BOOL if isinstance(number, bool) else I64 if isinstance(number, int) else F32
-        return torch.tensor(number, dtype=TORCH_DTYPES[_fitting(kind, number, dtype or kind).name])
+        kind = next(kind for python, kind in _KINDS if isinstance(number, python))
+        return torch.tensor(number, dtype=TORCH_TYPES[_fitting(kind, number, dtype or kind)])
     if isinstance(data, (list, tuple, range)):
         return _of_list(data, dtype)
     if isinstance(data, np.ndarray):
         data = _plain_numpy(data)
     if not hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
         data = _of_buffer(data)
-        if not isinstance(data, np.ndarray) or data.dtype.kind not in "biuf":
-            raise TypeMismatchError(f"a value of type {type(data).__name__} is no array of real numbers", where=user_span(),
-                                    hint=known_types("complex") if isinstance(data, complex) else
-                                    "asarray takes numbers, nested lists of them, numpy and torch arrays, anything with DLPack")
+        if not isinstance(data, np.ndarray) or data.dtype.kind not in "biufc":
+            raise TypeMismatchError(f"a value of type {type(data).__name__} is no array of numbers", where=user_span(),
+                                    hint="asarray takes numbers, nested lists of them, numpy and torch arrays, anything with DLPack")
     return as_tensor(np.asarray(data) if isinstance(data, np.generic) else data, "asarray").detach()
+
+
+def _is_of_numbers(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are numbers of at most 64 bits (complex ones of twice as many)."""
+    return dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
 def _plain_numpy(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array with the bytes of a number in this machine's order, and no negative steps. Raises: TypeMismatchError."""
-    if data.dtype.kind not in "biufc" and data.dtype not in NUMPY_DTYPES.values() or data.dtype.kind == "f" and data.dtype.itemsize > 8:
-        raise TypeMismatchError(f"arrays have no type {data.dtype}", where=user_span(), hint=known_types(data.dtype))
+    if not _is_of_numbers(data.dtype) and data.dtype not in NUMPY_DTYPES.values():
+        raise TypeMismatchError(f"arrays have no type {data.dtype}", where=user_span(), hint=known_types())
     if np.ma.is_masked(data):
         raise TypeMismatchError("a masked array has elements without a value", where=user_span(), hint="x.filled(value) gives them one")
     native = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
@@ -267,7 +286,7 @@ def _fitting(kind: DType, number: Any, dtype: DType) -> DType:
         if not low <= number <= high:
             raise TypeMismatchError(f"{number} is outside {NAME_OF[dtype]}, which holds {low} to {high}", where=user_span())
         return dtype
-    return F64 if dtype == F64 and kind == F32 else kind
+    return dtype if (dtype, kind) in ((F64, F32), (C128, C64)) else kind
 
 
 def _of_list(data: Any, dtype: DType | None) -> Any:
@@ -282,16 +301,17 @@ def _of_list(data: Any, dtype: DType | None) -> Any:
         found = np.asarray(data)
     except ValueError as error:
         raise TypeMismatchError(f"the lists do not have one shape: {error}", where=user_span()) from None
-    if found.dtype.kind not in "biuf":
-        raise TypeMismatchError(f"a list of {found.dtype} is no array of real numbers", where=user_span(), hint=known_types(found.dtype))
+    if not _is_of_numbers(found.dtype):
+        raise TypeMismatchError(f"a list of {found.dtype} is no array of numbers", where=user_span(), hint=known_types())
     limits = dtype or (None if any(isinstance(leaf, np.generic) for leaf in leaves) else I64)
     if limits is not None and limits.is_integer and found.dtype.kind in "iu" and found.size:
         for number in (int(found.min()), int(found.max())):
             _fitting(I64, number, limits)
     if found.dtype.kind in "iu":
         found = found.astype(f"{found.dtype.kind}{found.dtype.itemsize}")  # C's long long is another type to torch
-    if found.dtype == np.float64 and dtype is None and not any(isinstance(leaf, np.float64) and type(leaf) is not float for leaf in leaves):
-        found = found.astype(np.float32)
+    narrow = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}.get(found.dtype)
+    if narrow is not None and dtype is None and not any(isinstance(leaf, (np.float64, np.complex128)) for leaf in leaves):
+        found = found.astype(narrow)
     if not leaves and dtype is None:
         found = found.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(found).reshape(found.shape))
@@ -312,18 +332,18 @@ def _plain(data: Any) -> Any:
     return data.tolist() if hasattr(data, "tolist") else data
 
 
-def _known_dtype(tensor: Any) -> str:
-    name = DTYPE_NAMES.get(tensor.dtype)
-    if name is None:
+def _known_dtype(tensor: Any) -> DType:
+    found = _BY_TORCH.get(tensor.dtype)
+    if found is None:
         raise TypeMismatchError(f"arrays have no type {str(tensor.dtype).removeprefix('torch.')}", where=user_span(),
-                                hint=known_types(tensor.dtype))
-    return name
+                                hint=known_types())
+    return found
 
 
 def _lies_somewhere(data: Any) -> bool:
     """Whether data has memory of its own that an array may share where it is: numbers and lists have none; numpy arrays and other
     buffers are at home where arrays are made on the host."""
-    if as_number(data) is not None or isinstance(data, (list, tuple, range)):
+    if as_scalar(data) is not None or isinstance(data, (list, tuple, range)):
         return False
     if isinstance(data, np.ndarray) or not hasattr(data, "__dlpack_device__"):
         return Evaluation.default_device() == "host"

@@ -9,14 +9,16 @@ from typing import Any
 
 from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.frontends.array import Array
+from tilefuse.frontends.array import Array, apply
 from tilefuse.frontends.array_creation import asarray
+from tilefuse.frontends.array_elementwise import astype, real
 from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, structure_of, walking
 from tilefuse.frontends.array_nodes import Applied, user_span
 from tilefuse.frontends.array_trees import flatten, settings, unflatten
 from tilefuse.frontends.array_types import NAME_OF
 from tilefuse.frontends.array_writing import latest
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.tensor_complex import ComplexBuilder
 from tilefuse.passes.autodiff import gradient_graph
 
 # Gradient graphs kept by the structure of what they differentiate: a loop that is not compiled differentiates once.
@@ -38,23 +40,45 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
     for x in (y, *listed, *(s for s in settings(form) if s is not None)):
         if not isinstance(x, Array):
             raise TypeMismatchError(f"grad takes arrays, not {type(x).__name__}", where=user_span())
-        if not x.dtype.is_float:
+        if not (x.dtype.is_float or x.dtype.is_complex):
             raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} has no gradient", where=user_span(), hint="convert it with astype")
     if seed is None and y.size != 1:
         raise ShapeError(f"the gradient of an array of shape {y.shape} needs a seed, because it is not a single number", where=user_span(),
                          hint="sum it, or pass seed=")
     if seed is not None and not isinstance(seed, Array):
         raise TypeMismatchError(f"a seed is an array, not a {type(seed).__name__}", where=user_span(), hint="asarray makes one")
-    if seed is not None and (seed.shape != y.shape or not seed.dtype.is_float):
+    if seed is None and y.dtype.is_complex:
+        raise ShapeError("the gradient of a complex number needs a seed, because only a real one has a slope", where=user_span(),
+                         hint="differentiate real(y), imag(y) or abs(y), or pass seed=")
+    if seed is not None and (seed.shape != y.shape or not (seed.dtype.is_float or seed.dtype.is_complex)):
         raise ShapeError(f"a seed of shape {seed.shape} ({NAME_OF[seed.dtype]}) does not fit an array of shape {y.shape}",
                          where=user_span())
+    if seed is not None and seed.dtype.is_complex != y.dtype.is_complex:
+        seed = astype(seed, y.dtype) if y.dtype.is_complex else real(seed)
     wanted = [y, *listed, *(() if seed is None else (seed,))]
     with walking:
         _check_history(y, listed)
         made = named_graph(wanted, "gradient", through=True)
         gradients = _differentiated(wanted, made.graph, seed is not None)
     found = arrays_of(gradients, made.leaves, made.arrays)
-    return unflatten(form, iter(found))
+    return unflatten(form, iter([_of_kind(g, x) for g, x in zip(found, listed, strict=True)]))
+
+
+def _of_kind(gradient: Array, x: Array) -> Array:
+    """The gradient by a complex array as complex numbers: by its real part plus i times by its imaginary part, as torch has it."""
+    if gradient.dtype.is_complex == x.dtype.is_complex:
+        return gradient
+    return apply(lower_from_pairs if x.dtype.is_complex else lower_pairs, (gradient,))
+
+
+def lower_from_pairs(b: ComplexBuilder, x: str) -> str:
+    """Pairs of reals as complex numbers."""
+    return b.from_pairs(x)
+
+
+def lower_pairs(b: ComplexBuilder, x: str) -> str:
+    """Complex numbers as pairs of reals."""
+    return b.pairs(x)
 
 
 def _check_history(y: Array, xs: list[Array]) -> None:

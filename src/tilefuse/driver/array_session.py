@@ -17,7 +17,7 @@ import numpy as np
 from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
-from tilefuse.driver.array_evaluate import Evaluation
+from tilefuse.driver.array_evaluate import Evaluation, strides_of
 from tilefuse.driver.array_followers import forget_followers
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph
@@ -27,6 +27,7 @@ from tilefuse.frontends.array_nodes import ArrayNode, Source, common_device, use
 from tilefuse.frontends.array_trees import LEAF, unflatten
 from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, as_dtype
 from tilefuse.ir.graph import Type
+from tilefuse.runtime.library import as_complex
 
 MOST_PROGRAMS = 512
 _Refs = tuple[ref[ArrayNode], ...]
@@ -166,7 +167,7 @@ class Session:
                 graph = replace(graph, results=tuple(names), updates=tuple((t, v) for t, v in updates if t != v))
         if program is None:
             assert graph is not None
-            layouts = {i.name: tuple(leaf.buffer.stride()) for i, leaf in zip(graph.inputs, leaves, strict=True)
+            layouts = {i.name: strides_of(leaf.buffer) for i, leaf in zip(graph.inputs, leaves, strict=True)
                        if leaf not in fed and not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
             compiled = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options)
             program = self._programs.put(key, compiled)
@@ -178,7 +179,8 @@ class Session:
         forget_followers(v for v in targets if isinstance(v, Source))
         held = {id(b) for b in given}
         made: list[Array] = []
-        for node, tensor in zip(nodes, results, strict=True):
+        for node, result in zip(nodes, results, strict=True):
+            tensor = as_complex(result) if node.type.dtype.is_complex else result
             if id(tensor) in held:
                 tensor = tensor.clone()  # a variable's own memory changes with the next assignment
             held.add(id(tensor))
@@ -198,7 +200,8 @@ def _fed(array: Any, data: Any) -> tuple[ArrayNode, Any]:
         data.buffer()
         made = data.node if data.device == node.device else Evaluation.moved(data.node, node.device, False)
     else:
-        made = Evaluation.source(data, node.type.dtype if isinstance(data, (bool, int, float, list, tuple)) else None, node.device, None)
+        plain = isinstance(data, (bool, int, float, complex, list, tuple))
+        made = Evaluation.source(data, node.type.dtype if plain else None, node.device, None)
     if made.type.shape != node.type.shape:
         raise ShapeError(f"placeholder {node.name} has shape {node.type.shape}, the data has {made.type.shape}", where=user_span())
     if made.type.dtype != node.type.dtype:

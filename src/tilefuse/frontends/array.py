@@ -29,7 +29,7 @@ from tilefuse.frontends.array_nodes import (
     user_span,
 )
 from tilefuse.frontends.array_subscript import Plan, lower_subscript, mask_in, subscript_plan, with_arrays
-from tilefuse.frontends.array_types import NAME_OF, Number, as_number, known_types, number_constant, promote
+from tilefuse.frontends.array_types import NAME_OF, Scalar, as_scalar, number_constant, promote
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.tensor import TensorBuilder
 
@@ -183,7 +183,7 @@ class Array(ArrayMethods):
         self.buffer("numpy")
         return installed().host_array(self.node)
 
-    def item(self) -> Number:
+    def item(self) -> Scalar:
         """The only element as a Python number. Raises: ShapeError where there are several."""
         return self._scalar("item")
 
@@ -219,21 +219,27 @@ class Array(ArrayMethods):
         found: tuple[Any, int] = self.buffer("DLPack").__dlpack_device__()
         return found
 
-    def _scalar(self, wanted: str) -> Number:
+    def _scalar(self, wanted: str) -> Scalar:
         if self.size != 1:
             raise ShapeError(f"only an array of one element has a {wanted}, this one has shape {self.shape}", where=user_span(),
                              hint="any() and all() tell of whole arrays" if wanted == "bool" else None)
-        found: Number = self.buffer(wanted).item()
+        found: Scalar = self.buffer(wanted).item()
+        return found
+
+    def _real_scalar(self, wanted: str) -> float:
+        if self.dtype.is_complex:
+            raise TypeMismatchError(f"a complex number is no {wanted}", where=user_span(), hint="real(x), imag(x) and abs(x) are real")
+        found: float = self._scalar(wanted)  # type: ignore[assignment]
         return found
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
 
     def __float__(self) -> float:
-        return float(self._scalar("float"))
+        return float(self._real_scalar("float"))
 
     def __int__(self) -> int:
-        return int(self._scalar("int"))
+        return int(self._real_scalar("int"))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))
@@ -241,7 +247,7 @@ class Array(ArrayMethods):
     def __index__(self) -> int:
         if not self.dtype.is_integer:
             raise TypeMismatchError(f"an index is an integer, not {NAME_OF[self.dtype]}", where=user_span())
-        return int(self._scalar("index"))
+        return int(self._real_scalar("index"))
 
     def __repr__(self) -> str:
         for hook in value_hooks.get():
@@ -336,7 +342,7 @@ def _references_of_named() -> int:
 
 
 _REFERENCES_OF_NAMED = _references_of_named()
-Operand = Union[Array, bool, int, float]
+Operand = Union[Array, bool, int, float, complex]
 
 # Recordings by what was written: types of arrays and plain Python numbers (0.0 and -0.0 by their texts).
 _known: dict[tuple[Any, ...], Recording] = {}
@@ -414,20 +420,20 @@ def elementwise(name: str, *given: Any) -> Array:
     return Array(played(found, nodes)[0])
 
 
-def checked_number(name: str, given: Any) -> Number:
+def checked_number(name: str, given: Any) -> Scalar:
     """A Python number of a numpy or Python scalar. Raises: TypeMismatchError for anything else."""
-    number = as_number(given)
+    number = as_scalar(given)
     if number is None:
-        raise TypeMismatchError(f"{name} takes arrays and real numbers, not a {type(given).__name__}", where=user_span(),
-                                hint=known_types("complex") if "complex" in type(given).__name__ else
-                                "asarray takes numpy and torch arrays")
+        raise TypeMismatchError(f"{name} takes arrays and numbers, not a {type(given).__name__}", where=user_span(),
+                                hint="asarray takes numpy and torch arrays")
     return number
 
 
 def power(x1: Any, x2: Any) -> Array:
     """x1 ** x2; a power with a small whole exponent is a product."""
     if isinstance(x1, Array) and type(x2) in (int, float) and x2 in (1, 2) and x1.dtype.kind != "bool":
-        return elementwise("positive" if x2 == 1 else "square", x1) if x1.dtype.is_float or type(x2) is int else elementwise("pow", x1, x2)
+        whole = x1.dtype.is_float or x1.dtype.is_complex or type(x2) is int
+        return elementwise("positive" if x2 == 1 else "square", x1) if whole else elementwise("pow", x1, x2)
     return elementwise("pow", x1, x2)
 
 
@@ -455,7 +461,7 @@ def lower_product(b: TensorBuilder, x1: str, x2: str) -> str:
     if common.kind == "bool":
         raise TypeMismatchError("matmul takes numbers, not bool", hint="convert with astype")
     left, right = b.cast(x1, common), b.cast(x2, common)
-    if common.is_float:
+    if common.is_float or common.is_complex:
         return b.matmul(left, right)
     lone = b.rank_of(left) == 1, b.rank_of(right) == 1
     left = b.expand_dims(left, 0) if lone[0] else left
@@ -485,4 +491,4 @@ def _view(source: ArrayNode, plan: Plan) -> Any:
 
 def _printable(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """numpy prints its own types only in its own manner."""
-    return data if data.dtype.kind in "biuf" and data.dtype.isbuiltin == 1 else data.astype(np.float32)
+    return data if data.dtype.kind in "biufc" and data.dtype.isbuiltin == 1 else data.astype(np.float32)

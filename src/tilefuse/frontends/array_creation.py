@@ -15,12 +15,23 @@ from tilefuse.frontends.array_elementwise import astype
 from tilefuse.frontends.array_lowering import lower_full
 from tilefuse.frontends.array_manipulation import broadcast_to, permute_dims, reshape
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import DEFAULT_FLOAT, DEFAULT_INT, NAME_OF, Number, as_dtype, as_number, number_constant
+from tilefuse.frontends.array_types import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    NAME_OF,
+    Number,
+    Scalar,
+    as_dtype,
+    as_number,
+    number_constant,
+)
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import F64, I64, DType
 from tilefuse.ir.scalar import Bound, Const, Guard, Index, call, cast, const
 from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.tensor_complex import ComplexBuilder
 from tilefuse.ir.tensor_elementwise import converted
 
 Shape = int | Sequence[int]
@@ -66,7 +77,7 @@ def _device(device: Any) -> str:
     return installed().default_device() if device is None else installed().device_named(device)
 
 
-def full(shape: Shape, fill_value: Number | Array, *, dtype: Any = None, device: Any = None) -> Array:
+def full(shape: Shape, fill_value: Scalar | Array, *, dtype: Any = None, device: Any = None) -> Array:
     """Every element is `fill_value`; its type where none is given is the default one of the number."""
     extents = checked_shape(shape)
     if isinstance(fill_value, Array):
@@ -92,7 +103,7 @@ def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
 
 
 @of_arrays
-def full_like(x: Array, /, fill_value: Number, *, dtype: Any = None, device: Any = None) -> Array:
+def full_like(x: Array, /, fill_value: Scalar, *, dtype: Any = None, device: Any = None) -> Array:
     """As `full`, with shape, type and device of `x`."""
     return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device)
 
@@ -136,7 +147,7 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
     return apply(lower_steps, (), (count, const(begin, kind), const(by, kind), None, wanted), _device(device))
 
 
-def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
+def linspace(start: Scalar, stop: Scalar, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
     """`num` numbers at equal distances from start to stop (without stop where `endpoint` is false).
 
     Exact: start + step * position in f64, rounded once; the last is stop itself.
@@ -145,11 +156,29 @@ def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, dev
     if count < 0:
         raise ShapeError(f"linspace of {count} numbers", where=user_span())
     gaps = count - 1 if endpoint else count
-    begin, end = float(checked_number("linspace", start)), float(checked_number("linspace", stop))
+    given = checked_number("linspace", start), checked_number("linspace", stop)
+    ends = [complex(g) for g in given]
+    real = _evenly(ends[0].real, ends[1].real, count, gaps, endpoint)
+    kind = DEFAULT_COMPLEX if any(isinstance(g, complex) for g in given) else DEFAULT_FLOAT
+    wanted = kind if dtype is None else as_dtype(dtype)
+    if not kind.is_complex:
+        return apply(lower_steps, (), (*real, wanted), _device(device))
+    imaginary = _evenly(ends[0].imag, ends[1].imag, count, gaps, endpoint)
+    return astype(apply(lower_joined_steps, (), (real, imaginary), _device(device)), wanted, copy=False)
+
+
+Steps = tuple[int, Const, Const, Const | None]
+
+
+def _evenly(begin: float, end: float, count: int, gaps: int, endpoint: bool) -> Steps:
+    """The settings of `lower_steps` for so many numbers at equal distances."""
     step = (end - begin) / gaps if gaps > 0 else 0.0
-    wanted = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
-    last = const(end, F64) if endpoint and count > 1 else None
-    return apply(lower_steps, (), (count, const(begin, F64), const(step, F64), last, wanted), _device(device))
+    return count, const(begin, F64), const(step, F64), const(end, F64) if endpoint and count > 1 else None
+
+
+def lower_joined_steps(b: ComplexBuilder, real: Steps, imaginary: Steps) -> str:
+    """Complex numbers with such parts."""
+    return b.joined(lower_steps(b, *real, F64), lower_steps(b, *imaginary, F64))
 
 
 def lower_steps(b: TensorBuilder, count: int, first: Const, step: Const, last: Const | None, dtype: DType) -> str:

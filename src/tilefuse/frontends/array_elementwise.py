@@ -10,7 +10,7 @@ from tilefuse.frontends.array import Array, apply, binary, checked_number, power
 from tilefuse.frontends.array_arguments import of_arrays
 from tilefuse.frontends.array_lowering import ELEMENTWISE
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import NAME_OF, Number, as_dtype, integer_range, met_by_number, number_constant, promote_all
+from tilefuse.frontends.array_types import NAME_OF, Number, Scalar, as_dtype, integer_range, met_by_number, number_constant, promote_all
 from tilefuse.ir.dtype import BOOL, DType, compute_dtype
 from tilefuse.ir.scalar import Const, call, const
 from tilefuse.ir.tensor import TensorBuilder
@@ -56,23 +56,12 @@ negative, positive, abs, sign = _one("negative"), _one("positive"), _one("abs"),
 floor, ceil, trunc, round = _one("floor"), _one("ceil"), _one("trunc"), _one("round")
 isnan, isinf, isfinite, signbit = _one("isnan"), _one("isinf"), _one("isfinite"), _one("signbit")
 logical_not, bitwise_invert = _one("logical_not"), _one("bitwise_invert")
+real, imag, conj, angle = _one("real"), _one("imag"), _one("conj"), _one("angle")
 
 
 def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
     """X1 to the power x2, element by element."""
     return power(x1, x2)
-
-
-@of_arrays
-def real(x: Array, /) -> Array:
-    """The real part: the array itself."""
-    return unary("positive", x)
-
-
-@of_arrays
-def conj(x: Array, /) -> Array:
-    """The complex conjugate: the array itself."""
-    return unary("positive", x)
 
 
 def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -115,9 +104,9 @@ def clip(x: Array, /, min: Array | Number | None = None, max: Array | Number | N
     return out if out is not x else unary("positive", x)
 
 
-def _held(bound: Number, dtype: DType) -> Number | None:
+def _held(bound: Scalar, dtype: DType) -> Scalar | None:
     """A bound inside the range of an integer type (one beyond it binds nothing where it points outwards)."""
-    if not dtype.is_integer:
+    if not dtype.is_integer or isinstance(bound, complex):
         return bound
     low, high = integer_range(dtype)
     if bound != bound:

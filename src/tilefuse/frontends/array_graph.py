@@ -11,6 +11,7 @@ from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, common_device, number_of_template, renamed, template_of, user_place
 from tilefuse.ir.build import GraphBuilder
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.tensor_complex import physical
 
 # Held while a structure and its graph are made, and while nodes get their values or forget how they came about: another thread's
 # evaluation of a shared array between two walks would make the walks differ.
@@ -46,7 +47,8 @@ def named_graph(arrays: Sequence[Array], name: str = "arrays", through: bool = F
     for node in ordered:
         if is_leaf(node, through):
             wanted = node.name if isinstance(node, Source) else ""
-            names[node] = builder.input(wanted or "x", node.type.dtype, node.type.shape)
+            have = physical(node.type)
+            names[node] = builder.input(wanted or "x", have.dtype, have.shape)
             leaves.append(node)
     for node in ordered:
         if node not in names:

@@ -6,13 +6,14 @@ from typing import Any
 
 from tilefuse.frontends.array import Array, installed
 from tilefuse.frontends.array_types import (
+    DEFAULT_COMPLEX,
     DEFAULT_FLOAT,
     DEFAULT_INT,
     PUBLIC_NAMES,
     FloatFacts,
     IntegerFacts,
     as_dtype,
-    as_number,
+    as_scalar,
     float_facts,
     integer_facts,
     is_kind,
@@ -43,7 +44,8 @@ def iinfo(type: Any, /) -> IntegerFacts:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a type is of a kind: "bool", "signed integer", "unsigned integer", "integral", "real floating", "numeric", a type.
+    """Whether a type is of a kind: "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating",
+    "numeric", a type.
 
     A tuple of kinds: whether it is of any.
     """
@@ -52,8 +54,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The type in which arrays, data types and Python numbers meet."""
-    numbers = [n for n in (as_number(a) for a in arrays_and_dtypes) if n is not None]
-    found = promote_all(_dtype_of(a) for a in arrays_and_dtypes if as_number(a) is None)
+    numbers = [n for n in (as_scalar(a) for a in arrays_and_dtypes) if n is not None]
+    found = promote_all(_dtype_of(a) for a in arrays_and_dtypes if as_scalar(a) is None)
     for number in numbers:
         found = met_by_number(found, number)
     return found
@@ -76,9 +78,9 @@ class NamespaceFacts:
         return installed().default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """Types of numbers, positions and results where nothing is said. (There are no complex numbers.) Raises: UserError."""
+        """Types of numbers, positions and results where nothing is said. Raises: UserError."""
         _known(device)
-        return {"real floating": DEFAULT_FLOAT, "integral": DEFAULT_INT, "indexing": DEFAULT_INT}
+        return {"real floating": DEFAULT_FLOAT, "complex floating": DEFAULT_COMPLEX, "integral": DEFAULT_INT, "indexing": DEFAULT_INT}
 
     def devices(self) -> list[str]:
         """The host and every GPU."""

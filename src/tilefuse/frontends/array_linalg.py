@@ -9,13 +9,13 @@ from tilefuse.base.errors import ShapeError, TypeMismatchError
 from tilefuse.frontends.array import Array, apply, apply_all
 from tilefuse.frontends.array_arguments import of_arrays, real_number, whole_number
 from tilefuse.frontends.array_creation import eye, zeros
-from tilefuse.frontends.array_elementwise import abs, astype, where
+from tilefuse.frontends.array_elementwise import abs, astype, conj, where
 from tilefuse.frontends.array_manipulation import axes_tuple, broadcast_shapes, broadcast_to, diagonal, matrix_transpose, squeeze, stack
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.frontends.array_products import matmul, outer, tensordot, vecdot
 from tilefuse.frontends.array_statistics import count_nonzero, max, min, sum
 from tilefuse.frontends.array_types import NAME_OF, promote
-from tilefuse.ir.dtype import F32, F64, I64, compute_dtype
+from tilefuse.ir.dtype import C64, C128, F32, F64, I64, PART_OF, compute_dtype
 from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import Expr, call, const
 from tilefuse.ir.tensor import TensorBuilder
@@ -83,7 +83,8 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
 def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
     """The p-norm over dimensions (all where None), for any p, also 0 and the infinities."""
     over = None if axis is None else axes_tuple(axis)
-    return apply(lower_norm, (_floats("vector_norm", x),), (over, bool(keepdims), real_number(ord, "ord")))
+    x = abs(x) if x.dtype.is_complex else _floats("vector_norm", x)
+    return apply(lower_norm, (x,), (over, bool(keepdims), real_number(ord, "ord")))
 
 
 def lower_norm(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keepdims: bool, order: float) -> str:
@@ -120,7 +121,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None 
     if x.ndim < 2:
         raise ShapeError(f"matrix_norm of an array of shape {x.shape}", where=user_span(), hint="vector_norm is for vectors")
     if 0 in x.shape[-2:] and ord in ("nuc", 1, 2, float("inf")):
-        return zeros((*x.shape[:-2], 1, 1) if keepdims else x.shape[:-2], dtype=x.dtype, device=x.device)
+        return zeros((*x.shape[:-2], 1, 1) if keepdims else x.shape[:-2], dtype=PART_OF.get(x.dtype, x.dtype), device=x.device)
     if ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
@@ -175,13 +176,13 @@ def inv(x: Array, /) -> Array:
 @of_arrays
 def slogdet(x: Array, /) -> SlogdetResult:
     """Signs and logarithms of the determinants."""
-    return SlogdetResult(*_called("linalg_slogdet", _square("slogdet", x), (x.shape[:-2], x.shape[:-2])))
+    return SlogdetResult(*_called("linalg_slogdet", _square("slogdet", x), (x.shape[:-2], x.shape[:-2]), real=(1,)))
 
 
 @of_arrays
 def eigh(x: Array, /) -> EighResult:
-    """Eigenvalues in rising order and eigenvectors of symmetric matrices."""
-    return EighResult(*_called("linalg_eigh", _square("eigh", x), (x.shape[:-1], x.shape)))
+    """Eigenvalues in rising order and eigenvectors of symmetric (or Hermitian) matrices."""
+    return EighResult(*_called("linalg_eigh", _square("eigh", x), (x.shape[:-1], x.shape), real=(0,)))
 
 
 @of_arrays
@@ -206,7 +207,7 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     *batch, m, n = _matrix("svd", x).shape
     k = m if m < n else n
     shapes = ((*batch, m, m if full_matrices else k), (*batch, k), (*batch, n if full_matrices else k, n))
-    return SVDResult(*_called("linalg_svd", x, shapes, full_matrices=bool(full_matrices)))
+    return SVDResult(*_called("linalg_svd", x, shapes, real=(1,), full_matrices=bool(full_matrices)))
 
 
 @of_arrays
@@ -233,7 +234,7 @@ def _above(values: Array, share: float | Array) -> Array:
 
 def _tolerance(x: Array, rtol: Any) -> Any:
     m, n = x.shape[-2:]
-    return float((m if m > n else n) * (2.0**-52 if x.dtype == F64 else 2.0**-23)) if rtol is None else rtol
+    return float((m if m > n else n) * (2.0**-52 if x.dtype in (F64, C128) else 2.0**-23)) if rtol is None else rtol
 
 
 @of_arrays
@@ -245,7 +246,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
         u, values, v = svd(x, full_matrices=False)
         kept = _above(values, rtol[..., None]) if m and n else values > 0
         inverse = where(kept, 1 / where(kept, values, 1.0), 0.0)
-        return matrix_transpose(v) @ (inverse[..., None] * matrix_transpose(u))
+        return matrix_transpose(conj(v)) @ (inverse[..., None] * matrix_transpose(conj(u)))
     return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=real_number(_tolerance(x, rtol), "rtol"))[0]
 
 
@@ -269,26 +270,31 @@ def lower_solve(b: TensorBuilder, x1: str, x2: str) -> str:
     return b.library("solve", "aten.linalg_solve.default", b.types[x2], (x1, x2), attributes)
 
 
-def _called(operator: str, x: Array, shapes: Shapes, overload: str = "default", **named: Attribute) -> tuple[Array, ...]:
-    return apply_all(lower_called, (x,), (f"aten.{operator}.{overload}", shapes, tuple(sorted(named.items()))))
+def _called(operator: str, x: Array, shapes: Shapes, overload: str = "default", real: tuple[int, ...] = (),
+            **named: Attribute) -> tuple[Array, ...]:
+    return apply_all(lower_called, (x,), (f"aten.{operator}.{overload}", shapes, real, tuple(sorted(named.items()))))
 
 
-def lower_called(b: TensorBuilder, x: str, operator: str, shapes: Shapes, named: tuple[tuple[str, Attribute], ...]) -> tuple[str, ...]:
-    """A call of the framework with results of these shapes."""
+def lower_called(b: TensorBuilder, x: str, operator: str, shapes: Shapes, real: tuple[int, ...],
+                 named: tuple[tuple[str, Attribute], ...]) -> tuple[str, ...]:
+    """A call of the framework with results of these shapes. real: numbers of the results that are real of complex matrices, too."""
     attributes: dict[str, Attribute] = {"args": (("%", 0),), "kwargs": named}
     name = operator.split(".")[1].removeprefix("linalg_")
-    return tuple([b.library(name, operator, Type(b.dtype_of(x), s), (x,), attributes | {"result": n}) for n, s in enumerate(shapes)])
+    dtype = b.dtype_of(x)
+    types = [Type(PART_OF.get(dtype, dtype) if n in real else dtype, s) for n, s in enumerate(shapes)]
+    return tuple([b.library(name, operator, of, (x,), attributes | {"result": n}) for n, of in enumerate(types)])
 
 
 def _floats(name: str, x: Array) -> Array:
-    if not x.dtype.is_float:
+    if not (x.dtype.is_float or x.dtype.is_complex):
         raise TypeMismatchError(f"{name} takes floats, not {NAME_OF[x.dtype]}", where=user_span(), hint="convert with astype")
     return x
 
 
 def _matrix(name: str, x: Array) -> Array:
-    if x.dtype not in (F32, F64):
-        raise TypeMismatchError(f"{name} takes float32 and float64, not {NAME_OF[x.dtype]}", where=user_span(), hint="convert with astype")
+    if x.dtype not in (F32, F64, C64, C128):
+        raise TypeMismatchError(f"{name} takes float32, float64, complex64 and complex128, not {NAME_OF[x.dtype]}", where=user_span(),
+                                hint="convert with astype")
     if x.ndim < 2:
         raise ShapeError(f"{name} of an array of shape {x.shape}: matrices are wanted", where=user_span())
     return x

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilefuse.base.errors import TypeMismatchError
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, Number, met_by_number, promote_all
+from tilefuse.frontends.array_types import DEFAULT_FLOAT, NAME_OF, Scalar, met_by_number, promote_all
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, F32, I32, DType, compute_dtype
 from tilefuse.ir.monoids import log_added
@@ -37,8 +37,18 @@ class Elementwise:
     doc: str
     whole: bool = False  # integers are already what the function would make of them (floor, ceil, ...)
 
+    @property
+    def is_of_complex(self) -> bool:
+        """Whether it takes complex numbers too."""
+        return self.name in OF_COMPLEX
+
 
 ELEMENTWISE: dict[str, Elementwise] = {}
+# The functions that the standard gives to complex numbers, and those of ours that have a meaning for them.
+OF_COMPLEX = frozenset((
+    "abs", "acos", "acosh", "add", "angle", "asin", "asinh", "atan", "atanh", "conj", "cos", "cosh", "divide", "equal", "exp", "expm1",
+    "imag", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2", "multiply", "negative", "not_equal", "positive", "pow", "real",
+    "reciprocal", "round", "sign", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh"))
 
 
 def _row(name: str, arity: int, takes: str, body: Body | str, doc: str, whole: bool = False) -> None:
@@ -92,6 +102,11 @@ _row("abs", 1, "numeric", "abs", "absolute value")
 _row("sign", 1, "numeric", "sign", "-1, 0 or 1; NaN stays NaN")
 _row("square", 1, "numeric", lambda t, x: call("mul", x, x), "x * x")
 _row("positive", 1, "numeric", lambda t, x: x, "x", whole=True)
+_row("real", 1, "numeric", lambda t, x: call("real", x) if t.is_complex else x, "the real part", whole=True)
+_row("conj", 1, "numeric", lambda t, x: call("conj", x) if t.is_complex else x, "the complex conjugate", whole=True)
+_row("imag", 1, "numeric", lambda t, x: call("imag", x) if t.is_complex else const(0, t), "the imaginary part; 0 for real numbers")
+_row("angle", 1, "float", lambda t, x: call("angle", x) if t.is_complex else call("atan2", const(0, t), x),
+     "the angle of the complex number, in (-pi, pi]")
 for _name, _doc in (("floor", "largest integer not above x"), ("ceil", "smallest integer not below x"),
                     ("trunc", "nearest integer toward zero"), ("round", "nearest integer, halves to even")):
     _row(_name, 1, "numeric", _name, _doc, whole=True)
@@ -104,7 +119,7 @@ for _name, _doc in (("isnan", "whether x is NaN"), ("isinf", "whether x is infin
 _row("logaddexp", 2, "float", lambda t, a, b: log_added(a, b, t), "log(exp(x1) + exp(x2)) without overflow")
 
 
-def operand_dtype(row: Elementwise, dtypes: Sequence[DType], numbers: Sequence[Number]) -> DType:
+def operand_dtype(row: Elementwise, dtypes: Sequence[DType], numbers: Sequence[Scalar]) -> DType:
     """The type that the operands of a function are brought to.
 
     Raises: TypeMismatchError where the function does not take it.
@@ -113,6 +128,11 @@ def operand_dtype(row: Elementwise, dtypes: Sequence[DType], numbers: Sequence[N
     for number in numbers:
         common = met_by_number(common, number)
     takes = row.takes
+    if common.is_complex:
+        if not row.is_of_complex:
+            raise TypeMismatchError(f"{row.name} takes real numbers, not {NAME_OF[common]}", where=user_span(),
+                                    hint="real(x), imag(x) and abs(x) are real")
+        return common
     if takes == "float" and not common.is_float:
         if common.kind == "bool":
             raise TypeMismatchError(f"{row.name} takes numbers, not bool", where=user_span(), hint="convert with astype")
@@ -135,9 +155,9 @@ def lower_elementwise(b: TensorBuilder, *given: object) -> str:
     assert isinstance(name, str) and isinstance(common, DType) and isinstance(arguments, tuple)
     row = ELEMENTWISE[name]
     names = [str(v) for v in values]
-    if row.whole and not common.is_float:
+    if row.whole and (common.is_integer or common == BOOL):
         return b.cast(names[0], common)
-    if row.takes == "test" and not common.is_float:
+    if row.takes == "test" and common.is_integer:
         if name != "signbit":
             return b.full(b.shape_of(names[0]), name == "isfinite", BOOL)
         return b.elementwise("lt", names[0], 0)
@@ -147,7 +167,7 @@ def lower_elementwise(b: TensorBuilder, *given: object) -> str:
     operands = [const(a.value, work) if isinstance(a, Const) else _operand(b, names[a], common, work, shape, axes) for a in arguments]
     body = row.body(work, *operands)
     natural = b.expression_dtype(body)
-    wanted = BOOL if natural == BOOL else common
+    wanted = common if natural == work else natural
     return b.make_map(name, wanted, shape, axes, converted(body, natural, wanted))
 
 
@@ -160,7 +180,7 @@ def _work_dtype(row: Elementwise, common: DType) -> DType:
     if common == BOOL:
         return BOOL if row.takes in ("logical", "bitwise") else I32
     work = compute_dtype(common)
-    return F32 if row.takes in ("float", "test") and not work.is_float else work
+    return F32 if row.takes in ("float", "test") and work.is_integer else work
 
 
 def lower_full(b: TensorBuilder, shape: tuple[int, ...], constant: Const) -> str:

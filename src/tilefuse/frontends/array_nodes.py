@@ -23,7 +23,7 @@ from tilefuse.base.errors import CompilerError, InternalError, UserError
 from tilefuse.base.source import Span
 from tilefuse.ir.graph import Node, Type
 from tilefuse.ir.scalar import rename_reads
-from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.tensor_complex import ComplexBuilder
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
 # Frames in these are nobody's line: torch and numpy call back what they are given (`from_dlpack`, `asarray`).
@@ -58,16 +58,18 @@ class Source:
 class Applied:
     """A tensor expression over other nodes. `buffer` holds its value once it was computed.
 
-    node: the template; number: its number; place: file and line of the user's code. `operands` stays after an evaluation that the
+    node: the template; number: its number; place: file and line of the user's code. type: of the array: a complex one where the node
+    makes pairs of reals, and the buffer is then a complex tensor. `operands` stays after an evaluation that the
     user did not ask for by name (printing), so that gradients can still be taken.
     """
 
     __slots__ = ("__weakref__", "buffer", "device", "node", "number", "operands", "place", "type", "type_number")
 
-    def __init__(self, node: Node, number: int, operands: tuple[ArrayNode, ...], device: str, place: Place) -> None:
+    def __init__(self, node: Node, number: int, operands: tuple[ArrayNode, ...], device: str, place: Place,
+                 type: Type | None = None) -> None:
         self.node = node
-        self.type = node.type
-        self.type_number = number_of_type(node.type)
+        self.type = node.type if type is None else type
+        self.type_number = number_of_type(self.type)
         self.number = number
         self.operands = operands
         self.device = device
@@ -85,9 +87,9 @@ ArrayNode = Union[Source, Applied]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Templates in order, each with its operands: n >= 0 is operand n of the call, -1 - s the result of step s."""
+    """Templates in order, each with its operands and its array's type: n >= 0 is operand n of the call, -1 - s the result of step s."""
 
-    steps: tuple[tuple[Node, int, tuple[int, ...]], ...]
+    steps: tuple[tuple[Node, int, tuple[int, ...], Type], ...]
     results: tuple[int, ...]
 
 
@@ -188,13 +190,13 @@ def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") ->
     where = common_device(operands) if operands else device
     place = user_place()
     made: list[ArrayNode] = []
-    for template, number, uses in found.steps:
-        made.append(Applied(template, number, tuple([operands[u] if u >= 0 else made[-1 - u] for u in uses]), where, place))
+    for template, number, uses, type in found.steps:
+        made.append(Applied(template, number, tuple([operands[u] if u >= 0 else made[-1 - u] for u in uses]), where, place, type))
     return tuple([operands[r] if r >= 0 else made[-1 - r] for r in found.results])
 
 
 def _record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...], numbered: bool = True) -> Recording:
-    builder = TensorBuilder("recording")
+    builder = ComplexBuilder("recording")
     names = [builder.input(f"_{n}", o.type.dtype, o.type.shape) for n, o in enumerate(operands)]
     try:
         given = lowering(builder, *names, *settings)
@@ -210,11 +212,13 @@ def _record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[A
     for node in reversed(builder.nodes):
         if node.name in needed:
             needed.update(node.reads())
-    steps: list[tuple[Node, int, tuple[int, ...]]] = []
+    steps: list[tuple[Node, int, tuple[int, ...], Type]] = []
     for node in builder.nodes:
         if node.name in needed:
             template, number, values = template_of(node, numbered)
-            steps.append((template, number, tuple(place_of[v] for v in values)))
+            # The node's own type object, where that is the array's: numbers of types are found by identity first.
+            of = builder.types[node.name]
+            steps.append((template, number, tuple(place_of[v] for v in values), template.type if of == template.type else of))
             place_of[node.name] = -len(steps)
     return Recording(tuple(steps), tuple(place_of[r] for r in results))
 

@@ -26,7 +26,7 @@ def matmul(x1: Array, x2: Array, /) -> Array:
 
 @of_arrays
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """Sums of products along one dimension, the others broadcast."""
+    """Sums of products along one dimension, the others broadcast; of complex numbers with the conjugates of x1."""
     return apply(lower_vecdot, (x1, x2), (whole_number(axis, "axis"),))
 
 
@@ -38,8 +38,9 @@ def lower_vecdot(b: TensorBuilder, x1: str, x2: str, axis: int) -> str:
     if b.shape_of(x1)[axis] != b.shape_of(x2)[axis]:
         raise ShapeError(f"vecdot: extents of axis {axis} differ in {b.types[x1]} and {b.types[x2]}")
     common = promote(b.dtype_of(x1), b.dtype_of(x2))
-    terms = b.elementwise("mul", b.cast(x1, common), b.cast(x2, common))
-    return b.reduce(terms, "sum", axis)
+    left = b.cast(x1, common)
+    left = b.elementwise("conj", left) if common.is_complex else left
+    return b.reduce(b.elementwise("mul", left, b.cast(x2, common)), "sum", axis)
 
 
 @of_arrays

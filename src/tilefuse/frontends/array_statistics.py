@@ -135,7 +135,10 @@ def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bo
 def _moment(name: str, x: Array, axis: Axis, keepdims: bool, correction: float | None) -> Array:
     if x.dtype.kind == "bool":
         raise TypeMismatchError(f"{name} takes numbers, not bool", where=user_span(), hint="convert with astype")
-    wide = x if x.dtype.is_float else astype(x, DEFAULT_FLOAT)
+    if x.dtype.is_complex and name != "mean":
+        raise TypeMismatchError(f"{name} takes real numbers, not {NAME_OF[x.dtype]}", where=user_span(),
+                                hint="real(x), imag(x) and abs(x) are real")
+    wide = x if x.dtype.is_float or x.dtype.is_complex else astype(x, DEFAULT_FLOAT)
     return apply(lower_moment, (wide,), (name, _axes(axis), bool(keepdims), correction))
 
 

@@ -17,20 +17,44 @@ import numpy as np
 
 from tilefuse.base.errors import TypeMismatchError, nearest
 from tilefuse.frontends.array_nodes import user_span
-from tilefuse.ir.dtype import BF16, BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from tilefuse.ir.dtype import (
+    BF16,
+    BOOL,
+    C64,
+    C128,
+    COMPLEX_OF,
+    DTYPES,
+    F8E4M3,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    PART_OF,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+)
 from tilefuse.ir.scalar import NUMPY_DTYPES, Const, const
 
 Number = bool | int | float
+Scalar = bool | int | float | complex
 
 # Names that the standard (and numpy) use, by which arrays print their type.
 PUBLIC_NAMES: dict[str, DType] = {
     "bool": BOOL, "int8": I8, "int16": I16, "int32": I32, "int64": I64, "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64,
-    "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64, "float8_e4m3fn": F8E4M3, "float8_e5m2": F8E5M2,
+    "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64,
+    "complex64": C64, "complex128": C128, "float8_e4m3fn": F8E4M3, "float8_e5m2": F8E5M2,
 }
 NAME_OF: dict[DType, str] = {dtype: name for name, dtype in PUBLIC_NAMES.items()}
-DEFAULT_FLOAT, DEFAULT_INT = F32, I64
-COMPLEX_REMEDY = "take x.real and x.imag as two arrays, or compute in torch: torch.from_dlpack(x), and asarray for the way back"
+DEFAULT_FLOAT, DEFAULT_INT, DEFAULT_COMPLEX = F32, I64, C64
 _BY_NUMPY: dict[np.dtype[Any], DType] = {kind: DTYPES[name] for name, kind in NUMPY_DTYPES.items()}
+_BY_NUMPY |= {np.dtype(np.complex64): C64, np.dtype(np.complex128): C128}
 
 KINDS: dict[str, tuple[DType, ...]] = {
     "bool": (BOOL,),
@@ -38,25 +62,24 @@ KINDS: dict[str, tuple[DType, ...]] = {
     "unsigned integer": (U8, U16, U32, U64),
     "integral": (I8, I16, I32, I64, U8, U16, U32, U64),
     "real floating": (F8E4M3, F8E5M2, F16, BF16, F32, F64),
-    "complex floating": (),
-    "numeric": (I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64),
+    "complex floating": (C64, C128),
+    "numeric": (I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64, C64, C128),
 }
 
 
-def known_types(given: object) -> str:
+def known_types() -> str:
     """The hint for a type that arrays do not have."""
-    known = f"known: {', '.join(PUBLIC_NAMES)}"
-    return f"{COMPLEX_REMEDY}; {known}" if "complex" in str(given) else known
+    return f"known: {', '.join(PUBLIC_NAMES)}"
 
 
 def as_dtype(given: Any) -> DType:
-    """The data type that `given` names: a type of ours, its name ("float32", "f32"), a numpy or torch type, or bool, int, float.
+    """The data type that `given` names: a type of ours, its name ("float32", "f32"), a numpy or torch type, or bool, int, float, complex.
 
     Raises: TypeMismatchError for anything else.
     """
     if isinstance(given, DType):
         return given
-    by_python = {bool: BOOL, int: DEFAULT_INT, float: DEFAULT_FLOAT}
+    by_python = {bool: BOOL, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
     if isinstance(given, type) and given in by_python:
         return by_python[given]
     text = str(given).removeprefix("torch.")
@@ -68,7 +91,7 @@ def as_dtype(given: Any) -> DType:
             found = None
     if found is None:
         raise TypeMismatchError(f"there is no data type {given!r}", where=user_span(),
-                                hint=nearest(text, PUBLIC_NAMES) or known_types(text))
+                                hint=nearest(text, PUBLIC_NAMES) or known_types())
     return found
 
 
@@ -81,6 +104,8 @@ def promote(first: DType, second: DType) -> DType:
         return first
     if first.kind == "bool" or second.kind == "bool":
         return second if first.kind == "bool" else first
+    if first.is_complex or second.is_complex:
+        return _with_complex(first, second)
     if first.is_float or second.is_float:
         if not (first.is_float and second.is_float):
             return first if first.is_float else second
@@ -99,6 +124,12 @@ def promote(first: DType, second: DType) -> DType:
     return wider
 
 
+def _with_complex(first: DType, second: DType) -> DType:
+    """The complex type whose parts hold those of both; an integer is held by any."""
+    parts = [PART_OF.get(t, t) for t in (first, second) if not t.is_integer]
+    return COMPLEX_OF[F64 if F64 in parts else F32]
+
+
 def promote_all(dtypes: Iterable[DType]) -> DType:
     """As `promote`, of one or more types."""
     listed = list(dtypes)
@@ -110,8 +141,12 @@ def promote_all(dtypes: Iterable[DType]) -> DType:
     return found
 
 
-def met_by_number(dtype: DType, number: Number) -> DType:
+def met_by_number(dtype: DType, number: Scalar) -> DType:
     """The type in which a Python number meets an array of `dtype`."""
+    if dtype.is_complex:
+        return dtype
+    if isinstance(number, complex):
+        return promote(dtype, DEFAULT_COMPLEX) if dtype.is_float else DEFAULT_COMPLEX
     if isinstance(number, bool) or dtype.is_float:
         return dtype
     if isinstance(number, float):
@@ -130,12 +165,21 @@ def as_number(given: Any) -> Number | None:
     return None
 
 
-def number_constant(number: Number, dtype: DType) -> Const:
+def as_scalar(given: Any) -> Scalar | None:
+    """As `as_number`, or a complex number; None for what is no number."""
+    if isinstance(given, complex) or isinstance(given, np.generic) and given.dtype.kind == "c":
+        return complex(given)
+    return as_number(given)
+
+
+def number_constant(number: Scalar, dtype: DType) -> Const:
     """The number as an element of `dtype`.
 
-    Raises: TypeMismatchError for an integer outside the range of an integer type.
+    Raises: TypeMismatchError for an integer outside the range of an integer type, and for a complex number of a real type.
     """
-    if dtype.is_integer and not isinstance(number, float):
+    if isinstance(number, complex) and not dtype.is_complex:
+        raise TypeMismatchError(f"{NAME_OF[dtype]} does not hold the complex number {number}", where=user_span())
+    if dtype.is_integer and not isinstance(number, (float, complex)):
         low, high = integer_range(dtype)
         if not low <= operator.index(number) <= high:
             raise TypeMismatchError(f"{number} is outside {NAME_OF[dtype]}, which holds {low} to {high}", where=user_span())
@@ -166,9 +210,9 @@ def may_convert(source: DType, to: DType) -> bool:
     """Whether promotion may turn `source` into `to`, so that no value is lost but the low bits of an integer in a float."""
     if source == to or source.kind == "bool":
         return True
-    if to.kind == "bool" or source.is_float and not to.is_float:
+    if to.kind == "bool" or source.is_complex and not to.is_complex or source.is_float and not (to.is_float or to.is_complex):
         return False
-    if source.is_float == to.is_float:
+    if source.kind == to.kind or not source.is_integer or to.is_integer:
         try:
             return promote(source, to) == to
         except TypeMismatchError:
@@ -178,7 +222,7 @@ def may_convert(source: DType, to: DType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FloatFacts:
-    """What `finfo` gives. `eps` is the distance from 1 to the next larger number."""
+    """What `finfo` gives, of the parts of a complex type. `eps` is the distance from 1 to the next larger number."""
 
     bits: int
     eps: float
@@ -200,6 +244,7 @@ class IntegerFacts:
 
 def float_facts(dtype: DType) -> FloatFacts:
     """Raises: TypeMismatchError where `dtype` is no float."""
+    dtype = PART_OF.get(dtype, dtype)
     if not dtype.is_float:
         raise TypeMismatchError(f"finfo tells of floating-point types, not of {NAME_OF.get(dtype, dtype)}", where=user_span(),
                                 hint="use iinfo")

@@ -28,7 +28,7 @@ from tilefuse.frontends.array_nodes import Applied, ArrayNode, Source, record_kn
 from tilefuse.frontends.array_selection import positions_of
 from tilefuse.frontends.array_subscript import Plan, lower_view, mask_in, masked_key, subscript_plan, with_arrays
 from tilefuse.frontends.array_tracing import traced_name
-from tilefuse.frontends.array_types import NAME_OF, as_number, number_constant
+from tilefuse.frontends.array_types import NAME_OF, as_scalar, number_constant
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Const
 from tilefuse.ir.tensor import TensorBuilder
@@ -120,11 +120,16 @@ def _check_writable(x: Array) -> None:
         raise UserError(f"the {x.node.role} {x.node.name} is not written to", where=user_span(), hint=told)
 
 
+# Kinds of types, each holding those of smaller number.
+_WIDTH = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+
+
 def _fitting(x: Array, value: Any) -> Array | Const:
     """The value, whose type must go into that of `x`: an array, or a constant for a number. Raises: TypeMismatchError."""
-    number = as_number(value)
+    number = as_scalar(value)
     if number is not None:
-        if not (isinstance(number, bool) or x.dtype.is_float or isinstance(number, int) and x.dtype.is_integer):
+        if not (isinstance(number, bool) or x.dtype.is_complex or x.dtype.is_float and not isinstance(number, complex)
+                or isinstance(number, int) and x.dtype.is_integer):
             raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} takes no {type(number).__name__}", where=user_span(),
                                     hint=f"its type stays; x = astype(x, {type(number).__name__}) is an array that does")
         return number_constant(number, x.dtype)
@@ -133,7 +138,7 @@ def _fitting(x: Array, value: Any) -> Array | Const:
     else:
         of_list = isinstance(value, (list, tuple, range))
         fresh = Array(installed().source(value, x.dtype, x.device, None)) if of_list else as_part(value, x.device)
-    if fresh.dtype.is_float and not x.dtype.is_float or fresh.dtype.is_integer and x.dtype.kind == "bool":
+    if _WIDTH[fresh.dtype.kind] > _WIDTH[x.dtype.kind]:
         raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} takes no values of {NAME_OF[fresh.dtype]}", where=user_span(),
                                 hint=f'convert them: astype(value, "{NAME_OF[x.dtype]}")')
     return fresh

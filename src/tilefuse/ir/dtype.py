@@ -1,5 +1,8 @@
 """Data types of tensors and scalars: one frozen record each, compared by name.
 
+A complex type is that of a value while a graph is written (`ir/tensor_complex.py`). In the graph such a value is its pairs of reals in a
+last dimension of two.
+
 16-bit and 8-bit floats and 8/16-bit integers are storage types: arithmetic happens in f32, f64, i32, i64, u32, u64
 or bool, after an explicit conversion, so that precision is visible in the graph.
 """
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DType:
-    """One data type. Units: `bits` in bits. `kind` is "float", "int", "uint" or "bool"."""
+    """One data type. Units: `bits` in bits. `kind` is "float", "int", "uint", "bool" or "complex"."""
 
     name: str
     bits: int
@@ -30,9 +33,13 @@ class DType:
         return self.kind in ("int", "uint")
 
     @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
     def is_arithmetic(self) -> bool:
         """Whether scalar functions compute in this type; others are storage types."""
-        return self.name in ("f32", "f64", "i32", "i64", "u32", "u64", "bool")
+        return self.name in ("f32", "f64", "i32", "i64", "u32", "u64", "bool", "c64", "c128")
 
     def __str__(self) -> str:
         return self.name
@@ -60,6 +67,12 @@ BOOL = DType("bool", 8, "bool")
 DTYPES: dict[str, DType] = {
     t.name: t for t in (F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL)
 }
+
+# Not in `DTYPES`: no value of a graph has them.
+C64 = DType("c64", 64, "complex")
+C128 = DType("c128", 128, "complex")
+PART_OF: dict[DType, DType] = {C64: F32, C128: F64}
+COMPLEX_OF: dict[DType, DType] = {part: whole for whole, part in PART_OF.items()}
 
 
 def compute_dtype(dtype: DType) -> DType:

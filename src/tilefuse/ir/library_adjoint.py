@@ -48,6 +48,25 @@ def adjoint_of(*operators: str) -> Callable[[LibraryAdjoint], LibraryAdjoint]:
     return enter
 
 
+# Operators whose rules hold for complex operands, too.
+OF_COMPLEX: set[str] = set()
+
+
+def has_complex_operands(node: Node) -> bool:
+    """Whether a call of the framework sees complex tensors where the graph has pairs of reals."""
+    return bool(complex_operands(node.attribute("args", ())))
+
+
+def complex_operands(template: Attribute) -> list[int]:
+    """Numbers of the operands that the arguments of a call mark as complex."""
+    match template:
+        case ("complex", int(n)):
+            return [n]
+        case tuple():
+            return [n for t in template for n in complex_operands(t)]
+    return []
+
+
 def sized(b: TensorBuilder, x: str, shape: Sequence[int]) -> str:
     """A gradient of what was broadcast, summed back to `shape`, in the compute dtype where something is summed."""
     have = b.shape_of(x)

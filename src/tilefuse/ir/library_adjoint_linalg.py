@@ -8,17 +8,18 @@ and Pereyra 1973 for the pseudo-inverse.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilefuse.base.errors import UserError
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Attribute, Node, Type
-from tilefuse.ir.library_adjoint import Request, adjoint_of, sized
+from tilefuse.ir.library_adjoint import OF_COMPLEX, LibraryAdjoint, Request, adjoint_of, complex_operands, sized
 from tilefuse.ir.library_adjoint_norms import LIBRARY_ADJOINTS
 from tilefuse.ir.scalar import Bound, Expr, Guard, call, const
 from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.tensor_complex import AdjointBuilder
 
 __all__ = ["LIBRARY_ADJOINTS"]  # whole only with the rules of this file and of the norms
 
@@ -51,7 +52,36 @@ def _inverse(b: TensorBuilder, a: str) -> str:
 
 
 def _turned(b: TensorBuilder, x: str) -> str:
-    return b.transpose(x, -1, -2)
+    """The transpose; of complex matrices the conjugate of it."""
+    return b.transpose(_conjugate(b, x), -1, -2)
+
+
+def _conjugate(b: TensorBuilder, x: str) -> str:
+    return b.elementwise("conj", x) if b.dtype_of(x).is_complex else x
+
+
+def of_complex(operator: str, real_results: Sequence[int] = ()) -> Callable[[LibraryAdjoint], LibraryAdjoint]:
+    """The rule on complex matrices where the call sees such. A gradient by z is the one by its real part plus i times the one by its
+    imaginary part, so a rule for real matrices holds with conjugates of transposes and of factors.
+
+    real_results: numbers of the results that are real, too.
+    """
+    OF_COMPLEX.add(operator)
+
+    def over(rule: LibraryAdjoint) -> LibraryAdjoint:
+        def made(b: TensorBuilder, request: Request) -> Sequence[str | None]:
+            node = request.node
+            wide = [node.operands[n] for n in complex_operands(node.attribute("args", ()))]
+            if not wide:
+                return rule(b, request)
+            for found in (request.results, request.gradients):
+                wide += [value for n, value in found.items() if n not in real_results]
+            with AdjointBuilder.within(b, wide) as complex_builder:
+                return rule(complex_builder, request)
+
+        return made
+
+    return over
 
 
 def _negative(b: TensorBuilder, x: str) -> str:
@@ -99,6 +129,7 @@ def _over_differences(b: TensorBuilder, x: str, values: str) -> str:
 
 
 @adjoint_of(SOLVE)
+@of_complex(SOLVE)
 def _solution(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """With A X = B: the gradient of B solves A^T Y = g, that of A is -Y X^T."""
     node, g, x = request.node, request.gradients[0], request.node.name
@@ -116,6 +147,7 @@ def _solution(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 
 
 @adjoint_of(INVERSE)
+@of_complex(INVERSE)
 def _inverted(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """-Y^T g Y^T."""
     y, g = request.node.name, request.gradients[0]
@@ -123,6 +155,7 @@ def _inverted(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 
 
 @adjoint_of("aten.linalg_pinv.atol_rtol_float")
+@of_complex("aten.linalg_pinv.atol_rtol_float")
 def _pseudo_inverted(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """-P^T g P^T + (1 - A P) g^T P P^T + P^T P g^T (1 - P A), where the rank stays."""
     a, p, g = request.node.operands[0], request.node.name, request.gradients[0]
@@ -139,10 +172,11 @@ def _pseudo_inverted(b: TensorBuilder, request: Request) -> Sequence[str | None]
 
 
 @adjoint_of("aten.linalg_det.default")
+@of_complex("aten.linalg_det.default")
 def _determinant(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """g det(A) A^-T; an error of the framework where A is singular."""
     a, g = request.node.operands[0], request.gradients[0]
-    return (_scaled(b, _turned(b, _inverse(b, a)), b.elementwise("mul", g, request.node.name)),)
+    return (_scaled(b, _turned(b, _inverse(b, a)), b.elementwise("mul", g, _conjugate(b, request.node.name))),)
 
 
 @adjoint_of("aten.linalg_slogdet.default")
@@ -157,6 +191,7 @@ def _logarithm_of_determinant(b: TensorBuilder, request: Request) -> Sequence[st
 
 
 @adjoint_of("aten.linalg_cholesky.default")
+@of_complex("aten.linalg_cholesky.default")
 def _cholesky(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """The symmetric part of L^-T P L^-1, P the lower triangle of L^T g with half of its diagonal."""
     factor, g = request.node.name, request.gradients[0]

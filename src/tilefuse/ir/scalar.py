@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from tilefuse.ir.affine import Affine, Extents, substitute
-from tilefuse.ir.dtype import DTYPES, DType
+from tilefuse.ir.dtype import DTYPES, PART_OF, DType
 
 NUMPY_DTYPES: dict[str, np.dtype] = {
     "f64": np.dtype(np.float64), "f32": np.dtype(np.float32), "f16": np.dtype(np.float16),
@@ -33,8 +33,12 @@ class Const:
 
     @property
     def value(self) -> int | float | bool:
+        """The number; a complex one where the type is complex, which no constant of a graph has."""
         if self.dtype.kind == "bool":
             return self.text == "true"
+        if self.dtype.is_complex:
+            real, imaginary = self.text.split(",")
+            return complex(float(real), float(imaginary))  # type: ignore[return-value]
         return float(self.text) if self.dtype.is_float else int(self.text)
 
 
@@ -95,19 +99,26 @@ Expr = Union[Const, Read, Lookup, Index, Call, Guard]
 LEAVES = (Const, Read, Index)
 
 
-def const(value: int | float | bool | np.generic, dtype: DType) -> Const:
-    """The constant `value` rounded to `dtype`. Exact: the text is the shortest that gives back the rounded value."""
+def const(value: complex | np.generic, dtype: DType) -> Const:
+    """The constant `value` rounded to `dtype`. Exact: the text is the shortest that gives back the rounded value.
+
+    Requires: a complex value has a complex type.
+    """
+    if dtype.is_complex:
+        whole = complex(value)
+        return Const(",".join(const(part, PART_OF[dtype]).text for part in (whole.real, whole.imag)), dtype)
+    number: Any = value
     if dtype.kind == "bool":
         return Const("true" if value else "false", dtype)
     if dtype.is_integer:
-        wrapped = int(value) % (1 << dtype.bits)
+        wrapped = int(number) % (1 << dtype.bits)
         if dtype.kind == "int" and wrapped >= 1 << (dtype.bits - 1):
             wrapped -= 1 << dtype.bits
         return Const(str(wrapped), dtype)
     try:
-        wide = float(value)
+        wide = float(number)
     except OverflowError:  # an integer beyond the range of f64
-        wide = float("inf") if int(value) > 0 else float("-inf")
+        wide = float("inf") if int(number) > 0 else float("-inf")
     if dtype.name == "f64":
         rounded: Any = wide
     elif dtype.name == "f32" and abs(wide) < LARGEST_F32:

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError, nearest
 from tilefuse.ir.graph import Graph, Node, library_call_key
-from tilefuse.ir.library_adjoint import Request
-from tilefuse.ir.library_adjoint_linalg import LIBRARY_ADJOINTS
+from tilefuse.ir.library_adjoint import OF_COMPLEX, Request, has_complex_operands
+from tilefuse.ir.library_adjoint_fft import LIBRARY_ADJOINTS
 from tilefuse.ir.scalar import const
 from tilefuse.passes.autodiff_nodes import body_gradients, seeds_of_scatter
 from tilefuse.passes.autodiff_sums import Gradients
@@ -121,6 +121,9 @@ def _library(found: Gradients, results: Sequence[Node]) -> None:
     if rule is None:
         raise UserError(f"no gradient is defined for the operator {node.detail} (%{node.name})", where=node.span,
                         hint=f"it is defined for {', '.join(sorted(n for n in LIBRARY_ADJOINTS if not n.startswith('aten.')))}")
+    if has_complex_operands(node) and node.detail not in OF_COMPLEX:
+        raise UserError(f"no gradient is defined for the operator {node.detail} of complex numbers (%{node.name})", where=node.span,
+                        hint=f"it is defined for {', '.join(sorted(OF_COMPLEX))}")
     found.begin(node)
     number_of: dict[int, str] = {}
     gradients: dict[int, str] = {}

@@ -25,6 +25,7 @@ from tilefuse.runtime.library import call_library
 STANDARD_DTYPES = tuple(n for n in ta.__array_namespace_info__().dtypes())
 FLOATS, INTEGERS = ("float32", "float64"), tuple(n for n in STANDARD_DTYPES if "int" in n)
 NUMBERS = (*INTEGERS, *FLOATS)
+COMPLEX = ("complex64", "complex128")
 
 
 def library(node: Node, operands: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any] | None]:
@@ -36,8 +37,14 @@ def library(node: Node, operands: list[np.ndarray[Any, Any]]) -> list[np.ndarray
 def value(x: Array) -> np.ndarray[Any, Any]:
     """The value of an array, interpreted."""
     graph, leaves = graph_of([x])
-    data = {i.name: installed().host_array(leaf) for i, leaf in zip(graph.inputs, leaves, strict=True)}
-    return np.asarray(interpret(graph, data, library)[0])
+    data = {i.name: _in_pairs(installed().host_array(leaf)) for i, leaf in zip(graph.inputs, leaves, strict=True)}
+    made = np.asarray(interpret(graph, data, library)[0])
+    return np.ascontiguousarray(made).view(f"c{2 * made.itemsize}")[..., 0] if x.dtype.is_complex else made
+
+
+def _in_pairs(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Complex numbers as programs see them."""
+    return np.stack([data.real, data.imag], axis=-1) if data.dtype.kind == "c" else data
 
 
 def pair(data: np.ndarray[Any, Any]) -> tuple[Array, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tilefuse.array as ta
-from tests.unit.frontends.array_values import FLOATS, INTEGERS, NUMBERS, STANDARD_DTYPES, agree, pair, value
+from tests.unit.frontends.array_values import COMPLEX, FLOATS, INTEGERS, NUMBERS, STANDARD_DTYPES, agree, pair, value
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 
 FLOAT_UNARY = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log10", "log1p", "log2",
@@ -97,7 +97,7 @@ def test_float_pairs(name: str, dtype: str) -> None:
 def test_comparisons(dtype: str) -> None:
     """Comparisons of all pairs of special values."""
     (x1, y1), (x2, y2) = (pair(v) for v in specials(dtype))
-    for name in COMPARISONS if dtype != "bool" else ("equal", "not_equal"):
+    for name in COMPARISONS if dtype not in ("bool", *COMPLEX) else ("equal", "not_equal"):
         agree(getattr(ta, name)(x1, x2), getattr(strict, name)(y1, y2), what=name)
 
 
@@ -168,8 +168,8 @@ def test_python_numbers_take_the_arrays_type() -> None:
         with pytest.raises(TypeMismatchError, match=r"\d+ is outside u?int\d+, which holds"):
             ta.asarray(data, dtype=dtype)
     assert ta.asarray([2**63], dtype="uint64").numpy()[0] == ta.asarray([np.uint64(2**63)]).numpy()[0] == 2**63
-    for what in (1j, "a", None, {1: 2}):
-        with pytest.raises(TypeMismatchError, match=f"type {type(what).__name__} is no array of real numbers"):
+    for what in ("a", None, {1: 2}):
+        with pytest.raises(TypeMismatchError, match=f"type {type(what).__name__} is no array of numbers"):
             ta.asarray(what)
     assert value(ta.zeros((1,)) * -1.0 + 0.0).tobytes() != value(ta.zeros((1,)) * -1.0 + -0.0).tobytes()
 
@@ -211,8 +211,7 @@ def test_where_with_numbers() -> None:
         ta.where(ta.asarray([1, 0]), 1, 0)
 
 
-@pytest.mark.parametrize("source", STANDARD_DTYPES)
-@pytest.mark.parametrize("to", STANDARD_DTYPES)
+@pytest.mark.parametrize("source, to", [(a, b) for a in STANDARD_DTYPES for b in STANDARD_DTYPES if a not in COMPLEX or b in COMPLEX])
 def test_astype(source: str, to: str) -> None:
     """Conversions of values that both types hold."""
     data = np.array([0, 1, 0, 1] if "bool" in (source, to) else [0, 1, 2, 100]).astype(source)
