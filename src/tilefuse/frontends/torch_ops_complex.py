@@ -13,14 +13,14 @@ from typing import Any, TypeVar, Union
 from tilefuse.frontends.torch_ops import TORCH_OPS, Scalar, TorchBuilder, Value, decline
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.build import axis_names
-from tilefuse.ir.dtype import I64, DType, compute_dtype
+from tilefuse.ir.complex_functions import COMPLEX_FUNCTIONS, Parts, multiply
+from tilefuse.ir.dtype import F64, I64, DType, compute_dtype
 from tilefuse.ir.graph import Type
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Expr, Index, Read, call, const
+from tilefuse.ir.scalar import LEAVES, Expr, Index, Read, call, const
 from tilefuse.ir.tensor_elementwise import broadcast_shapes, converted
 
 Operand = Union[Value, Scalar, complex]
-Parts = tuple[Expr, Expr]
 
 
 class Pairs:
@@ -56,7 +56,22 @@ class Pairs:
     def complex_map(self, fn: Callable[..., Parts], *xs: Operand, name: str = "complex") -> str:
         """A complex result: `fn` on the parts of the broadcast operands gives its parts."""
         dtype, work, shape, axes, parts = self._broadcast(xs, complex_result=True)
-        real, imaginary = fn(*parts)
+        return self._joined(name, dtype, work, shape, axes, *fn(*parts))
+
+    def function(self, name: str, *xs: Operand) -> str:
+        """A function of complex numbers by the table of `ir/complex_functions.py`, whose shared subexpressions are maps of their own."""
+        dtype, work, shape, axes, parts = self._broadcast(xs, complex_result=True)
+
+        def let(e: Expr) -> Expr:
+            if isinstance(e, LEAVES):
+                return e
+            return self.b.read(self.b.make_map(name, dtype_of(e, self.b.dtype_of), shape, axes, e), shape, axes)
+
+        made = COMPLEX_FUNCTIONS[name](work, let, *parts)
+        assert isinstance(made, tuple), name
+        return self._joined(name, dtype, work, shape, axes, *made)
+
+    def _joined(self, name: str, dtype: DType, work: DType, shape: Sequence[int], axes: Sequence[str], real: Expr, imaginary: Expr) -> str:
         which = "part"
         body = call("select", call("eq", Index(axis(which)), const(0, I64)), real, imaginary)
         return self.b.make_map(name, dtype, (*shape, 2), (*axes, which), converted(body, work, dtype))
@@ -93,8 +108,7 @@ def lowers_complex(*operators: str) -> Callable[[F], F]:
 
 
 def _product(x: Parts, y: Parts) -> Parts:
-    (a, b), (c, d) = x, y
-    return call("sub", call("mul", a, c), call("mul", b, d)), call("add", call("mul", a, d), call("mul", b, c))
+    return multiply(F64, lambda e: e, x, y)
 
 
 def _each(fn: str) -> Callable[..., Parts]:
@@ -131,11 +145,10 @@ def rsub(p: Pairs, x: Operand, y: Operand, alpha: Scalar | complex = 1) -> str:
 
 @lowers_complex("aten.div.Tensor", "aten.div.Scalar")
 def div(p: Pairs, x: Operand, y: Operand) -> str:
+    """Part by part where the divisor is real."""
     if y in p.complexes or isinstance(y, complex):
-        raise decline("division by complex numbers")
+        return p.function("div", x, y)
     return p.complex_map(lambda a, b: (call("div", a[0], b[0]), call("div", a[1], b[0])), x, y, name="div")
-
-
 
 
 @lowers_complex("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
@@ -143,17 +156,16 @@ def power(p: Pairs, x: Operand, y: Operand) -> str:
     """Squares and cubes as products, other powers by length and angle."""
     if y in (2, 3) and not isinstance(y, Value):
         return p.complex_map(lambda a: _product(a, a) if y == 2 else _product(_product(a, a), a), x, name="pow")
-    return p.complex_map(lambda a, b: _power(a, b, not isinstance(y, complex) and y not in p.complexes), x, y, name="pow")
+    return p.function("pow", x, y)
 
 
-def _power(x: Parts, y: Parts, is_real: bool) -> Parts:
-    """|x|^y and y times the angle of x; of an imaginary part d of the power exp(-d angle) and d log |x|."""
-    length, angle = call("hypot", *x), call("atan2", x[1], x[0])
-    size, turn = call("pow", length, y[0]), call("mul", y[0], angle)
-    if not is_real:
-        size = call("mul", size, call("exp", call("neg", call("mul", y[1], angle))))
-        turn = call("add", turn, call("mul", y[1], call("log", length)))
-    return call("mul", size, call("cos", turn)), call("mul", size, call("sin", turn))
+def _of_table(name: str) -> Lowering:
+    return lambda p, x: p.function(name, x)
+
+
+for _name in ("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+              "cosh", "tanh", "asinh", "acosh", "atanh"):
+    lowers_complex(f"aten.{_name}.default")(_of_table(_name))
 
 
 @lowers_complex("aten.neg.default")

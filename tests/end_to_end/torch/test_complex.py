@@ -1,4 +1,4 @@
-"""Complex tensors: operators on them run in torch one by one, on pairs of reals; what surrounds them is compiled as ever."""
+"""Complex tensors: maps, sums and views of them are compiled; transforms and products run in torch one by one, on pairs of reals."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ LOWERED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "add and sub": (lambda a, x: (a + x, a - a.mT, torch.add(a, x, alpha=2j), torch.sub(x, a, alpha=3), 1 - a, -a),
                     (numbers(4, 4), torch.randn(4))),
     "div by real": (lambda a, x: (a / x, a / 3), (numbers(3, 4), torch.rand(3, 4) + 1)),
+    "div by complex": (lambda a, b, x: (a / b, x / b, 2 / b, a / (1 + 2j), b.reciprocal()), (numbers(3, 4), numbers(4), torch.randn(3, 4))),
+    "exponentials": (lambda a: (a.exp(), a.expm1(), a.sinh(), a.cosh(), a.tanh(), a.sin(), a.cos(), a.tan()), (numbers(3, 4),)),
+    "logarithms and roots": (lambda a: (a.log(), a.log2(), a.log10(), a.log1p(), a.sqrt()), (numbers(3, 4),)),
+    "inverse functions": (lambda a: (a.asin(), a.acos(), a.atan(), a.asinh(), a.acosh(), a.atanh()), (numbers(3, 4),)),
     "magnitude and angle": (lambda a: (a.abs(), a.angle(), a.real, a.imag, a.conj() * a), (numbers(5, 7),)),
     "joining": (lambda x, y: (halves(x, y), torch.polar(x.abs(), y), halves(x, y).to(torch.complex128)), (torch.randn(5), torch.randn(5))),
     "choice": (lambda a, x: torch.where(x > 0, a, a.conj()), (numbers(5), torch.randn(5))),
