@@ -150,8 +150,8 @@ def test_numbers_and_lists() -> None:
     assert ta.asarray(3).dtype == ta.int64 and ta.asarray(3.0).dtype == ta.float32 and ta.asarray([True]).dtype == ta.bool
     assert ta.asarray([[1, 2], [3, 4.5]]).shape == (2, 2) and ta.asarray([]).shape == (0,) and ta.asarray(np.float64(2)).dtype == ta.float64
     assert ta.asarray([ta.asarray(1), 2]).numpy().tolist() == [1, 2] and ta.asarray(7, dtype="uint8").dtype == ta.uint8
-    for data, message in (([[1], [2, 3]], "one shape"), (["a"], "no array of real numbers"), (1j, "type complex is no array of real"),
-                          (object(), "type object is no array of real")):
+    for data, message in (([[1], [2, 3]], "one shape"), (["a"], "no array of numbers"), ("a", "type str is no array of numbers"),
+                          (object(), "type object is no array of numbers")):
         with pytest.raises(TypeMismatchError, match=message):
             ta.asarray(data)
     with pytest.raises(TypeMismatchError, match="300 is outside uint8"):
@@ -256,7 +256,7 @@ def test_types_of_numpy_that_arrays_have_not() -> None:
     masked = np.ma.masked_array([1.0, 2.0], [False, True])
     for wrong, words in ((np.array([None]), "no type object"), (np.zeros(2, np.longdouble), "no type"), (np.array(["a"]), "no type <U1"),
                          (np.array(["2020-01-01"], "M8[D]"), "no type datetime64"), (masked, "masked array"),
-                         (np.array([1j]), "no type complex")):
+                         (np.zeros(2, np.clongdouble), "no type complex256")):
         with pytest.raises(TypeMismatchError, match=words) as caught:
             ta.asarray(wrong)
         assert str(caught.value.where).startswith(f"{__file__}:"), caught.value
