@@ -58,6 +58,14 @@ def is_serial_reduction(node: Node) -> bool:
         return False
     if size <= 4:
         return True
+    windowed, overlapping = _windows(node)
+    if windowed and (size <= SERIAL_REDUCTION_LIMIT or overlapping and size <= LARGEST_WINDOW):
+        return True
+    return is_short_across_memory(node) and prod(node.type.shape) >= 4096 * 8
+
+
+def _windows(node: Node) -> tuple[bool, bool]:
+    """Whether a reduction is over windows, and whether these may overlap."""
     over = {name for name, _ in node.over}
     windowed = overlapping = False
     for x in walk(node.body):  # type: ignore[arg-type]
@@ -68,9 +76,18 @@ def is_serial_reduction(node: Node) -> bool:
                 overlapping |= any(_overlap(e, over, node.extents) for e in mixed)
             case Guard():
                 windowed = True
-    if windowed and (size <= SERIAL_REDUCTION_LIMIT or overlapping and size <= LARGEST_WINDOW):
-        return True
-    return size <= SERIAL_REDUCTION_LIMIT and prod(node.type.shape) >= 4096 * 8 and not over_is_contiguous(node)
+    return windowed, overlapping
+
+
+def is_short_across_memory(node: Node) -> bool:
+    """Whether a reduction is over few elements that do not lie side by side, and no window: one thread or several may do it.
+
+    Which of them is preferred depends on the number of results; whether there is a kernel must not.
+    """
+    size = prod(extent for _, extent in node.over)
+    if node.category != "reduce" or not 4 < size <= SERIAL_REDUCTION_LIMIT or carried_groups(node):
+        return False
+    return not over_is_contiguous(node) and not _windows(node)[0]
 
 
 def _overlap(e: Affine, over: set[str], extents: Mapping[str, int]) -> bool:
@@ -100,9 +117,13 @@ def over_is_contiguous(node: Node) -> bool:
 
 
 class Placement:
-    """Gives every node of a pattern its coordinate. `home`: by node; `over_home`: reduced axes by node and own axis."""
+    """Gives every node of a pattern its coordinate. `home`: by node; `over_home`: reduced axes by node and own axis.
 
-    def __init__(self, graph: Graph, layouts: Layouts) -> None:
+    serial: reductions that one thread does each.
+    """
+
+    def __init__(self, graph: Graph, layouts: Layouts, serial: frozenset[str]) -> None:
+        self.serial = serial
         self.graph = graph
         self.layouts = layouts
         self.inside = graph.node_by_name
@@ -172,7 +193,7 @@ class Placement:
     def _note_homes(self, node: Node) -> None:
         """Values that `node` reads get their first coordinate from it, where it is free of loop variables."""
         if node.category == "reduce" and node.name not in self.over_home:
-            if is_serial_reduction(node):
+            if node.name in self.serial:
                 self._note_reads(node, dict(zip(node.axes, self.home[node.name])), {a for a, _ in node.over})
                 return
             self._assign_over(node)
@@ -247,7 +268,7 @@ class Placement:
             pending = [n for n in left if n.name not in self.home]
 
     def _needs_home(self, node: Node) -> bool:
-        return node.name in self.graph.results or node.category == "scan" or node.category == "reduce" and not is_serial_reduction(node)
+        return node.name in self.graph.results or node.category == "scan" or node.category == "reduce" and node.name not in self.serial
 
     def _place_upstream(self, start: int, order: Sequence[Node]) -> None:
         for node in reversed(order[: start + 1]):
@@ -307,7 +328,7 @@ class Placement:
         root = self.domain.kept + self.domain.reduced
         extents = tuple(self.extents[a] for a in root)
         wanted = node.type.num_elements
-        if node.category in ("reduce", "scan") and not is_serial_reduction(node):
+        if node.category in ("reduce", "scan") and node.name not in self.serial:
             if node.category == "reduce" and wanted == self.domain.num_kept:
                 root, extents = self.domain.kept, tuple(self.extents[a] for a in self.domain.kept)
             else:

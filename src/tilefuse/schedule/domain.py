@@ -24,7 +24,7 @@ from tilefuse.ir.affine import (
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read
 from tilefuse.schedule.carried import carried_groups
-from tilefuse.schedule.coordinates import Conflict, Placement, is_serial_reduction
+from tilefuse.schedule.coordinates import Conflict, Placement, is_serial_reduction, is_short_across_memory
 from tilefuse.schedule.merge_axes import with_merged_axes
 from tilefuse.schedule.resolved import (
     Coordinate,
@@ -48,22 +48,34 @@ def find_domain(graph: Graph, layouts: Layouts) -> Domain | Rejected:
 
     Layouts give element strides of boundary values and results; missing ones are dense row-major.
     """
-    builder = _Builder(graph, layouts)
+    reductions = [n for n in graph.nodes if n.category == "reduce"]
+    preferred = frozenset(n.name for n in reductions if is_serial_reduction(n))
+    either = frozenset(n.name for n in reductions if is_short_across_memory(n))
+    found = _domain_with(graph, layouts, preferred)
+    for serial in dict.fromkeys((preferred - either, preferred | either)):
+        if isinstance(found, Rejected) and serial != preferred:
+            other = _domain_with(graph, layouts, serial)
+            found = found if isinstance(other, Rejected) else other
+    return found
+
+
+def _domain_with(graph: Graph, layouts: Layouts, serial: frozenset[str]) -> Domain | Rejected:
+    """The root domain where one thread does each of the reductions `serial`, and several each other one."""
     try:
-        return with_split_axes(with_merged_axes(builder.build()))
+        return with_split_axes(with_merged_axes(_Builder(graph, layouts, serial).build()))
     except Conflict as conflict:
         return conflict.rejected
 
 
 class _Builder(Placement):
-    def __init__(self, graph: Graph, layouts: Layouts) -> None:
-        super().__init__(graph, layouts)
+    def __init__(self, graph: Graph, layouts: Layouts, serial: frozenset[str]) -> None:
+        super().__init__(graph, layouts, serial)
         self.by_key: dict[tuple[str, Coordinate], int] = {}
         self.inlined = 0
 
     def build(self) -> Domain:
         scatters = [n for n in self.graph.nodes if n.category == "scatter"]
-        shared = [n for n in self.graph.nodes if n.category == "reduce" and not is_serial_reduction(n) or n.category == "scan"]
+        shared = [n for n in self.graph.nodes if n.category == "reduce" and n.name not in self.serial or n.category == "scan"]
         if scatters:
             if len(scatters) > 1 or shared or self.graph.results != (scatters[0].name,):
                 raise Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{scatters[0].name} scatters; its kernel can write nothing else"))
@@ -125,7 +137,7 @@ class _Builder(Placement):
         identity = (node.name, coordinate)
         if identity in self.by_key:
             return self.by_key[identity]
-        shared = node.category == "scan" or node.category == "reduce" and not is_serial_reduction(node)
+        shared = node.category == "scan" or node.category == "reduce" and node.name not in self.serial
         if shared and coordinate != self.home[node.name]:
             raise Conflict(Rejected(Reason.DOMAIN_MISMATCH,
                                      f"%{node.name} is needed at {_text(coordinate)} but reduced at {_text(self.home[node.name])}"))
@@ -223,7 +235,7 @@ class _Builder(Placement):
             t = self.graph.type_of(value)
             strides = self.layouts.get(value) or row_major_strides(t.shape)
             return Touch(value, t.dtype, simplify(linearise(index, strides), self.extents))
-        shared = node.category == "scan" or node.category == "reduce" and not is_serial_reduction(node)
+        shared = node.category == "scan" or node.category == "reduce" and node.name not in self.serial
         if node.category == "scatter":
             raise Conflict(Rejected(Reason.NEEDS_GRID_SYNC, f"%{value} is a scatter; it must be whole in memory before it is read"))
         if not guarded or shared:
