@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
 from tilefuse.base.options import Options
@@ -65,7 +65,30 @@ def backend(
     sized = any(map(is_symbolic, example_inputs))
     if sized and told_dynamic():
         log.warning("dynamic=True: a tilefuse program has fixed sizes. For %s tilefuse %s", name, policy.text())
-    return _differentiable(gm, example_inputs, name, settings, policy if sized else None)
+    return _of_plain_tensors(_differentiable(gm, example_inputs, name, settings, policy if sized else None), example_inputs)
+
+
+def _of_plain_tensors(run: Callable[..., Any], example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """`run` with arguments of users' classes handed on as plain tensors: torch has traced what their classes do with functions, and its
+    operators refuse them where a mode is in force. Torch guards on the classes, so these arguments stay the same."""
+    own = [n for n, x in enumerate(example_inputs) if _has_own_functions(x)]
+    if not own:
+        return run
+
+    def call(*arguments: Any) -> Any:
+        listed = list(arguments)
+        for n in own:
+            listed[n] = listed[n].as_subclass(torch.Tensor)
+        return run(*listed)
+
+    return call
+
+
+def _has_own_functions(x: Any) -> bool:
+    """Whether a tensor is of a class with a `__torch_function__` of its own that holds no other tensors."""
+    if not isinstance(x, torch.Tensor) or is_traceable_wrapper_subclass(x):
+        return False
+    return type(x).__torch_function__ not in (torch.Tensor.__torch_function__, torch._C._disabled_torch_function_impl)
 
 
 def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings,

@@ -12,7 +12,10 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
+from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from tilefuse.frontends.torch_nodes import is_ragged
 
 Sizes = Mapping[sympy.Symbol, int]
 
@@ -39,7 +42,8 @@ class Binding:
 
 def is_symbolic(value: object) -> bool:
     """Whether a value is a number or a tensor with sizes that differ from call to call and are known before it."""
-    return any(isinstance(n, torch.SymInt) and not free_unbacked_symbols(n) and _expression(n).free_symbols for n in _numbers(value))
+    return any(isinstance(n, torch.SymInt) and isinstance(n.node, SymNode) and not free_unbacked_symbols(n)
+               and _expression(n).free_symbols for n in _numbers(value))
 
 
 def bindings_of(inputs: Sequence[Any]) -> tuple[Binding, ...] | None:
@@ -51,7 +55,7 @@ def bindings_of(inputs: Sequence[Any]) -> tuple[Binding, ...] | None:
     places += [(s, n, "size", dim) for n, x in tensors for dim, s in enumerate(x.shape)]
     places += [(s, n, "stride", dim) for n, x in tensors if x.layout == torch.strided for dim, s in enumerate(x.stride())]
     for number, argument, of, dim in places:
-        if not isinstance(number, torch.SymInt) or free_unbacked_symbols(number):
+        if not isinstance(number, torch.SymInt) or is_ragged(number) or free_unbacked_symbols(number):
             continue
         expression = _expression(number)
         symbols.update(dict.fromkeys(sorted(expression.free_symbols, key=str)))

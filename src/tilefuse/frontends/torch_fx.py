@@ -43,6 +43,7 @@ from tilefuse.frontends.torch_nodes import (
     is_dense,
     is_library,
     is_product_view,
+    is_ragged,
     known_number,
     readers_of,
     regrouped,
@@ -74,6 +75,8 @@ THEMES = (
 
 # Constants of at most this many elements are written into the graph; larger ones are bound when the program is made.
 INLINE_ELEMENTS = 16
+# What stands for the sizes of a jagged nested tensor's parts: the caller may get it back, and nothing is computed with it.
+RAGGED = object()
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class _Walk:
         if fake is not None and not isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             raise UnsupportedError(f"an input of type {type(fake).__name__}", where=span_of(node))
         self.arguments.append(None)
-        self.value_of[node] = known_number(fake)
+        self.value_of[node] = RAGGED if is_ragged(fake) else known_number(fake)
 
     def _get_attr(self, node: fx.Node) -> None:
         found: Any = operator.attrgetter(str(node.target))(self.gm)
@@ -234,7 +237,7 @@ class _Walk:
             return
         fake = node.meta.get("val")
         if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
-            self.value_of[node] = known_number(fake)
+            self.value_of[node] = RAGGED if is_ragged(fake) else known_number(fake)
             return
         if not isinstance(target, torch._ops.OpOverload):
             if getattr(target, "__module__", "") in ("_operator", "math") and fake is None:
@@ -359,6 +362,9 @@ class _Walk:
     def _arguments(self, args: Any) -> Any:
         match args:
             case fx.Node():
+                if self.value_of[args] is RAGGED:
+                    raise UnsupportedError("a computation with the sizes of a jagged nested tensor's parts, which are no numbers",
+                                           where=span_of(args))
                 return self.value_of[args]
             case dict():
                 return {k: self._arguments(v) for k, v in args.items()}
@@ -388,11 +394,13 @@ class _Walk:
 
     def _output(self, node: fx.Node, results: list[str]) -> Output:
         value = self.value_of[node]
-        if not isinstance(value, Value):
-            return Output(literal=value)
-        if node.op == "placeholder" and node.name not in self.held:
+        if node.op == "placeholder" and node.name not in self.held and (isinstance(value, Value) or value is RAGGED):
             at = [n for n in self.gm.graph.nodes if n.op == "placeholder" and n.name not in self.held].index(node)
             return Output(argument=at)
+        if value is RAGGED:
+            raise UnsupportedError("a result that is computed of the sizes of a jagged nested tensor's parts", where=span_of(node))
+        if not isinstance(value, Value):
+            return Output(literal=value)
         fake = node.meta.get("val")
         b = self.builder
         b.span, b.hint = span_of(node), ""

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from tilefuse.base.errors import UnsupportedOpError
+from tilefuse.base.errors import UnsupportedError, UnsupportedOpError
 from tilefuse.base.source import Span
 from tilefuse.frontends import torch_ops_library
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH, TORCH_OPS
@@ -107,10 +107,17 @@ def guesses_shape(node: fx.Node) -> bool:
     return not any(free_unbacked_symbols(t) for t in tensors_of(node.meta.get("val")) if t is not None)
 
 
+def is_ragged(number: object) -> bool:
+    """Whether a number stands for the sizes of a jagged nested tensor's parts: it has an identity and no value."""
+    return isinstance(number, torch.SymInt) and number.node.is_nested_int()
+
+
 def known_number(value: Any) -> Any:
     """A symbolic number as the number it stands for in this compile; torch then guards on it."""
     match value:
         case torch.SymInt():
+            if is_ragged(value):
+                raise UnsupportedError("the sizes of a jagged nested tensor's parts, which are no number")
             return int(value)
         case torch.SymFloat():
             return float(value)

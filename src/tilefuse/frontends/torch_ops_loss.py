@@ -29,11 +29,11 @@ def nll_loss_forward(b: TorchBuilder, x: Value, target: Value, weight: Value | N
     valid, safe = _target(b, target, axes, ignore_index)
     # Every target that counts is checked here, however its log-probability is picked: a class in range is no negative number.
     safe = in_range(safe, b.shape_of(x)[1 if b.rank_of(x) > 1 else 0], I64)
-    valid = call("logical_and", valid, call("ge", safe, const(0, I64)))
+    counted = call("logical_and", valid, call("ge", safe, const(0, I64)))
     scale = _weight(b, weight, safe, work)
     zero = const(0, work)
     picked = b.read(_picked(b, x, target, work), shape, axes)
-    losses = b.make_map("losses", work, shape, axes, call("select", valid, call("neg", call("mul", picked, scale)), zero))
+    losses = b.make_map("losses", work, shape, axes, call("select", counted, call("neg", call("mul", picked, scale)), zero))
     assert b.expected[1] is not None
     if reduction == NONE:
         return b.cast(losses, b.result_dtype), b.full(b.expected[1][1], 0, b.expected[1][0])
