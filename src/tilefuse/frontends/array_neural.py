@@ -91,12 +91,49 @@ def convolution(x: Array, weight: Array, bias: Array | None = None, *, stride: E
 def _convolution(b: TensorBuilder, x: str, weight: str, *settings: Any) -> str:
     stride, padding, dilation, groups = settings
     _check_float(b, "convolution", x)
-    return b.convolution(x, b.cast(weight, b.dtype_of(x)), None, stride, padding, dilation, groups)
+    # Libraries have no gradient of unequal padding: what one end has more stands before the call.
+    equal = [(min(p), min(p)) for p in padding]
+    if any(low != high for low, high in padding):
+        x = b.pad(x, [(0, 0), (0, 0), *((low - e, high - e) for (low, high), (e, _) in zip(padding, equal, strict=True))])
+    return b.convolution(x, b.cast(weight, b.dtype_of(x)), None, stride, equal, dilation, groups)
 
 
 def _biased_convolution(b: TensorBuilder, x: str, weight: str, bias: str, *settings: Any) -> str:
     # The bias stands outside the call, where it shares the kernel of what follows, and its gradient that of what comes before.
     return b.elementwise("add", _convolution(b, x, weight, *settings), b.cast(_columns(b, bias, x), b.dtype_of(x)))
+
+
+@of_arrays
+def convolution_transpose(x: Array, weight: Array, bias: Array | None = None, *, stride: Extents = 1, padding: Extents = 0,
+                          output_padding: Extents = 0, dilation: Extents = 1, groups: int = 1) -> Array:
+    """The gradient of `convolution` in its input, as an operator, in the type of `x`.
+
+    padding: elements cut off each side of each dimension; output_padding: elements added behind.
+    Shapes: x: [N, C, *S], weight: [C, O / groups, *K], bias: [O] -> [N, O, *S']
+    Raises: ShapeError when channels do not match, nothing is left, or output_padding reaches stride and dilation.
+    """
+    dims = x.ndim - 2
+    if dims < 1 or weight.ndim != x.ndim:
+        raise ShapeError(f"transposed convolution of shape {x.shape} with weight {weight.shape}", where=user_span(),
+                         hint="[N, C, *S] with [C, O / groups, *K]")
+    steps, gaps, behind = each(stride, dims, "stride"), each(dilation, dims, "dilation"), each(output_padding, dims, "output_padding")
+    if any(not 0 <= o < max(s, d) for o, s, d in zip(behind, steps, gaps, strict=True)):
+        raise ShapeError(f"output_padding {behind} with stride {steps} and dilation {gaps}", where=user_span(),
+                         hint="it is smaller than stride or dilation")
+    settings = (steps, pairs(each(padding, dims, "padding"), dims), gaps, groups, behind)
+    if bias is None:
+        return apply(_convolution_transpose, (x, weight), settings)
+    return apply(_biased_convolution_transpose, (x, weight, bias), settings)
+
+
+def _convolution_transpose(b: TensorBuilder, x: str, weight: str, *settings: Any) -> str:
+    stride, padding, dilation, groups, behind = settings
+    _check_float(b, "convolution_transpose", x)
+    return b.convolution_transpose(x, b.cast(weight, b.dtype_of(x)), None, stride, padding, dilation, groups, behind)
+
+
+def _biased_convolution_transpose(b: TensorBuilder, x: str, weight: str, bias: str, *settings: Any) -> str:
+    return b.elementwise("add", _convolution_transpose(b, x, weight, *settings), b.cast(_columns(b, bias, x), b.dtype_of(x)))
 
 
 @of_arrays

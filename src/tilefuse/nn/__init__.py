@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from tilefuse.frontends.array_neural import (
     convolution,
+    convolution_transpose,
     elu,
     embedding,
     gelu,
@@ -19,10 +20,11 @@ from tilefuse.frontends.array_neural import (
     softplus,
 )
 from tilefuse.nn import initialise
+from tilefuse.nn.attention import MultiheadAttention
+from tilefuse.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from tilefuse.nn.layers import (
     GELU,
     AvgPool2d,
-    Conv2d,
     Dropout,
     Embedding,
     Flatten,
@@ -37,13 +39,14 @@ from tilefuse.nn.layers import (
 from tilefuse.nn.losses import binary_cross_entropy_with_logits, cross_entropy, l1, mse
 from tilefuse.nn.module import Module, Parameter, Sequential, Statistic, apply
 from tilefuse.nn.norms import BatchNorm, BatchNorm2d, GroupNorm, LayerNorm
-from tilefuse.nn.recurrent import LSTMCell, RNNCell
+from tilefuse.nn.recurrent import GRUCell, LSTMCell, RNNCell
 from tilefuse.nn.training import TrainingStep
 
 __all__ = [
-    "GELU", "AvgPool2d", "BatchNorm", "BatchNorm2d", "Conv2d", "Dropout", "Embedding", "Flatten", "GroupNorm", "LSTMCell", "LayerNorm",
-    "LeakyReLU", "Linear", "MaxPool2d", "Module", "Parameter", "RNNCell", "ReLU", "Sequential", "SiLU", "Sigmoid", "Statistic", "Tanh",
-    "TrainingStep", "apply", "binary_cross_entropy_with_logits", "convolution", "cross_entropy", "elu", "embedding", "gelu",
-    "group_norm", "initialise", "l1", "layer_norm", "leaky_relu", "linear", "max_pool", "mean_pool", "mse", "one_hot",
-    "relu", "sigmoid", "silu", "softplus",
+    "GELU", "AvgPool2d", "BatchNorm", "BatchNorm2d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Dropout", "Embedding",
+    "Flatten", "GRUCell", "GroupNorm", "LSTMCell", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "Module", "MultiheadAttention",
+    "Parameter", "RNNCell", "ReLU", "Sequential", "SiLU", "Sigmoid", "Statistic", "Tanh", "TrainingStep", "apply",
+    "binary_cross_entropy_with_logits", "convolution", "convolution_transpose", "cross_entropy", "elu", "embedding", "gelu", "group_norm",
+    "initialise", "l1", "layer_norm", "leaky_relu", "linear", "max_pool", "mean_pool", "mse", "one_hot", "relu", "sigmoid", "silu",
+    "softplus",
 ]

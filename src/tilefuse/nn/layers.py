@@ -1,4 +1,4 @@
-"""Layers: linear, convolution, pooling, embedding, dropout, activations, shapes.
+"""Layers: linear, pooling, embedding, dropout, activations, shapes.
 
 Weights have torch's shapes and names, so that states can be exchanged. A layer computes in the type of its input: weights are converted,
 so a network of f32 parameters runs in bf16 when it is given bf16.
@@ -11,7 +11,7 @@ from typing import Any
 import tilefuse.array as ta
 from tilefuse.base.errors import UserError
 from tilefuse.frontends import array_neural as neural
-from tilefuse.frontends.array_arguments import real_number, whole_number
+from tilefuse.frontends.array_arguments import real_number
 from tilefuse.frontends.array_neural import Extents, Padding
 from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import Seed, generator, inverse_root, normal
@@ -32,33 +32,6 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Any:
         return neural.linear(x, self.weight, self.bias)
-
-
-class Conv2d(Module):
-    """Cross-correlation of images. Shapes: [N, inputs, H, W] -> [N, outputs, H', W']
-
-    padding: elements on each side of each dimension, or a pair a dimension.
-    """
-
-    weight: Any
-    bias: Any
-
-    def __init__(self, inputs: int, outputs: int, kernel: Extents, stride: Extents = 1, padding: Padding = 0, dilation: Extents = 1,
-                 groups: int = 1, bias: bool = True, *, seed: Seed = None, dtype: Any = None) -> None:
-        super().__init__()
-        inputs, outputs, groups = (whole_number(n, "a number of channels or groups") for n in (inputs, outputs, groups))
-        if groups < 1 or inputs % groups or outputs % groups:
-            raise UserError(f"{groups} groups do not divide {inputs} and {outputs} channels", where=user_span())
-        draws = generator(seed)
-        window = neural.each(kernel, 2, "the window")
-        reach = inputs // groups * prod(window)
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = Parameter(inverse_root((outputs, inputs // groups, *window), reach, draws, dtype))
-        self.bias = Parameter(inverse_root((outputs,), reach, draws, dtype)) if bias else None
-
-    def forward(self, x: Any) -> Any:
-        return neural.convolution(x, self.weight, self.bias, stride=self.stride, padding=self.padding, dilation=self.dilation,
-                                  groups=self.groups)
 
 
 class MaxPool2d(Module):

@@ -69,13 +69,13 @@ class Module:
         own: Arrays = self.__dict__["_statistics"]
         return own if held is None else held[1]
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """What the module computes. Raises: UserError where a subclass does not say."""
         raise UserError(f"{type(self).__name__} has no forward", where=user_span(), hint="define forward(self, x)")
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The result of `forward`; NumPy arrays and tensors of other libraries become arrays."""
-        return self.forward(*[ta.asarray(x) if not isinstance(x, ta.Array) and hasattr(x, "__dlpack__") else x for x in inputs])
+        return self.forward(*map(_as_array, inputs), **{name: _as_array(x) for name, x in named.items()})
 
     def __repr__(self) -> str:
         """The parts, indented, with the shapes of what they hold."""
@@ -203,6 +203,10 @@ class Module:
         self.load({name: ta.astype(ta.asarray(value, copy=True), own[name].dtype) for name, value in state.items()})
 
 
+def _as_array(x: Any) -> Any:
+    return ta.asarray(x) if not isinstance(x, ta.Array) and hasattr(x, "__dlpack__") else x
+
+
 def _fitting(name: str, old: Any, value: Any) -> Any:
     """`value` as an array, if it has shape and dtype of what it replaces."""
     array = ta.asarray(value)
@@ -216,7 +220,7 @@ def _fitting(name: str, old: Any, value: Any) -> Any:
 
 # Calls as pure functions
 
-def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = None) -> tuple[Any, Arrays]:
+def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = None, **named: Any) -> tuple[Any, Arrays]:
     """What `model` computes with these parameters and statistics in place of its own, and its statistics afterwards.
 
     The module itself is left as it was, and other threads see its own arrays meanwhile.
@@ -227,7 +231,7 @@ def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = No
         raise TypeMismatchError(f"apply takes a module and a mapping of arrays by name, not a {type(model).__name__} and a "
                                 f"{type(arrays).__name__}", where=user_span(), hint="apply(model, model.parameters(), x)")
     with _holding(model, arrays), nullcontext() if seed is None else ta.random.generator.tracing(ta.reshape(seed, (1,))):
-        result = model(*inputs)
+        result = model(*inputs, **named)
         return result, model.statistics()
 
 

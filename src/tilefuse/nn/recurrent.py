@@ -55,3 +55,34 @@ class LSTMCell(_Cell):
         i, f, g, o = (made[:, n * width:(n + 1) * width] for n in range(4))
         c = neural.sigmoid(f) * c + neural.sigmoid(i) * ta.tanh(g)
         return neural.sigmoid(o) * ta.tanh(c), c
+
+
+class GRUCell(Module):
+    """Gates reset, update, new; arguments and state are those of torch.nn. Shapes: x: [N, inputs], h: [N, width] -> [N, width]
+
+    The reset gate scales the state's part of the new value behind its product, so both products have a bias.
+    """
+
+    weight_ih: Any
+    weight_hh: Any
+    bias_ih: Any
+    bias_hh: Any
+
+    def __init__(self, inputs: int, width: int, bias: bool = True, *, seed: Seed = None, dtype: Any = None) -> None:
+        super().__init__()
+        draws = generator(seed)
+        self.width = width = whole_number(width, "the width of a state")
+        self.weight_ih = Parameter(inverse_root((3 * width, inputs), width, draws, dtype))
+        self.weight_hh = Parameter(inverse_root((3 * width, width), width, draws, dtype))
+        self.bias_ih = Parameter(inverse_root((3 * width,), width, draws, dtype)) if bias else None
+        self.bias_hh = Parameter(inverse_root((3 * width,), width, draws, dtype)) if bias else None
+
+    def forward(self, x: Any, h: Any = None) -> Any:
+        """The next state; without `h` the first one, from zeros. One sample may come without the batch."""
+        if h is None:
+            h = ta.zeros((*x.shape[:-1], self.width), dtype=x.dtype)
+        given, kept, width = neural.linear(x, self.weight_ih, self.bias_ih), neural.linear(h, self.weight_hh, self.bias_hh), self.width
+        (xr, xz, xn), (hr, hz, hn) = ([made[..., n * width:(n + 1) * width] for n in range(3)] for made in (given, kept))
+        r, z = neural.sigmoid(xr + hr), neural.sigmoid(xz + hz)
+        n = ta.tanh(xn + r * hn)
+        return n + z * (h - n)
