@@ -149,6 +149,7 @@ from tilefuse.frontends.array_manipulation import (
     tile,
     unstack,
 )
+from tilefuse.frontends.array_own_gradient import custom_gradient, stop_gradient
 from tilefuse.frontends.array_products import (
     einsum,
     matmul,
@@ -243,7 +244,7 @@ __all__ = [
     "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes",
     "broadcast_to", "can_cast", "ceil", "clip", "compile", "complex128", "complex64", "concat", "conj", "copysign", "cos", "cosh",
-    "count_nonzero", "cumulative_prod", "cumulative_sum", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty",
+    "count_nonzero", "cumulative_prod", "cumulative_sum", "custom_gradient", "diagonal", "diff", "digamma", "divide", "dropout", "e", "einsum", "empty",
     "empty_like", "equal", "erf", "erfc", "erfinv", "evaluate", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "finfo", "flip",
     "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "fma", "from_dlpack", "full",
     "full_like", "grad", "greater", "greater_equal", "hypot", "iinfo", "imag", "inf", "int16", "int32", "int64", "int8", "isdtype",
@@ -253,7 +254,7 @@ __all__ = [
     "newaxis", "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "pi", "placeholder",
     "positive", "pow", "prod", "program", "put", "random", "real", "reciprocal", "register_operator", "remainder", "repeat",
     "reshape", "result_type", "roll", "round", "rsqrt", "scan", "searchsorted", "Session", "sigmoid", "sign", "signbit", "sin",
-    "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",
+    "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",
     "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace_nan", "tril", "triu", "trunc", "uint16", "uint32",
     "uint64", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad", "var",
     "Variable", "variable", "vecdot", "where", "zeros", "zeros_like",

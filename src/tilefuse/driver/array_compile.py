@@ -24,6 +24,7 @@ from tilefuse.driver.array_donation import mark_donated, take_donated
 from tilefuse.driver.array_evaluate import Evaluation, compute, strides_of
 from tilefuse.driver.array_nan import checks_nan, find_nan
 from tilefuse.driver.compile import compile_graph, present_device
+from tilefuse.driver.graph_passes import AttributedGraph, apply_passes
 from tilefuse.driver.product_precision import with_precision
 from tilefuse.frontends.array import Array
 from tilefuse.frontends.array_graph import graph_of, nodes_outside, walking
@@ -103,6 +104,8 @@ class _Entry:
     is_complex: bool = False
     # The same arguments with a network in another mode (training and not), or with arrays of other types.
     other: _Entry | None = None
+    # What the caller's passes left on the graph.
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def holds(self) -> bool:
         """Whether the networks that the function reads are in the state for which it was traced, but for the data of their arrays, and
@@ -127,6 +130,11 @@ class Compiled:
         if any(type(n) is not int or n < 0 for n in self.donate):
             raise UserError(f"donate= takes positions of arguments, 0 for the first, not {donate!r}", where=user_span())
         self._device = None if device is None else Evaluation.device_named(device)
+        # A text is the compiler's own pipeline, an option; a list names passes that run before it.
+        listed = options.get("passes", "")
+        self._passes: tuple[str, ...] = () if isinstance(listed, str) else tuple(listed)
+        if not isinstance(listed, str):
+            options = {name: value for name, value in options.items() if name != "passes"}
         self._options = Options.from_environment().with_overrides(**options)
         self._entries: Bounded[tuple[Any, ...], _Entry] = Bounded(MOST_PROGRAMS)
         self._names = _parameter_names(fn)
@@ -153,6 +161,11 @@ class Compiled:
     def programs(self) -> tuple[Any, ...]:
         """The programs made so far (`runtime.program.Program`), one a form of arguments."""
         return tuple(e.program for first in self._entries.values() for e in (first, first.other) if e is not None)
+
+    @property
+    def attributes(self) -> tuple[Mapping[str, Any], ...]:
+        """What the passes of `passes=[...]` left on the graph of each of `programs`."""
+        return tuple(e.attributes for first in self._entries.values() for e in (first, first.other) if e is not None)
 
     def lower(self, *args: Any, **named: Any) -> Graph:
         """The graph of a call with such arguments, without compiling or running it."""
@@ -355,7 +368,8 @@ class Compiled:
         sources: list[int | ArrayNode | _Outside | None] = [
             place_of[leaf] if leaf in place_of else _Outside(again[leaf], leaf.type_number, leaf.device) if leaf in again else leaf
             for leaf in traced.leaves]
-        precise = with_precision(graph, self._options.float32_products)
+        passed, attributes = self._after_passes(graph, device) if self._passes else (graph, {})
+        precise = with_precision(passed, self._options.float32_products)
         wanted = layouts_of_updated(precise, present_device(device)[0], self._options)
         layouts: dict[str, tuple[int, ...]] = dict(wanted)
         consumed = self._consumed(traced, args)
@@ -371,11 +385,31 @@ class Compiled:
             buffer = nodes[number].buffer
             if number not in donated and not buffer.is_contiguous() and 0 not in buffer.stride():
                 layouts[name] = strides_of(buffer)
-        program = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options,
-                                result_layouts={v: wanted[t] for t, v in graph.updates if t in wanted})
+        constants = dict(attributes.get("constants", {}))
+        program = compile_graph(passed, constants=constants, input_layouts=layouts, device=device, options=self._options,
+                                result_layouts={v: wanted[t] for t, v in passed.updates if t in wanted})
         return _Entry(traced, program, tuple(sources), tuple(donated), consumed, tuple(strides), device,
-                      tuple(map(number_of_type, traced.types)), num_returned=num_leaves(traced.form),
+                      tuple(map(number_of_type, traced.types)), num_returned=num_leaves(traced.form), attributes=attributes,
                       is_complex=any(leaf.type.dtype.is_complex for leaf in traced.leaves))
+
+    def _after_passes(self, graph: Graph, device: str) -> tuple[Graph, Mapping[str, Any]]:
+        """The traced graph after the passes that the caller named, and its attributes.
+
+        Raises: UserError for passes that make kernels, and where the graph takes or gives something else then.
+        """
+        if set(self._passes) & {"fusion", "codegen", "rtc"}:
+            raise UserError(f"compile({self.__name__}) makes kernels by itself, after the passes {', '.join(self._passes)}",
+                            where=user_span(), hint="passes over kernels run in tilefuse.apply_passes")
+        spec, place = present_device(device)
+        made = apply_passes(AttributedGraph(graph, spec, place, self._options, {"constants": {}, "leaves": ()}), self._passes)
+        after = made.graph
+        own = [i for i in after.inputs if i.name not in made["constants"]]
+        kept = [(i.name, i.type) for i in own] == [(i.name, i.type) for i in graph.inputs]
+        if not kept or [after.type_of(r) for r in after.results] != [graph.type_of(r) for r in graph.results] \
+                or [t for t, _ in after.updates] != [t for t, _ in graph.updates]:
+            raise UserError(f"after the passes {', '.join(self._passes)} the graph of {self.__name__} has other inputs or results",
+                            where=user_span(), hint="a pass may change how results are computed, not what a call takes and gives")
+        return after, made.attributes
 
     def _consumed(self, traced: Traced, args: tuple[Any, ...]) -> tuple[int, ...]:
         """Numbers of all leaves of donated arguments."""
@@ -443,8 +477,10 @@ def compile(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] | int
     """A compiled function of arrays, or a decorator that makes one.
 
     fn is traced once for each form, types and shapes of its arguments; arguments that are no arrays (numbers, strings, None) are
-    settings and make other programs. donate: numbers of arguments whose memory results may take over; these arrays cannot be used
-    afterwards. device: where it runs; default: where its arguments lie. options: fields of `Options` (fuse, cuda_graph, ...).
+    settings and make other programs. passes: names of passes that run over the traced graph before the compiler's own
+    (`tilefuse.graph_pass`, rewriting passes); `.attributes` has what they left.
+    donate: numbers of arguments whose memory results may take over; these arrays cannot be used afterwards.
+    device: where it runs; default: where its arguments lie. options: fields of `Options` (fuse, cuda_graph, ...).
     Raises: UserError, with the line, where Python control flow needs an array's value; errors of the compiler.
     """
     if fn is None:

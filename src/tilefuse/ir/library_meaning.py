@@ -290,6 +290,12 @@ def _weight_gradient(w: _Windows, x: Array, y: Array) -> Array:
 
 
 @meaning
+def own_gradient(node: Node, operands: list[Array]) -> Array:
+    """The operand of the result's number."""
+    return operands[_int(node.attribute("result", 0))]
+
+
+@meaning
 def convolution(node: Node, operands: list[Array]) -> Array:
     """Cross-correlation, or where `transposed` its adjoint in the input, plus bias.
 

@@ -279,6 +279,12 @@ def group_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
     return y, mid, rstd
 
 
+@expansion
+def own_gradient(b: Rewriter, node: Node) -> tuple[str, ...]:
+    """The operator's first operands: for gradients alone they are more."""
+    return node.operands[:int(_number(node, "num_results"))]
+
+
 @register_pass
 @dataclass(frozen=True)
 class Decompose(Pass):
