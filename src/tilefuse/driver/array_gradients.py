@@ -9,7 +9,7 @@ from typing import Any
 
 from tilefuse.base.bounded import Bounded
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.frontends.array import Array, apply
+from tilefuse.frontends.array import Array, apply, lower_from_pairs, lower_pairs
 from tilefuse.frontends.array_creation import asarray
 from tilefuse.frontends.array_elementwise import astype, real
 from tilefuse.frontends.array_graph import arrays_of, in_order, named_graph, structure_of, walking
@@ -18,7 +18,6 @@ from tilefuse.frontends.array_trees import flatten, settings, unflatten
 from tilefuse.frontends.array_types import NAME_OF
 from tilefuse.frontends.array_writing import latest
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.tensor_complex import ComplexBuilder
 from tilefuse.passes.autodiff import gradient_graph
 
 # Gradient graphs kept by the structure of what they differentiate: a loop that is not compiled differentiates once.
@@ -69,16 +68,6 @@ def _of_kind(gradient: Array, x: Array) -> Array:
     if gradient.dtype.is_complex == x.dtype.is_complex:
         return gradient
     return apply(lower_from_pairs if x.dtype.is_complex else lower_pairs, (gradient,))
-
-
-def lower_from_pairs(b: ComplexBuilder, x: str) -> str:
-    """Pairs of reals as complex numbers."""
-    return b.from_pairs(x)
-
-
-def lower_pairs(b: ComplexBuilder, x: str) -> str:
-    """Complex numbers as pairs of reals."""
-    return b.pairs(x)
 
 
 def _check_history(y: Array, xs: list[Array]) -> None:

@@ -32,6 +32,7 @@ from tilefuse.frontends.array_subscript import Plan, lower_subscript, mask_in, s
 from tilefuse.frontends.array_types import NAME_OF, Scalar, as_scalar, number_constant, promote
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.tensor_complex import ComplexBuilder
 
 __all__ = ["Array", "Evaluator", "apply", "apply_all", "binary", "installed", "install", "unary"]
 
@@ -375,6 +376,16 @@ def copied(x: Array) -> Array:
 def lower_copy(b: TensorBuilder, x: str) -> str:
     """A node of its own, so that gradients find their way back."""
     return b.expression(lambda e: e, x, dtype=b.dtype_of(x), name="copy")
+
+
+def lower_from_pairs(b: ComplexBuilder, x: str) -> str:
+    """Pairs of reals as complex numbers."""
+    return b.from_pairs(x)
+
+
+def lower_pairs(b: ComplexBuilder, x: str) -> str:
+    """Complex numbers as pairs of reals."""
+    return b.pairs(x)
 
 
 def unary(name: str, x: Array) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.frontends.array import Array, apply_all
+from tilefuse.frontends.array import Array, apply_all, lower_from_pairs, lower_pairs
 from tilefuse.frontends.array_creation import asarray
 from tilefuse.frontends.array_elementwise import astype
 from tilefuse.frontends.array_graph import arrays_of, graph_of, walking
@@ -20,6 +20,8 @@ from tilefuse.ir.text import print_graph
 def stop_gradient(x: Any) -> Array:
     """`x`, which counts as a constant for gradients. Nothing is computed for it."""
     array = x if isinstance(x, Array) else asarray(x)
+    if array.dtype.is_complex:
+        return apply_all(lower_from_pairs, apply_all(_stopped, apply_all(lower_pairs, (array,))))[0]
     return apply_all(_stopped, (array,))[0] if array.dtype.is_float else array
 
 
@@ -57,7 +59,8 @@ def custom_gradient(fn: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callab
         values: list[Any] = []
         form = flatten(made[0], values)
         if not values or not all(isinstance(v, Array) and v.dtype.is_float for v in values):
-            raise TypeMismatchError(f"results of {fn.__name__} are arrays of floats", where=user_span())
+            raise TypeMismatchError(f"results of {fn.__name__} are arrays of floats", where=user_span(),
+                                    hint="real and imag give the parts of complex numbers")
         arriving = [_stand_in(v, f"g{n}") for n, v in enumerate(values)]
         gradients = unflatten(form, iter(arriving))
         slopes = made[1](*gradients) if isinstance(made[0], tuple) else made[1](gradients)

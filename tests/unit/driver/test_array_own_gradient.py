@@ -31,6 +31,14 @@ def test_what_is_stopped_is_a_constant_for_gradients() -> None:
     assert ta.stop_gradient(n) is n and ta.stop_gradient(2.0).shape == ()
 
 
+def test_complex_numbers_are_stopped_too() -> None:
+    """The real part of x c has the gradient conj(c), in torch's convention."""
+    z = np.array([1 + 2j, 3 - 1j], np.complex64)
+    x = ta.asarray(z)
+    slope = grad(ta.sum(ta.real(x * ta.stop_gradient(x))), x)
+    np.testing.assert_array_equal(slope.numpy(), z.conj())
+
+
 def test_nothing_is_computed_for_it() -> None:
     """In the program it is its operand, also where a product or a result reads it."""
     w = ta.asarray(np.ones((7, 7), np.float32))
