@@ -172,6 +172,42 @@ def test_inside_a_graph_of_the_callers_own(mode: str | None) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_beside_graphs_and_workspaces_of_others(mode: str | None) -> None:
+    """A caller's graph with products, recorded on the stream it was warmed up on; and torch giving up cuBLAS's workspaces."""
+    model, a = Small().cuda().eval(), torch.randn(512, 4096, device="cuda")
+    made, side, graph = compiled(model, mode), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        expected = a @ a.mT
+        with torch.cuda.graph(graph, stream=side):
+            product = a @ a.mT
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        for n in range(CALLS):
+            close(made(images(n)), model(images(n)))
+        for clears in (False, True):
+            if clears:
+                torch._C._cuda_clearCublasWorkspaces()
+            fill = [torch.full((1 << 22,), 7.0, device="cuda") for _ in range(24)]
+            for n in range(4):
+                if not clears:
+                    graph.replay()
+                    torch.testing.assert_close(product, expected, rtol=1e-3, atol=1e-2)
+                close(made(images(n)), model(images(n)))
+            assert all(bool((f == 7.0).all()) for f in fill)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inference_mode_and_back(mode: str | None) -> None:
+    model = Small().cuda().eval()
+    made = compiled(model, mode)
+    for manager in (torch.inference_mode, torch.no_grad, torch.inference_mode):
+        with manager():
+            for n in range(CALLS):
+                close(made(images(n)), model(images(n)))
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_two_models_share_a_streams_memory(mode: str | None) -> None:
     models = [Small().cuda().eval() for _ in range(3)]
     mades = [compiled(m, mode) for m in models]

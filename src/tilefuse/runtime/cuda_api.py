@@ -27,6 +27,7 @@ _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _MAX_DYNAMIC_SHARED_BYTES = 8
 _NON_PORTABLE_CLUSTER = 14
 _PORTABLE_CLUSTER_BLOCKS = 8
+_NON_BLOCKING = 1
 
 _ATTRIBUTES = {
     "max_threads_per_block": 1, "warp_size": 10, "num_multiprocessors": 16, "l2_bytes": 38, "max_threads_per_multiprocessor": 39,
@@ -206,6 +207,15 @@ def prepare_launch(function: int, launch: Launch, stream: int, parameters_addres
     config, attributes = launch_config(launch, stream)
     call = functools.partial(_launch_call(), ctypes.addressof(config), function, parameters_address, None)
     return call, (config, attributes)
+
+
+def create_stream(device_index: int) -> int:
+    """Handle of a new stream of the device that waits for no other one. It is never destroyed. Raises: DeviceError."""
+    use_device(device_index)
+    stream = ctypes.c_void_p()
+    check(driver().cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "cuStreamCreate")
+    assert stream.value is not None
+    return stream.value
 
 
 def function_resources(function: int) -> dict[str, int]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilefuse.base.errors import CompilerError, UnsupportedError
+from tilefuse.runtime.cuda_api import create_stream
 
 if TYPE_CHECKING:
     from tilefuse.runtime.program import Program
@@ -31,15 +32,37 @@ class Recorded:
     kept: object
 
 
+class Recorder:
+    """The stream on which calls for one stream of the caller's are recorded, and the workspace of cuBLAS there.
+
+    A recorded product keeps the address of cuBLAS's workspace of its stream and thread. The stream is nobody else's, so that no product
+    outside uses the workspace at the same time. The workspace lies in a pool that lives on: torch may give it up (other recordings make
+    torch clear all workspaces), and its memory must not become a tensor's then.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        assert device.index is not None
+        self.stream = torch.cuda.ExternalStream(create_stream(device.index), device)
+        self._memory = torch.cuda.MemPool()
+        self._device = device
+
+    def prepare(self) -> None:
+        """Has this thread's cuBLAS make its workspace for the stream, where it has none."""
+        with torch.cuda.stream(self.stream), torch.cuda.use_mem_pool(self._memory, self._device):
+            square = torch.zeros(16, 16, device=self._device)
+            torch.mm(square, square)
+
+
 class Pool:
     """Memory of recordings. `guard` is held from copying a call's inputs in until its results are out."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.handle = torch.cuda.graph_pool_handle()
         self.guard = threading.Lock()
-        self.stream = torch.cuda.Stream(device)
+        self.recorder = recorder
 
 
+_RECORDERS: dict[tuple[int, int], Recorder] = {}
 _POOLS: weakref.WeakValueDictionary[tuple[int, int], Pool] = weakref.WeakValueDictionary()
 _POOLS_GUARD = threading.Lock()
 
@@ -64,12 +87,16 @@ class CudaGraphs:
         A shared pool lives as long as a recording holds it: torch does not take a dead pool's handle again.
         """
         assert self._device.index is not None
-        if not shared:
-            return Pool(self._device)
+        place = (self._device.index, stream)
         with _POOLS_GUARD:
-            found = _POOLS.get((self._device.index, stream))
+            recorder = _RECORDERS.get(place)
+            if recorder is None:
+                recorder = _RECORDERS[place] = Recorder(self._device)
+            if not shared:
+                return Pool(recorder)
+            found = _POOLS.get(place)
             if found is None:
-                found = _POOLS[self._device.index, stream] = Pool(self._device)
+                found = _POOLS[place] = Pool(recorder)
             return found
 
     def clock(self) -> DeviceClock:
@@ -82,15 +109,15 @@ class CudaGraphs:
         Requires: this thread has called the program before, because libraries set themselves up on first use; gradients off.
         Raises: UnsupportedError when a library call cannot be recorded; OutOfMemoryError.
         """
-        frame = program.new_frame(pool.stream.cuda_stream)
+        stream = pool.recorder.stream
+        frame = program.new_frame(stream.cuda_stream)
         graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
         # What the collector frees during a recording may be another graph.
         gc.disable()
-        # The library's workspace must lie in the graph's own memory: calls outside use the one it has now.
-        torch._C._cuda_clearCublasWorkspaces()
         try:
-            with torch.cuda.stream(pool.stream):
+            pool.recorder.prepare()
+            with torch.cuda.stream(stream):
                 # Other threads may allocate and launch meanwhile.
                 graph.capture_begin(pool=pool.handle, capture_error_mode="thread_local")
                 try:
@@ -98,13 +125,12 @@ class CudaGraphs:
                 finally:
                     graph.capture_end()
         except CompilerError:
-            free_generator(pool.stream)
+            free_generator(stream)
             raise
         except RuntimeError as error:
-            free_generator(pool.stream)
+            free_generator(stream)
             raise cannot_be_recorded(program, error) from error
         finally:
-            torch._C._cuda_clearCublasWorkspaces()
             if collecting:
                 gc.enable()
         return Recorded(graph.replay, results, (graph, frame, pool))
@@ -157,11 +183,15 @@ def free_generator(stream: torch.cuda.Stream) -> None:
 def library_settings() -> tuple[object, ...]:
     """Torch's settings that decide which kernels a library call starts: a recording keeps those of its own time."""
     c = torch._C
-    return (c._get_cudnn_enabled(), c._get_cudnn_benchmark(), c._get_cudnn_deterministic(), c._get_flash_sdp_enabled(),
-            c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled(), c._get_cudnn_sdp_enabled(), _convolution_precision())
+    # A tensor made in inference mode must not be written outside.
+    return (torch.is_inference_mode_enabled(), c._get_cudnn_enabled(), c._get_cudnn_benchmark(), c._get_cudnn_deterministic(),
+            c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled(), c._get_cudnn_sdp_enabled(),
+            *_precisions())
 
 
-def _convolution_precision() -> object:
-    """Torch's setting of the arithmetic of f32 convolutions; the older name raises where a program has used the newer one."""
+def _precisions() -> tuple[object, ...]:
+    """Torch's settings of f32 arithmetic; the older names raise where a program has used the newer ones."""
     newer = getattr(torch._C, "_get_fp32_precision_getter", None)
-    return torch._C._get_cudnn_allow_tf32() if newer is None else newer("cuda", "conv")
+    if newer is None:
+        return torch._C._get_cudnn_allow_tf32(), torch._C._get_cublas_allow_tf32()
+    return newer("cuda", "conv"), newer("cuda", "matmul")
