@@ -5,6 +5,7 @@ launches never fills and the device never holds the host up.
 """
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -59,12 +60,29 @@ def measure_call(name: str, peer: str, device: torch.device, *, tiny: bool) -> d
 
         found[mode] = {**_times(call, device), "compile_s": round(compile_s, 3), "error": error}
         found[mode]["error"] = max(error, relative_error(tuple(call()), tuple(reference)))
+        if peer == OURS:
+            found[mode]["parts"] = _parts()
     worst = max(f["error"] for f in found.values())
     record = {"status": "ok", "us": found["default"]["host_us"], "modes": found, "error": worst}
     # Sums of 16-bit results over a whole network: torch.compile's own error is of this size.
     if not worst <= 0.05:
         record |= {"status": "wrong", "reason": f"relative error {worst:.3g}"}
     return record
+
+
+def _parts() -> list[dict[str, Any]]:
+    """What the calls of each compiled part became: recordings, replays, and why there are none. Units: microseconds of a direct call."""
+    from tilefuse.driver.torch_backend import compiled_parts
+
+    found = []
+    for part in compiled_parts():
+        told: dict[str, Any] = {"kind": part.kind, "program": str(part.program)}
+        if (run := part.replayed) is not None:
+            direct_us = run.direct_s * 1e6
+            told |= {"num_recordings": run.num_recordings, "num_replays": run.num_replays, "why_not": run.why_not,
+                     "direct_us": round(direct_us, 1) if math.isfinite(direct_us) else None}
+        found.append(told)
+    return found
 
 
 def _inference(model: torch.nn.Module, inputs: Tensors) -> Callable[[Callable[..., Any]], Tensors]:
