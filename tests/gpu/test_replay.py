@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tilefuse.driver.torch_backend import backend, compiled_parts, reset
+from tilefuse.runtime.kept_weights import KeptWeights
 from tilefuse.runtime.replay import CALLS_BEFORE_RECORDING
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -256,6 +257,37 @@ def test_training_steps(mode: str | None) -> None:
             optimiser.step()
     for p, q in zip(mine.parameters(), theirs.parameters()):
         torch.testing.assert_close(p, q, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_packed_and_padded_weights_are_kept(graphs: bool) -> None:
+    """They are made again when a parameter changes in place, is replaced, or lies elsewhere; other streams wait for them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(16, 64, 3, padding=1), nn.ReLU(), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(256, 4097),
+                          nn.ReLU(), nn.Linear(4097, 1001)).cuda().half().eval()
+    made = torch.compile(model, backend=backend, dynamic=False, options={"strict": True, "keep_weights": True, "cuda_graph": graphs})
+
+    def agree() -> None:
+        for _ in range(CALLS):
+            x = torch.randn(64, 16, 16, 16, device="cuda", dtype=torch.half)
+            torch.testing.assert_close(made(x), model(x), rtol=2e-2, atol=2e-2)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+                y = made(x)
+                torch.cuda.current_stream().synchronize()
+            torch.testing.assert_close(y, model(x), rtol=2e-2, atol=2e-2)
+
+    with torch.no_grad():
+        agree()
+        (part,) = compiled_parts("inference")
+        assert isinstance(part._run, KeptWeights) and part._run.num_prepared == 1
+        for p in model.parameters():
+            p.mul_(0.5)
+        agree()
+        assert part._run.num_prepared == 2
+        model.load_state_dict({k: v * 2 for k, v in model.state_dict().items()}, assign=True)
+        agree()
+        assert part._run.num_prepared == 3
 
 
 def test_draws_differ_from_call_to_call() -> None:

@@ -77,6 +77,9 @@ class Options:
                          choices=(0, 1, 2))
     # How it runs
     cuda_graph: bool = option(False, "replay the whole program as one CUDA graph", affects_code=False)
+    keep_weights: bool = option(
+        False, "keep packed and padded parameters of a torch program from one inference call to the next; they are made again when a "
+        "parameter's address or version counter changes, which a write through .data does not show", affects_code=False)
     replay: str = option(
         "auto", "calls of a torch program as replays of a CUDA graph: auto (where the host would take longer than the device, results in "
         "memory of their own), never", affects_code=False, choices=("auto", "never"))

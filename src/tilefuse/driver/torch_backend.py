@@ -279,10 +279,10 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
     program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free)
     replay = _replay(kind, settings.options) if whole and not trace.moved else "never"
     lent = _lent(kind, imported, around) if replay == "always" else frozenset()
-    if replay == "never" or kind == "forward" and not lent:
-        return CompiledPart(kind, program, imported, trace.moved, sizes=sizes)
+    if kind == "forward" and not lent:
+        replay = "never"
     static = _static_inputs(imported, around) if kind != "backward" else ()
-    return CompiledPart(kind, program, imported, trace.moved, static, replay, lent, sizes)
+    return CompiledPart(kind, program, imported, trace.moved, static if whole else (), replay, lent, sizes)
 
 
 def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]:

@@ -14,6 +14,7 @@ import torch
 from tilefuse.driver.model import restore
 from tilefuse.frontends.imported import Imported
 from tilefuse.runtime.graphs import CudaGraphs
+from tilefuse.runtime.kept_weights import KeptWeights, split_weights
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.replay import ReplayedProgram, may_be_replayed
 
@@ -49,8 +50,14 @@ class CompiledPart:
         )
         self._windows = kind == "forward" and (not self._plain or _gives_views(program))
         self._takes_all = self._places == tuple(range(len(imported.arguments)))
-        self.replayed = _replayed(program, kind, static, replay, lent)
-        self._run = program.call_boxed if self.replayed is None else self.replayed
+        self.replayed: ReplayedProgram | None = None
+        split = split_weights(program.spec, static) if kind == "inference" and program.options.keep_weights else None
+        self._run: Callable[[list[Any]], list[torch.Tensor]]
+        if split is None:
+            self._run = self._replays(program, static, replay, lent)
+        else:
+            kept = (*static, *split.kept)
+            self._run = KeptWeights(program, split, lambda rest: self._replays(rest, kept, replay, lent))
 
     def explain(self) -> str:
         """Why these kernels, as text; first the sizes that the program is for, where its graph is called with several."""
@@ -82,6 +89,16 @@ class CompiledPart:
         made = results if self._plain else [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
         return self._apart(made) if self._windows else made
 
+    def _replays(self, program: Program, static: Sequence[str], replay: str, lent: Collection[int]) -> Callable[[list[Any]], list[Any]]:
+        """The program's boxed calls: as replays, where they may be and the part's settings ask for it."""
+        always = replay == "always"
+        if replay == "never" or program.device.type != "cuda" or not may_be_replayed(program, always):
+            return program.call_boxed
+        places = [program.spec.inputs.index(name) for name in static]
+        self.replayed = ReplayedProgram(program, CudaGraphs(program.device), places, always=always, lent=lent,
+                                        copies_kept=self.kind != "forward")
+        return self.replayed
+
     def _call_across(self, arguments: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
         """A call with arguments on another device: they are moved, and brought back where the program updates them."""
         device = self.program.device
@@ -107,15 +124,6 @@ class CompiledPart:
 
     def _elsewhere(self, device: str) -> bool:
         return bool(device) and device != self.program.device.type
-
-
-def _replayed(program: Program, kind: str, static: Sequence[str], replay: str, lent: Collection[int]) -> ReplayedProgram | None:
-    """The program's calls as replays, where they may be and the part's settings ask for it."""
-    always = replay == "always"
-    if replay == "never" or program.device.type != "cuda" or not may_be_replayed(program, always):
-        return None
-    places = [program.spec.inputs.index(name) for name in static]
-    return ReplayedProgram(program, CudaGraphs(program.device), places, always=always, lent=lent, copies_kept=kind != "forward")
 
 
 def _gives_views(program: Program) -> bool:

@@ -280,10 +280,10 @@ def may_be_replayed(program: Program, always: bool) -> bool:
             return False
         if value_by_name[name].role == "constant":
             return False
-    return always or all(_depends_on_operands(s) for s in spec.steps if isinstance(s, LibraryStep))
+    return always or all(depends_on_operands(s) for s in spec.steps if isinstance(s, LibraryStep))
 
 
-def _depends_on_operands(step: LibraryStep) -> bool:
+def depends_on_operands(step: LibraryStep) -> bool:
     """Whether a library call's result depends on nothing but its operands: no random numbers, no state of an operator of the user's own."""
     if step.operator in LIBRARY:
         return step.operator != "random_seed" and not dict(step.attributes).get("dropout")
