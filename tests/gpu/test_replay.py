@@ -259,6 +259,37 @@ def test_training_steps(mode: str | None) -> None:
         torch.testing.assert_close(p, q, rtol=2e-3, atol=2e-4)
 
 
+def kernels_of(call: Callable[[], object]) -> list[str]:
+    """Names of the kernels that one call starts, without copies of inputs and results."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    names = [e.name for e in seen.events() if str(e.device_type).endswith("CUDA")]
+    return sorted(n for n in names if not n.startswith(("Memcpy", "Memset")) and "multi_tensor_apply" not in n)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_recording_starts_the_kernels_of_a_direct_call(dtype: torch.dtype, transposed: bool) -> None:
+    """A library must not choose another algorithm, for want of a workspace, say, while it is recorded."""
+    layer = nn.ConvTranspose2d(64, 128, 3, 2, 1, 1) if transposed else nn.Conv2d(64, 128, 3, 2, 1)
+    model, x = nn.Sequential(layer, nn.Softmax(1)).to("cuda", dtype).eval(), torch.randn(16, 64, 64, 64, device="cuda", dtype=dtype)
+    found = []
+    with torch.no_grad():
+        for graphs in (False, True):
+            reset()
+            made = torch.compile(model, backend=backend, dynamic=False, options={"replay": "never", "cuda_graph": graphs})
+            for _ in range(CALLS):
+                made(x)
+            assert (replays() > 0) is graphs
+            found.append(kernels_of(lambda made=made: made(x)))
+    assert found[0] == found[1] and found[0]
+
+
 @pytest.mark.parametrize("graphs", [False, True])
 def test_packed_and_padded_weights_are_kept(graphs: bool) -> None:
     """They are made again when a parameter changes in place, is replaced, or lies elsewhere; other streams wait for them."""
