@@ -30,6 +30,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
+from tilefuse.plan.channel_windows import sum_channel_windows
 from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.long_products import split_long_products
@@ -152,6 +153,10 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
         graph = with_packed_weights(graph, given, device, options, free, wanted)
         graph = behind_readers(graph)
         layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
+        summed = sum_channel_windows(graph, layouts, device) if options.fuse else graph
+        if summed is not graph:
+            graph = summed
+            layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
     return Prepared(graph, context.constants, given, layouts, {v: s for v, s in wanted.items() if v not in free})
 
 

@@ -240,23 +240,44 @@ class Connecting:
         outside = list(dict.fromkeys(u for r in units.users[name] if (u := units.unit_of[r]) != home))
         if not outside or any(units.units[u].is_library for u in outside):
             return
-        own = units.units[home]
-        inputs = units.sources(Unit((name,), ()))
-        in_memory = set(units.pattern(own).written)
-        if any(v in own.core and v not in in_memory or v in own.extra for v in inputs):
+        chain = self._chain(name, units.units[home])
+        if chain is None:
             return
-        if any(v in units.light for v in units.reads(name)):
-            return
+        own, gone = units.units[home], set(chain)
         # The users keep their own copy; the home unit keeps one only if it uses it itself.
-        changed = {u: Unit(units.units[u].core, (*units.units[u].extra, name)) for u in outside}
-        used_at_home = any(units.unit_of[r] == home for r in units.users[name])
-        if used_at_home:
-            changed[home] = Unit(tuple(n for n in own.core if n != name), (*own.extra, name))
-        elif len(own.core) > 1:
-            changed[home] = Unit(tuple(n for n in own.core if n != name), own.extra)
-        self._take_if_cheaper(name, home, changed)
+        changed = {u: Unit(units.units[u].core, (*units.units[u].extra, *chain)) for u in outside}
+        rest = tuple(n for n in own.core if n not in gone)
+        if any(units.unit_of[r] == home and r not in gone for r in units.users[name]):
+            changed[home] = Unit(rest, (*own.extra, *chain))
+        elif rest:
+            changed[home] = Unit(rest, own.extra)
+        self._take_if_cheaper(chain, home, changed)
 
-    def _take_if_cheaper(self, name: str, home: int, changed: dict[int, Unit]) -> None:
+    def _chain(self, name: str, own: Unit) -> tuple[str, ...] | None:
+        """The maps of a unit that give a value from values in memory, ending in it; None where others of the unit need parts of it.
+
+            scaled = conv * s     shifted = scaled + b     gated = sigmoid(shifted)        gated is computed again from conv
+        """
+        units = self._units
+        in_memory = set(units.pattern(own).written) - {name}
+        found, todo, flops = {name}, [name], 0
+        while todo:
+            inner = todo.pop()
+            node = self._graph.node_by_name[inner]
+            flops += flops_per_element(node)
+            if node.kind != "map" or flops > MAX_RECOMPUTED_FLOPS or any(v in units.light for v in units.reads(inner)):
+                return None
+            for v in units.sources(Unit((inner,), ())):
+                if v in own.extra:
+                    return None
+                if v in own.core and v not in in_memory and v not in found:
+                    found.add(v)
+                    todo.append(v)
+        if any(not found.issuperset(units.users[n]) for n in found if n != name):
+            return None
+        return tuple(n for n in own.core if n in found)
+
+    def _take_if_cheaper(self, chain: tuple[str, ...], home: int, changed: dict[int, Unit]) -> None:
         units = self._units
         if home in changed and not units.pattern(changed[home]).written:
             return
@@ -270,13 +291,15 @@ class Connecting:
             priced[number] = found
         if sum(p.cost.us for p in priced.values()) >= before_us * (1 - RESOLUTION):
             return
-        self._recomputed.add(name)
-        users = units.users.pop(name)
-        units.users[name] = {}
-        for value in units.sources(Unit((name,), ())):
-            units.users[value].pop(name, None)
+        self._recomputed.update(chain)
+        users = {u: None for n in chain for u in units.users[n] if u not in chain}
+        for value in units.sources(Unit(chain, ())):
+            for n in chain:
+                units.users[value].pop(n, None)
             units.users[value].update(users)
-        del units.unit_of[name]
+        for n in chain:
+            units.users[n] = {}
+            del units.unit_of[n]
         for number, unit in changed.items():
             units.units[number] = unit
             self._priced[number] = priced[number]

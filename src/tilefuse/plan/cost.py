@@ -151,7 +151,7 @@ class AnalyticCost:
         held = min(resident, -(-blocks // device.num_multiprocessors)) * launch.num_threads
         per_thread = max(16, min(MAX_LOADS_BYTES, program.bytes_read // max(blocks * launch.num_threads, 1)))
         share = min(1.0, busy * held * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
-        moved = traffic or level_traffic(program)
+        moved = traffic or level_traffic(program, device.shared_bytes_per_multiprocessor)
         busy_share = busy / device.num_multiprocessors
         return Parts(
             global_bytes=num_bytes, l2_bytes=moved.l2_bytes, shared_bytes=moved.shared_bytes,

@@ -5,9 +5,11 @@
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from tilefuse.ir.affine import evaluate
 from tilefuse.schedule.access import Access, accesses, stride_of
 from tilefuse.schedule.contraction import WARP
 from tilefuse.schedule.resolved import Domain
@@ -18,6 +20,7 @@ from tilefuse.schedule.tile import TileProgram
 SECTOR_BYTES = 32
 # How many times as much as a warp wants the sectors that it touches must hold, to count as scattered.
 WASTE = 2
+UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,10 @@ class LevelTraffic:
     partial_sectors: int = 0
 
 
-def level_traffic(program: TileProgram) -> LevelTraffic:
+def level_traffic(program: TileProgram, near_bytes: int = UNLIMITED) -> LevelTraffic:
     """Traffic of a tile program at L2 and shared memory; templates that are not known here count their boundary once.
 
+    near_bytes: what the first-level cache of a multiprocessor holds of a row until the walk comes back to its sectors.
     Units: bytes. Requires nothing of `program` beyond its boundary traffic where it has no domain.
     """
     ideal = program.bytes_moved
@@ -51,7 +55,7 @@ def level_traffic(program: TileProgram) -> LevelTraffic:
             # What a thread reads of a row's next vectors, the first-level cache has from the last ones.
             whole = _run_of(rows.reduced_order, domain.num_reduced, domain)
             return _with_sectors(LevelTraffic(max(moved, ideal), staged), domain,
-                                 _run_of(rows.reduced_order, lanes, domain) + down, whole + down)
+                                 _run_of(rows.reduced_order, lanes, domain) + down, whole + down, near_bytes)
         case Columns() as columns:
             tiles = -(-domain.num_kept // (columns.vector * columns.threads_x))
             moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
@@ -88,17 +92,18 @@ def _run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[s
     return found
 
 
-def _with_sectors(traffic: LevelTraffic, domain: Domain, stored: list[tuple[str, int]], read: list[tuple[str, int]]) -> LevelTraffic:
+def _with_sectors(traffic: LevelTraffic, domain: Domain, stored: list[tuple[str, int]], read: list[tuple[str, int]],
+                  near_bytes: int = UNLIMITED) -> LevelTraffic:
     """The traffic with what is touched by sectors that hold more than is wanted of them.
 
-    stored, read: (axis, steps) of the elements that a warp stores, and that it reads before the first-level cache loses them.
-    Units: a sector is 32 bytes. Accesses at places that data give, or behind a division, are taken for dense.
+    stored, read: (axis, steps) of the elements that a warp stores, and that it reads before it goes on, fastest first.
+    Units: a sector is 32 bytes. Accesses at places that data give are taken for dense.
     """
     l2_bytes, partial = traffic.l2_bytes, 0
     for access in accesses(domain):
-        warp = stored if access.written else read
-        strides = {a: abs(stride_of(access.offset, a) or 0) for a, _ in warp}
-        if access.dynamic or not any(stride > 1 for stride in strides.values()):
+        strides = {a: _step_of(access, a) for a, _ in (stored if access.written else read)}
+        warp = stored if access.written else _until_lost(read, strides, access.itemsize, near_bytes)
+        if access.dynamic or not any(strides[a] > 1 for a, _ in warp):
             continue
         run, apart, wanted = 1, 1, 1
         for a, steps in sorted(warp, key=lambda w: strides[w[0]]):
@@ -116,6 +121,34 @@ def _with_sectors(traffic: LevelTraffic, domain: Domain, stored: list[tuple[str,
         else:
             l2_bytes += touched * SECTOR_BYTES - access.elements * access.itemsize
     return LevelTraffic(l2_bytes, traffic.shared_bytes, partial)
+
+
+def _step_of(access: Access, name: str) -> int:
+    """Elements moved by the first step along an axis, also where it stands inside a division: channel j of image j // 64 is j % 64."""
+    stride = stride_of(access.offset, name)
+    if stride is not None:
+        return abs(stride)
+    places = dict.fromkeys(access.offset.axes(), 0)
+    return abs(int(evaluate(access.offset, {**places, name: 1})) - int(evaluate(access.offset, places)))
+
+
+def _until_lost(walk: list[tuple[str, int]], strides: Mapping[str, int], itemsize: int, near_bytes: int) -> list[tuple[str, int]]:
+    """The part of a walk whose sectors the first-level cache still has when the walk comes back to them.
+
+        8 channels of 258 x 258 places, channels last, channel by channel       each channel takes the same 66564 sectors: 2.1 MB
+        place by place                                                           8 channels of a place are one sector
+    """
+    found, held_bytes = [], itemsize
+    for a, steps in walk:
+        step_bytes = strides[a] * itemsize
+        if 0 < step_bytes < SECTOR_BYTES and held_bytes > near_bytes:
+            continue
+        found.append((a, steps))
+        if step_bytes >= SECTOR_BYTES:
+            held_bytes = max(held_bytes, SECTOR_BYTES) * steps
+        else:
+            held_bytes += step_bytes * (steps - 1)
+    return found
 
 
 # What of the repeated reads of a vector that all rows share passes the first-level cache, which blocks of a multiprocessor fill for each
@@ -156,4 +189,6 @@ def _flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Dom
             inner *= step
         left = -(-left // max(domain.extents[a], 1))
     moved = max(access.elements, inner * tiles if not access.written else 0) * access.itemsize
-    return min(moved, size_bytes) if access.guarded and not access.dynamic else moved
+    # Windows share their elements, which neighbouring threads find in the first-level cache.
+    once = access.guarded or not access.written and not along <= set(order)
+    return min(moved, size_bytes) if once and not access.dynamic else moved

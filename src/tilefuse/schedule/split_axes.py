@@ -49,17 +49,21 @@ def _pieces(domain: Domain, name: str) -> int:
 
 
 def _hides_a_turn(domain: Domain, name: str, by: int) -> bool:
-    """Whether a large access runs along pieces of the axis, and another one along another axis."""
+    """Whether a large access runs along pieces of the axis, and another one along another axis.
+
+    Where only what is small is divided (the mean of a channel's group), the whole axis stays the side of a tile.
+    """
     total = domain.num_kept * domain.num_reduced
-    along, elsewhere = False, False
+    along, elsewhere, divided = False, False, False
     for access in accesses(domain):
         if access.dynamic or access.elements * 2 < total:
             continue
         fastest: set[Atom] = {atom for atom, c in access.offset.terms if c == 1}
         here = any(atom == name or not isinstance(atom, str) and atom.of == axis(name) and atom.by == by for atom in fastest)
         along |= here
+        divided |= any(not isinstance(atom, str) and name in atom.of.axes() for atom, _ in access.offset.terms)
         elsewhere |= not here and any(isinstance(atom, str) and domain.extents[atom] > 1 for atom in fastest)
-    return along and elsewhere
+    return along and elsewhere and divided
 
 
 def _split(domain: Domain, name: str, by: int) -> Domain:

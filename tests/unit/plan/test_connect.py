@@ -196,3 +196,18 @@ def test_time_grows_about_linearly() -> None:
 
     seconds(5)
     assert seconds(500) < 15 * max(seconds(100), 0.02)
+
+
+def test_a_chain_of_maps_is_recomputed_where_that_saves_writing_its_end() -> None:
+    """What stands before a norm whose statistics and results are two kernels: 1330 us where the chain's end is written, 832 otherwise."""
+    graph = parse_graph("""graph @norm(%x: f32[64, 1048576], %b: f32[64], %s: f32[64]) -> (f32[64, 1048576]) {
+      %a: f32[64, 1048576] = map [i, j] { add(%x[i, j], %b[i]) }
+      %m: f32[64, 1048576] = map [i, j] { mul(%a[i, j], %s[i]) }
+      %g: f32[64, 1048576] = map [i, j] { sigmoid(%m[i, j]) }
+      %t: f32[64] = reduce.sum [i] over [j < 1048576] { %g[i, j] }
+      %y: f32[64, 1048576] = map [i, j] { sub(%g[i, j], %t[i]) }
+      return %y
+    }""")
+    plan = plan_graph(graph, {}, H200, Options())
+    assert [k.pattern.nodes for k in plan.kernels] == [("a", "m", "g", "t"), ("a", "m", "g", "y")]
+    assert verify_plan(plan) == []

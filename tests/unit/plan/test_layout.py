@@ -100,10 +100,10 @@ def argument_weights(extent: int) -> Graph:
 
 def test_an_argument_weight_is_packed_for_tensor_cores() -> None:
     graph = with_packed_weights(argument_weights(56), {}, H200, Options())
-    assert graph.node_by_name["a"].operands == ("x", "w_packed") and graph.node_by_name["b"].operands == ("a", "v")
-    assert set(plan_layouts(graph, {}, {}, H200, Options())) == {"w_packed", "a", "v", "b"}
+    assert graph.node_by_name["a"].operands == ("x_packed", "w_packed") and graph.node_by_name["b"].operands == ("a", "v")
+    assert set(plan_layouts(graph, {}, {}, H200, Options())) == {"x_packed", "w_packed", "a", "v", "b"}
     small = with_packed_weights(argument_weights(4), {}, H200, Options())
-    assert small.node_by_name["a"].operands == ("x", "w_packed"), "a small row-major call would pack the weight itself"
+    assert small.node_by_name["a"].operands == ("x_packed", "w_packed"), "a small row-major call would pack the weight itself"
     assert with_packed_weights(argument_weights(56), {}, host_device(), Options()) == argument_weights(56)
 
 
@@ -121,12 +121,27 @@ def test_gradients_of_argument_weights_are_packed_and_unpacked_by_kernels() -> N
     }}"""
     rows = {"g": row_major_strides((64, 64, 3, 3))}
     graph = with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=rows)
-    assert [n.name for n in graph.nodes] == ["w_packed", "g_packed", "g"]
-    assert graph.node_by_name["g_packed"].operands == ("d", "x", "w_packed")
+    assert [n.name for n in graph.nodes] == ["x_packed", "w_packed", "g_packed", "g"]
+    assert graph.node_by_name["g_packed"].operands == ("d", "x_packed", "w_packed")
     layouts = plan_layouts(graph, {}, {}, H200, Options())
-    assert set(layouts) == {"w_packed", "g_packed"}, "torch gets its gradient row-major"
+    assert set(layouts) == {"x_packed", "w_packed", "g_packed"}, "torch gets its gradient row-major"
     last = {"g": channels_last_strides((64, 64, 3, 3))}
-    assert [n.name for n in with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=last).nodes] == ["w_packed", "g"]
+    free = with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=last)
+    assert [n.name for n in free.nodes] == ["x_packed", "w_packed", "g"]
+
+
+def test_a_lone_convolution_is_turned_by_kernels_on_both_sides() -> None:
+    """cuDNN's kernels on tensor cores read channels last only: what lies row-major is turned either way."""
+    graph = parse_graph(f"""graph @g(%x: f32[8, 64, 56, 56], %w: f32[64, 64, 3, 3]) -> (f32[8, 64, 56, 56]) {{
+      %y: f32[8, 64, 56, 56] = library.convolution (%x, %w) {ATTRIBUTES}
+      return %y
+    }}""")
+    packed = with_packed_weights(graph, {}, H200, Options())
+    assert [n.name for n in packed.nodes] == ["x_packed", "w_packed", "y_packed", "y"] and packed.results == ("y",)
+    assert set(plan_layouts(packed, {}, {}, H200, Options())) == {"x_packed", "w_packed", "y_packed"}
+    last = {"x": channels_last_strides((8, 64, 56, 56))}
+    wanted = {"y": channels_last_strides((8, 64, 56, 56))}
+    assert [n.name for n in with_packed_weights(graph, last, H200, Options(), wanted=wanted).nodes] == ["w_packed", "y"]
 
 
 def test_a_gradient_spread_over_an_image_follows_the_image() -> None:
