@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from benchmarks import jax_patterns
+from benchmarks import image_patterns, jax_patterns
 from benchmarks.case import DTYPES, Case, Inputs, Tensors
 
 LENGTHS = (256, 1024, 4096, 8192, 32768, 65536, 262144)
@@ -28,6 +28,7 @@ def cases(size_mib: int = 256) -> list[Case]:
             found += _rows(dtype, length, size)
         found += _columns(dtype, size)
     found += _adam(size)
+    found += image_patterns.cases(size)
     return sorted(found, key=lambda case: case.rank)
 
 

@@ -9,7 +9,7 @@ from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.text import parse_graph
 from tilefuse.schedule.choose_rows import HELD_ROW_BYTES
 from tilefuse.schedule.pattern import schedule_graph
-from tilefuse.schedule.template import Rows
+from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
 
@@ -55,6 +55,20 @@ def test_the_longest_scans_take_few_warps() -> None:
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     choice = made.choice
     assert (choice.threads, choice.chunks, choice.cluster, choice.resident) == (256, 16, 16, 2)
+
+
+@pytest.mark.parametrize("length", [8193, 32769])
+def test_scans_of_single_elements_leave_registers_for_totals_and_for_what_comes_before(length: int) -> None:
+    """Rows of odd lengths: with 26 elements a thread few blocks are resident, 8947 us where 9 elements a thread take 5694."""
+    b = TensorBuilder("sums")
+    made = schedule_graph(b.finish([b.scan(b.input("x", F32, (32768, length)), "sum", 1)]), {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
+    choice = made.choice
+    assert choice.vector == 1 and choice.chunks * choice.threads * choice.cluster >= length
+    assert 3 * 4 * (choice.chunks - 1) <= KEPT_BYTES_PER_THREAD
+    longest = schedule_graph((c := TensorBuilder("sums")).finish([c.scan(c.input("x", F32, (128, 262145)), "sum", 1)]), {}, H200)
+    assert isinstance(longest, TileProgram), "what held rows at all holds them still"
+
 
 
 @pytest.mark.parametrize(("length", "threads"), [(16384, 512), (8192, 256)])
