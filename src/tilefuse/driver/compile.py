@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilefuse.base import trace
-from tilefuse.base.errors import UnsupportedDeviceError, UserError
+from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.explain import explanation_of
 from tilefuse.driver.in_place import separate_updates
@@ -26,6 +26,7 @@ from tilefuse.driver.product_precision import with_precision
 from tilefuse.driver.request import noted, rarely_collected, shown_progress, traced
 from tilefuse.driver.torch_model import import_torch
 from tilefuse.frontends.imported import UNTITLED, Imported, Titles
+from tilefuse.frontends.onnx_call import ValueNeededError
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
@@ -280,6 +281,12 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, sha
     return import_onnx(model, onnx_shapes(model, shapes, example_inputs, example_kwargs))
 
 
+def onnx_shapes_of(model: Any, shapes: Mapping[str, Sequence[int]] | None, examples: Sequence[Any] | None,
+                   named: Mapping[str, Any] | None) -> Mapping[str, Sequence[int]] | None:
+    """`onnx_shapes` of an ONNX model; of a graph, which has its shapes, those given."""
+    return shapes if isinstance(model, Imported | Graph) else onnx_shapes(model, shapes, examples, named)
+
+
 def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
                   shapes: Mapping[str, Sequence[int]] | None = None, target: str = "", example_kwargs: Mapping[str, Any] | None = None,
                   **options: Any) -> Any:
@@ -293,7 +300,13 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     chosen = Options.from_environment().with_overrides(**options)
     model = opened(model)
     of_torch = import_torch(model, example_inputs, example_kwargs) if _is_of_torch(model) else None
-    imported = import_model(model, example_inputs, shapes=shapes, example_kwargs=example_kwargs) if of_torch is None else of_torch.imported
+    if of_torch is None:
+        imported = _whole_or_split(model, onnx_shapes_of(model, shapes, example_inputs, example_kwargs),
+                                   lambda part: compile_imported(part, device=device, options=chosen), device, chosen)
+        if not isinstance(imported, Imported):
+            return imported
+    else:
+        imported = of_torch.imported
     place = device if device is not None or of_torch is None else of_torch.place
     program = compile_imported(imported, device=place, options=chosen)
     if of_torch is None and not chosen.cuda_graph:
@@ -317,10 +330,35 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     return CompiledModel(program, imported, rebuild, of_torch.arguments.flat, replay=chosen.cuda_graph)
 
 
+def _whole_or_split(model: Any, shapes: Mapping[str, Sequence[int]] | None, make: Callable[[Imported], Any], device: Any,
+                    options: Options, runs: bool = True) -> Any:
+    """The graph of an ONNX model or of a graph; a callable over the parts of an ONNX model that is no graph as a whole.
+
+    make: the program of a part. Raises: as `import_model`; the import's error where no part of the model runs otherwise.
+    """
+    try:
+        return import_model(model, shapes=shapes)
+    except (UnsupportedOpError, ValueNeededError) as error:
+        if isinstance(model, Imported | Graph):
+            raise
+        whole = error
+    import torch
+
+    from tilefuse.driver.onnx_split import SplitModel
+
+    spec, place = (device, "host") if isinstance(device, DeviceSpec) else present_device(device or "")
+    try:
+        with traced(options):
+            return SplitModel(model, shapes, make, torch.device("cpu" if place == "host" else place), spec.name, runs)
+    except UnsupportedError as error:
+        raise whole from error
+
+
 def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *, device: str | DeviceSpec,
                      shapes: Mapping[str, Sequence[int]] | None = None, example_kwargs: Mapping[str, Any] | None = None,
-                     **options: Any) -> Generated:
-    """Plan and sources of a model for a device that need not be present; nothing is built or loaded.
+                     **options: Any) -> Any:
+    """Plan and sources (`Generated`) of a model for a device that need not be present; nothing is built or loaded. Of an ONNX model in
+    parts, those whose sizes are known.
 
     device: the name of a known device ("h200"), of an executor at hand ("host", "cuda"), or a record.
     Raises: OptionError for an unknown device or option; as `generate`.
@@ -329,8 +367,16 @@ def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *,
     if isinstance(device, str):
         at_hand = device.partition(":")[0] in ("cuda", "cpu")
         device = present_device(device)[0] if at_hand else device_by_name(device)
-    imported = import_model(model, example_inputs, shapes=shapes, example_kwargs=example_kwargs)
-    with traced(chosen), noted(f"graph @{imported.graph.name}", device, chosen):
-        made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=chosen,
-                        fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
-        return replace(made, spec=titled(made.spec, imported.titles))
+    spec = device
+
+    def sources(imported: Imported) -> Generated:
+        with traced(chosen), noted(f"graph @{imported.graph.name}", spec, chosen):
+            made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=spec, options=chosen,
+                            fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
+            return replace(made, spec=titled(made.spec, imported.titles))
+
+    model = opened(model)
+    if _is_of_torch(model):
+        return sources(import_model(model, example_inputs, example_kwargs=example_kwargs))
+    imported = _whole_or_split(model, onnx_shapes_of(model, shapes, example_inputs, example_kwargs), sources, spec, chosen, runs=False)
+    return sources(imported) if isinstance(imported, Imported) else imported

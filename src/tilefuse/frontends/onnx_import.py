@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
 
@@ -19,7 +19,16 @@ from onnx import defs, numpy_helper
 from tilefuse.base.errors import CompilerError, UnsupportedOpError, UserError, nearest
 from tilefuse.base.source import Span
 from tilefuse.frontends.imported import Imported, Titles
-from tilefuse.frontends.onnx_call import FUNCTION_BODY, INEXPRESSIBLE, ONNX_OPS, Call, Lowered, Value, dtype_of_array
+from tilefuse.frontends.onnx_call import (
+    FUNCTION_BODY,
+    INEXPRESSIBLE,
+    ONNX_OPS,
+    Call,
+    Lowered,
+    Value,
+    ValueNeededError,
+    dtype_of_array,
+)
 from tilefuse.frontends.onnx_fold import fold
 from tilefuse.frontends.onnx_model import (
     ELEMENT_OF_DTYPE,
@@ -62,6 +71,27 @@ def import_onnx(
         raise
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where an import ended before the model did: at a node of the main graph that cannot be expressed, or not before data is known."""
+
+    node: onnx.NodeProto
+    error: UnsupportedOpError | ValueNeededError
+
+
+def import_until(model: onnx.ModelProto, title: str, shapes: Mapping[str, Sequence[int]],
+                 values: Mapping[str, np.ndarray]) -> Imported | Stop:
+    """The graph of a model that `load_model` gave, or the node that stopped the import. Raises: as `import_onnx` for all other errors."""
+    load_all_lowerings()
+    importer = ModelImporter(model, title)
+    try:
+        return importer.run(shapes, values)
+    except (UnsupportedOpError, ValueNeededError) as error:
+        if importer.reached is None:
+            raise
+        return Stop(importer.reached, error)
+
+
 class Scope:
     """Names of one graph or function body; a subgraph also sees those around it."""
 
@@ -94,6 +124,7 @@ class ModelImporter:
         self.constant_names: dict[int, tuple[np.ndarray, str]] = {}
         self.renames: dict[str, str] = {}
         self.scope = Scope(opsets_of(model.opset_import))
+        self.reached: onnx.NodeProto | None = None  # the main graph's node being walked
         self.walking: list[tuple[str, str]] = []  # the model's own functions around the node being walked
 
     def run(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, np.ndarray]) -> Imported:
@@ -119,9 +150,12 @@ class ModelImporter:
         self.builder.inputs[before:] = [declared[str(self.scope.values[i.name].name)] for i in outside]
         for name, array in values.items():
             self.scope.values[name] = Value(array=np.asarray(array))
-        self._walk(needed_nodes(proto))
+        for node in needed_nodes(proto):
+            self.reached = node
+            self._walk([node])
         results = []
         for out in proto.output:
+            self.reached = next((node for node in proto.node if out.name in node.output), None)
             value = self.scope.find(out.name, "the model gives back {!r}")
             if value.items is not None:
                 raise UnsupportedOpError(f"output {out.name!r} is a sequence; only tensors are supported", where=f"output {out.name}")

@@ -46,6 +46,7 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
               for c in explanation["library"]]
     lines += [f"  fallback {f['operator']}: {f['reason']}" for f in explanation["fallbacks"]]
     lines += [f"  not fused {r['first']} + {r['second']}: {r['reason']} ({r['detail']})" for r in explanation["rejected"]]
+    lines += [f"  note: {note}" for note in explanation.get("notes", ())]
     return "\n".join(map(one_line, lines)) + "\n"
 
 

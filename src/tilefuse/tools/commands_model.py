@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilefuse.base.errors import OptionError
+from tilefuse.base.errors import OptionError, UnsupportedError
 from tilefuse.tools.console import emit_json, emit_text, errors, results, working, write_file
 from tilefuse.tools.explain import bytes_text, counted, explanation_view, time_text
 
@@ -159,6 +159,8 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
         made = program_of(model, shapes, device, option, target, as_json)
         if why is not None:
             answer_why(made, why, option, as_json)
+        elif not made.spec.plan_text:
+            raise UnsupportedError(f"{model} runs in parts, each with plans of its own", hint="explain without --plan-text tells the parts")
         elif as_json:
             emit_json({"plan": made.spec.plan_text})
         else:
