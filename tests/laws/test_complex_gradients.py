@@ -74,9 +74,17 @@ def test_linear_algebra() -> None:
             (lambda x: ta.linalg.pinv(x, rtol=1e-9), lambda x: torch.linalg.pinv(x, rtol=1e-9), (y,)),
             (lambda x: ta.linalg.cholesky(x @ ta.conj(x).mT), lambda x: torch.linalg.cholesky(x @ x.mH), (a,))):
         check(ours, theirs, *data)
+    for name, number in (("svdvals", None), ("eigvalsh", None), ("slogdet", 1)):
+        def values(ns: Any, x: Any, name: str = name, number: int | None = number) -> Any:
+            found = getattr(ns.linalg, name)(x @ ns.conj(x).mT if name == "eigvalsh" else x)
+            return found if number is None else found[number]
+
+        check(lambda x, values=values: values(ta, x), lambda x, values=values: values(torch, x), y if name == "svdvals" else a)
     x = ta.asarray(a)
-    with pytest.raises(UserError, match="no gradient is defined for the operator aten.linalg_svd.default of complex numbers"):
-        ta.grad(ta.sum(ta.linalg.svdvals(x)), x)
+    for told, made in (("singular vectors", ta.linalg.svd(x).U), ("eigenvectors", ta.linalg.eigh(x).eigenvectors),
+                       ("the operator aten.linalg_qr.default", ta.linalg.qr(x).R), ("the sign", ta.linalg.slogdet(x).sign)):
+        with pytest.raises(UserError, match=f"no gradient is defined for {told}.* of complex"):
+            ta.grad(ta.sum(ta.real(made)), x)
 
 
 def test_lengths_have_gradient_zero_at_zero() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from tilefuse.base.errors import UserError
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
+from tilefuse.ir.dtype import PART_OF
 from tilefuse.ir.graph import Attribute, Node, Type
 from tilefuse.ir.library_adjoint import OF_COMPLEX, LibraryAdjoint, Request, adjoint_of, complex_operands, sized
 from tilefuse.ir.library_adjoint_norms import LIBRARY_ADJOINTS
@@ -26,12 +27,13 @@ __all__ = ["LIBRARY_ADJOINTS"]  # whole only with the rules of this file and of 
 SOLVE, INVERSE = "aten.linalg_solve.default", "aten.linalg_inv.default"
 
 
-def _result(b: TensorBuilder, request: Request, number: int, shape: Sequence[int]) -> str:
-    """A result of the call itself, recorded again where the graph has none of it."""
+def _result(b: TensorBuilder, request: Request, number: int, shape: Sequence[int], real: bool = False) -> str:
+    """A result of the call itself, recorded again where the graph has none of it. real: of complex matrices, too."""
     node = request.node
     if number in request.results:
         return request.results[number]
-    kind = Type(b.dtype_of(node.operands[0]), tuple(shape))
+    dtype = b.dtype_of(node.operands[0])
+    kind = Type(PART_OF.get(dtype, dtype) if real else dtype, tuple(shape))
     return b.library(node.name, node.detail, kind, node.operands, dict(node.attributes) | {"result": number})
 
 
@@ -58,6 +60,13 @@ def _turned(b: TensorBuilder, x: str) -> str:
 
 def _conjugate(b: TensorBuilder, x: str) -> str:
     return b.elementwise("conj", x) if b.dtype_of(x).is_complex else x
+
+
+def _only_values(b: TensorBuilder, request: Request, values: int, told: str) -> None:
+    """Raises: UserError where complex vectors have a gradient: they are determined up to a phase."""
+    if b.dtype_of(request.node.operands[0]).is_complex and set(request.gradients) != {values}:
+        raise UserError(f"no gradient is defined for {told} of complex matrices", where=request.node.span,
+                        hint="they are determined up to a phase; the values have one")
 
 
 def of_complex(operator: str, real_results: Sequence[int] = ()) -> Callable[[LibraryAdjoint], LibraryAdjoint]:
@@ -112,6 +121,7 @@ def _on_diagonal(b: TensorBuilder, values: str) -> str:
 
 def _scaled(b: TensorBuilder, x: str, factor: str) -> str:
     """Matrices times one number each."""
+    factor = b.cast(factor, b.dtype_of(x))
     return b.elementwise("mul", x, b.expand_dims(factor, [b.rank_of(factor), b.rank_of(factor) + 1]))
 
 
@@ -180,8 +190,10 @@ def _determinant(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 
 
 @adjoint_of("aten.linalg_slogdet.default")
+@of_complex("aten.linalg_slogdet.default", real_results=(1,))
 def _logarithm_of_determinant(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """g A^-T; the sign is constant wherever it has a derivative."""
+    _only_values(b, request, 1, "the sign of a determinant")
     if 1 not in request.gradients:
         return (None,)
     return (_scaled(b, _turned(b, _inverse(b, request.node.operands[0])), request.gradients[1]),)
@@ -209,13 +221,15 @@ def _cholesky(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 
 
 @adjoint_of("aten.linalg_eigh.default")
+@of_complex("aten.linalg_eigh.default", real_results=(0,))
 def _symmetric_values(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """V (diag(g of the values) + V^T (g of the vectors) / (w_j - w_i)) V^T, its symmetric part."""
     shape = b.shape_of(request.node.operands[0])
-    values, vectors = _result(b, request, 0, shape[:-1]), _result(b, request, 1, shape)
+    _only_values(b, request, 0, "eigenvectors")
+    values, vectors = _result(b, request, 0, shape[:-1], real=True), _result(b, request, 1, shape)
     inner: list[str] = []
     if 0 in request.gradients:
-        inner.append(_on_diagonal(b, request.gradients[0]))
+        inner.append(b.cast(_on_diagonal(b, request.gradients[0]), b.dtype_of(vectors)))
     if 1 in request.gradients:
         inner.append(_over_differences(b, b.matmul(vectors, request.gradients[1], transpose_a=True), values))
     return (_symmetric(b, b.matmul(b.matmul(vectors, _total(b, inner)), vectors, transpose_b=True)),)
@@ -250,12 +264,14 @@ def _reduced(node: Node) -> Node:
 
 
 @adjoint_of("aten.linalg_svd.default")
+@of_complex("aten.linalg_svd.default", real_results=(1,))
 def _singular_values(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """U (diag(gS) + F * (U^T gU - gU^T U) S + S F * (V^T gV - gV^T V)) V^T and what lies outside of both spaces, F 1 / (s_j^2 - s_i^2).
 
     With full matrices only the singular values have a gradient, or vectors of square matrices.
     """
     node = request.node
+    _only_values(b, request, 1, "singular vectors")
     *batch, rows, columns = b.shape_of(node.operands[0])
     count = min(rows, columns)
     whole = _named(request, "full_matrices") is not False and rows != columns
@@ -266,10 +282,10 @@ def _singular_values(b: TensorBuilder, request: Request) -> Sequence[str | None]
         # The vectors of a reduced decomposition of its own: those have second derivatives.
         request = replace(request, node=_reduced(node), results={})
     u, vh = _result(b, request, 0, (*batch, rows, count)), _result(b, request, 2, (*batch, count, columns))
-    s = _result(b, request, 1, (*batch, count))
+    s = _result(b, request, 1, (*batch, count), real=True)
     down, across = b.expand_dims(s, [b.rank_of(s)]), b.expand_dims(s, [b.rank_of(s) - 1])
     squares = b.elementwise("mul", s, s)
-    inner: list[str] = [_on_diagonal(b, request.gradients[1])] if 1 in request.gradients else []
+    inner: list[str] = [b.cast(_on_diagonal(b, request.gradients[1]), b.dtype_of(u))] if 1 in request.gradients else []
     outside: list[str] = []
     if 0 in request.gradients:
         g = request.gradients[0]
