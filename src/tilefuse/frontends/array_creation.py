@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isfinite, prod
+from math import ceil, isfinite, nan, prod
 from typing import Any
 
 import numpy as np
@@ -139,9 +139,10 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
     if not by:
         raise ShapeError("arange with step 0 never arrives", where=user_span())
     whole = all(isinstance(n, int) for n in numbers)
-    if not all(isfinite(n) and abs(n) < 1 << 62 for n in (begin, end, by)):
+    steps = (-((begin - end) // by) if whole else (end - begin) / by) if all(isfinite(n) for n in (begin, end, by)) else nan
+    if not steps < 1 << 62 or whole and steps > 0 and not all(-1 << 63 <= n < 1 << 63 for n in (begin, begin + (steps - 1) * by)):
         raise ShapeError(f"arange from {begin} to {end} by {by} has no end that can be reached", where=user_span())
-    count = max(ceil((end - begin) / by), 0) if not whole else len(range(int(begin), int(end), int(by)))
+    count = ceil(steps) if steps > 0 else 0
     wanted = (DEFAULT_INT if whole else DEFAULT_FLOAT) if dtype is None else as_dtype(dtype)
     kind = I64 if whole else F64
     return apply(lower_steps, (), (count, const(begin, kind), const(by, kind), None, wanted), _device(device))

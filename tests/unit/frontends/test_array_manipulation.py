@@ -172,6 +172,17 @@ def test_ranges(start: int, stop: int, step: int, num: int) -> None:
     assert ends[0] == start and ends[-1] == stop
 
 
+def test_ranges_near_the_ends_of_64_bits() -> None:
+    """A range is refused for what it holds, not for how long a step is that it never takes."""
+    low, high = -2**63, 2**63 - 1
+    for given_range in ((0, 0, low // 2), (low, high, 2**62), (high - 2, high, 1), (0, -1, 2**70), (5, 6, 2**70)):
+        assert value(ta.arange(*given_range)).tolist() == list(range(*given_range)), given_range
+    assert ta.arange(0, -1e300).shape == (0,)
+    for wrong in ((0, high + 2, high + 1), (0, 1e300), (0, float("inf")), (0, float("nan"))):
+        with pytest.raises(ShapeError, match="no end that can be reached"):
+            ta.arange(*wrong)
+
+
 def test_meshgrid_and_eye() -> None:
     """Both index orders; diagonals beside the main one."""
     first, second = np.arange(3), np.arange(2)
