@@ -1,6 +1,7 @@
 """Floor 3: rewritings of the graph, each with a declared contract, put in order by a pipeline text."""
 from tilefuse.passes import (
     checkers,
+    choices,
     cleanup,
     decompose,
     empty,
@@ -20,12 +21,12 @@ from tilefuse.passes.manager import PASSES, Pass, PassContext, PassRecord, Pipel
 # views make more nodes equal; products are joined once their operands are seen through views; the second round of views and
 # scalar rules sees what folding and joining brought together.
 DEFAULT_PIPELINE = (
-    "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,fold-constants,merge-summed-products,"
+    "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,write-out-choices,fold-constants,merge-summed-products,"
     "merge-sliced-products,inline-views,simplify-index,simplify-scalar,prove-indices,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"
 )
 
 # What registers passes, and the checkers of their properties.
-MODULES = (checkers, cleanup, decompose, empty, fold, index_ranges, products, select_one, simplify_index, simplify_scalar, sliced_products,
-           summed_products, views)
+MODULES = (checkers, choices, cleanup, decompose, empty, fold, index_ranges, products, select_one, simplify_index, simplify_scalar,
+           sliced_products, summed_products, views)
 
 __all__ = ["DEFAULT_PIPELINE", "PASSES", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]
