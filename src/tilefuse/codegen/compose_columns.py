@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tilefuse.codegen.cascade import CASCADED, Cascade, Summed, nested_counts
 from tilefuse.codegen.columns_squares import ShiftedSquares
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
@@ -144,9 +145,10 @@ def _load_all(state: ColumnState) -> None:
 
 
 def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, Reg],
-               body: Callable[[Affine, list[Held], dict[str, Affine], Affine], None], only: Sequence[Bound] = ()) -> None:
+               body: Callable[[Affine, list[Held], dict[str, Affine], Affine], None], only: Sequence[Bound] = (),
+               cascade: Cascade | None = None) -> None:
     """The thread's rows, `batch` at a time with their loads first; `body(place, held, env, step)` writes the work of row number `step`,
-    which stands at `place` of what is held."""
+    which stands at `place` of what is held. `cascade`: what is summed in stretches of the walk."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     missing = [t for t in _full_touches(state, bodies) if not any(h.touch == t for h in state.held)]
@@ -154,7 +156,8 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
     batch = 1 if c.on_chip else max(c.batch, 1)
     kept = _kept_env(state)
     columns = _column_operands(state, bodies)
-    with e.loop("step", -(-c.chunks // batch), unroll=w.unroll and c.on_chip) as outer:
+    count = -(-c.chunks // batch)
+    with cascade.steps("step", count) if cascade is not None else e.loop("step", count, unroll=w.unroll and c.on_chip) as outer:
         probe = _row_env(state, axis("row_probe")) | kept
         local = [w.held(t, batch, c.vector, w.runs(t, c.vector, state.lane, probe), step=batch == 1) for t in missing]
         for load in (True, False):
@@ -245,10 +248,21 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg],
         if shifted is not None:
             shifted.next_row()
 
-    _walk_rows(state, bodies, results, one_row, state.column_bounds if outputs else ())
+    cascade = _cascade(state, [i for i in group if shifted is None or not shifted.takes(i)], parts, rows_seen)
+    _walk_rows(state, bodies, results, one_row, state.column_bounds if outputs else (), cascade)
     if shifted is not None:
         shifted.end()
     return parts
+
+
+def _cascade(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], rows_seen: Reg | None) -> Cascade | None:
+    """The accumulators of sums down long columns, where one thread takes a column alone; None where its chains are short enough."""
+    w, c = state.writer, state.choice
+    alone = c.threads_x * c.threads_y == 1
+    counts = nested_counts(-(-c.chunks // max(c.batch, 1))) if alone and not c.on_chip else ()
+    summed = [Summed(i, tuple(parts[i.key]), c.vector) for i in group if i.node.detail in CASCADED and w.emitter.dtype(i.body).is_float]
+    restarted = [rows_seen] if rows_seen is not None else []
+    return Cascade(w.emitter, w.unroll, summed, counts, restarted) if counts and summed else None
 
 
 def _welford(state: ColumnState, i: Instance, parts: list[Reg], count: Reg, inverse: object) -> None:

@@ -9,6 +9,7 @@ from tilefuse.codegen.kernel_writer import Running
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
 from tilefuse.codegen.rows_walk import RowState, in_row, restart_scans, vector_at
 from tilefuse.ir.affine import Affine, axis
+from tilefuse.ir.dtype import F32, F64
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
@@ -16,6 +17,10 @@ from tilefuse.schedule.resolved import Instance
 
 # Up to so many warps' totals every thread adds up itself; more are scanned once and read back, after one more barrier.
 FEW_SLOTS = 16
+
+
+# Scans whose steps round.
+ROUNDED = ("sum", "prod", "logaddexp")
 
 
 def compose_scans(state: RowState, scans: list[Instance]) -> None:
@@ -31,6 +36,9 @@ def _serial_scan(state: RowState, i: Instance) -> None:
     """One thread a row: a running value; each element is written as the walk passes it, so no array is kept."""
     e = state.writer.emitter
     dtype = e.dtype(i.body)
+    if dtype == F32 and i.node.detail in ROUNDED and state.writer.device.kind == "host":
+        # The rounding error of a running value grows with the row. In double precision it stays below the results' own rounding.
+        dtype = F64
     running = Reg(e.fresh(i.node.name), dtype)
     e.emit(Declare(running.name, dtype, None, KERNEL_MONOIDS[i.node.detail].identity(dtype)[0]))
     state.writer.running.append(Running(i, running))

@@ -217,8 +217,10 @@ class KernelWriter:
             e.frame.loads[h.touch.value, e.index(h.touch.offset), h.dynamic] = Reg(h.array, h.touch.dtype, start + lane)
         for scan in self.running:
             join, name = partial(self.joined, scan.instance), scan.instance.node.name
-            e.emit(Assign(scan.value, join(scan.value, e.expression(scan.instance.body))))
-            value: KExpr = scan.value
+            have, work = e.dtype(scan.instance.body), scan.value.dtype
+            x = e.expression(scan.instance.body)
+            e.emit(Assign(scan.value, join(scan.value, x if work == have else Call(work.name, (x,)))))  # type: ignore[arg-type]
+            value: KExpr = scan.value if work == have else Call(have.name, (scan.value,))  # type: ignore[arg-type]
             if scan.before is not None:
                 before = Reg(scan.before.name, scan.before.dtype, chunk)
                 value = e.register(join(before, value), scan.value.dtype, name)
@@ -227,7 +229,7 @@ class KernelWriter:
     def joined(self, scan: Instance, *parts: KExpr) -> KExpr:
         """Two parts of a scan's row combined, the earlier one first."""
         e = self.emitter
-        dtype = e.dtype(scan.body)
+        dtype = next((p.dtype for p in parts if isinstance(p, Reg)), e.dtype(scan.body))
         if scan.node.detail not in USED_ONCE:
             parts = tuple(p if isinstance(p, Reg) else e.register(p, dtype, scan.node.name + "_part") for p in parts)
         first, second = parts

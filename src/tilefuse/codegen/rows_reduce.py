@@ -1,10 +1,9 @@
 """One stage of row reductions: a thread's elements into its accumulators, lane by lane, then pairwise over the lanes."""
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 
+from tilefuse.codegen.cascade import CASCADED, Cascade, Summed, nested_counts
 from tilefuse.codegen.kernel import (
     Assign,
     Comment,
@@ -67,11 +66,8 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
     bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
     arrays = declare_kept(state, needed, group)
     whole = {i.key: declare_all(state, i) for i in group if i.node.detail == EXPSUM.name and at_once(state)}
-    long = c.threads == 1 and c.lanes > 1 and c.chunks > 2 * SUM_STRETCH
-    summed = [i for i in group if long and i.node.detail == "sum" and e.dtype(i.body).is_float]
-    totals = {i.key: _declare_parts(state, i, c.lanes) for i in summed}
-    around = partial(_sums_of_stretch, state, summed, parts, totals)
-    for chunk, env, width, held in walk_row(state, bodies, bool(written), SUM_STRETCH if summed else 0, around):
+    cascade = _cascade(state, group, parts)
+    for chunk, env, width, held in walk_row(state, bodies, bool(written), cascade):
         vectors = [i for i in group if _by_vector(state, i) and width > 1]
         chunk_values = {i.key: _declare_values(state, i, width) for i in vectors if i.key not in whole}
         hoist_lane_free(state, bodies, env, held)
@@ -106,27 +102,13 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
     return {k: p[0] for k, p in parts.items()}
 
 
-# Vectors that one lane accumulator takes before it is added to a total: the rounding error of a long sum by one thread grows with
-# the stretch plus the number of stretches, not with their product (Higham 2002, section 4.2, blocked summation).
-SUM_STRETCH = 64
-
-
-@contextlib.contextmanager
-def _sums_of_stretch(state: RowState, summed: list[Instance], parts: dict[int, list[list[Reg]]],
-                     totals: dict[int, list[list[Reg]]]) -> Iterator[None]:
-    """A stretch of the walk: its sums start at zero and are added to the totals at its end; after the last they are the totals."""
-    w = state.writer
-    e = w.emitter
-    pairs = [(parts[i.key], totals[i.key][0][0]) for i in summed]
-    for lanes, _ in pairs:
-        with e.lanes(len(lanes), w.unroll) as v:
-            part = lanes[0][0]
-            e.emit(Assign(Reg(part.name, part.dtype, v), const(0, part.dtype)))
-    yield
-    for lanes, total in pairs:
-        with e.lanes(len(lanes), w.unroll) as v:
-            part, sum_ = Reg(lanes[0][0].name, total.dtype, v), Reg(total.name, total.dtype, v)
-            e.emit(Assign(sum_, Call("add", (sum_, part))), Assign(part, sum_))  # type: ignore[arg-type]
+def _cascade(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]]) -> Cascade | None:
+    """The accumulators of a long row's sums, where one thread takes it alone; None where its chains are short enough."""
+    w, c = state.writer, state.choice
+    counts = nested_counts(c.chunks) if c.threads == 1 else ()
+    summed = [Summed(i, tuple(parts[i.key][0]), len(parts[i.key])) for i in group
+              if i.node.detail in CASCADED and w.emitter.dtype(i.body).is_float]
+    return Cascade(w.emitter, w.unroll, summed, counts) if counts and summed else None
 
 
 # A value of at least this many operations is kept in registers rather than computed again (an exponential takes 8 instructions).

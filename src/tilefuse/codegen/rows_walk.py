@@ -1,11 +1,11 @@
 """A thread's walk over its part of a row: which vectors it holds, how they are loaded, in what order it meets them."""
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tilefuse.codegen.cascade import Cascade
 from tilefuse.codegen.kernel import (
     Assign,
     Comment,
@@ -166,12 +166,12 @@ def vector_extent(state: RowState) -> int:
 Step = tuple[Affine, dict[str, Affine], int, list[Held]]
 
 
-def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = False, stretch: int = 0,
-             around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Iterator[Step]:
+def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = False,
+             cascade: Cascade | None = None) -> Iterator[Step]:
     """The thread's vectors of the row, one after another.
 
     What the consumer emits between two yields becomes the loop's body; a last narrow round covers the rest of the row.
-    stretch: if positive, the walk is one of stretches of so many chunks, and `around` writes what stands before and after each.
+    cascade: what is summed in stretches of the walk.
     """
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
@@ -181,11 +181,9 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
     restart_scans(state, False)
     if state.ring is not None:
         state, missing = _ask_first(state, missing)
-    if state.vectors and stretch:
-        with e.loop("stretch", -(-c.chunks // stretch)) as outer, around(), e.loop("chunk", stretch) as inner:
-            chunk = outer * stretch + inner
-            with e.when([Bound(chunk, 0, c.chunks)]):
-                yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
+    if state.vectors and cascade is not None:
+        with cascade.steps("chunk", c.chunks) as chunk:
+            yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors and (c.on_chip or c.batch == 1 or c.groups):
         with e.loop("chunk", c.chunks, unroll=w.unroll and (c.on_chip or c.groups > 0)) as chunk:
             if state.ring is not None and not bounded_rows:

@@ -12,9 +12,10 @@ import pytest
 from tests.unit.codegen.composed_cases import Case, all_cases
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler, run
 from tests.unit.codegen.pattern_graphs import ROUNDOFF, Pattern, row_sum
+from tilefuse.codegen.cascade import nested_counts
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Buffer, Kernel
-from tilefuse.codegen.rows_reduce import LANE_MOMENTS, SUM_STRETCH
+from tilefuse.codegen.rows_reduce import LANE_MOMENTS
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
@@ -141,7 +142,7 @@ def test_long_sums_of_one_thread_are_blocked(tmp_path: Path, length: int = 1 << 
     wanted = float(np.float32(0.1)) * length
     choice = case.program().choice
     assert isinstance(choice, Rows) and choice.lanes > 1
-    depth = SUM_STRETCH + choice.chunks / SUM_STRETCH + choice.lanes + choice.split
+    depth = sum(nested_counts(choice.chunks)) + choice.lanes + choice.split
     assert abs(memory[buffer_of(kernel, "s").name][0] - wanted) <= depth * ROUNDOFF["f32"] * wanted
     assert abs(np.cumsum(np.full(choice.chunks, 0.1, np.float32))[-1] / choice.chunks / np.float32(0.1) - 1) > depth * ROUNDOFF["f32"]
 
