@@ -36,11 +36,20 @@ Key = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 def compile_script(text: str, *, library: Folder | Sequence[Folder] = (), device: Any = None, name: str = "script",
                    kind: Kind = "auto", deterministic: bool = False, options: Mapping[str, Any] | None = None) -> CompiledScript:
     """The function that a script describes; see `tilefuse.blas.compile`. `options` are fields of `Options`."""
+    if isinstance(text, str) and _names_a_file(text):
+        raise UserError(f"{text!r} is the name of a file, and a script is its text",
+                        hint=f"did you mean to read the file? pathlib.Path({text!r}).read_text()")
     if not isinstance(text, str):
         raise TypeMismatchError(f"a script is a text, what is given is of type {type(text).__name__}", hint="for a file, its read_text()")
     functions = read_library(*((library,) if isinstance(library, (str, os.PathLike)) else library))
     chosen = Options.from_environment().with_overrides(**(options or {}))
     return CompiledScript(resolve(parse_script(text, name), functions), functions, device, chosen, name, kind, deterministic)
+
+
+def _names_a_file(text: str) -> bool:
+    """Whether a text is one word that names a file, or would: no script is without a semicolon."""
+    return ";" not in text and "\n" not in text.strip() and text.strip() != "" and (
+        os.path.splitext(text.strip())[1] != "" or os.sep in text or os.path.isfile(text))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import Generated, generate
@@ -21,7 +22,7 @@ from tilefuse.ir.elementary import CallGraph
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.plan.routine_combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, cheapest, combinations
 from tilefuse.plan.routine_fusions import Fusion, Fusions, calls_between_matrices, find_fusions
-from tilefuse.plan.routine_implementations import Candidates, bound_us, implementations, list_candidates
+from tilefuse.plan.routine_implementations import Candidates, bound_us, implementations, list_candidates, why_none
 from tilefuse.plan.routine_prediction import RoutineTimes
 from tilefuse.plan.template_prediction import template_us
 from tilefuse.runtime.spec import ProgramSpec, Value
@@ -119,6 +120,12 @@ class ScriptSearch:
                 if made is not None:
                     found.setdefault(calls, []).append(made)
         return found
+
+    def unimplemented(self) -> tuple[tuple[tuple[int, ...], Rejected], ...]:
+        """Fusions that no routines implement, each with the reason; empty where routines are not asked for."""
+        found = [] if self.kind == "template" else [
+            (f.calls, why_none(self.routine_graph, f, self.device, self._listed(f), self.kernel_name(f.calls))) for f in self.fusions.found]
+        return tuple((calls, why) for calls, why in found if why is not None)
 
     def _routines(self, fusion: Fusion, most: int | None) -> list[FusionImplementation]:
         return list(implementations(self.routine_graph, fusion, self.device, self.kernel_name(fusion.calls),

@@ -53,13 +53,18 @@ class Trial:
     known: bool
 
 
-def script_key(graph: CallGraph) -> str:
-    """The calls with their sizes and strides, as a digest: equal for scripts that differ in names only by accident of spelling."""
+def script_key(graph: CallGraph, options: Options | None = None) -> str:
+    """The calls with their sizes and strides, as a digest: equal for scripts that differ in names only by accident of spelling.
+
+    Texts of routines and meanings, and options that decide code, are part of it: what was timed of others says nothing of these.
+    """
     number = {name: n for n, name in enumerate(graph.variables)}
     rows = [[number[n], v.dtype.name, list(v.shape), list(v.word_strides)] for n, v in graph.variables.items()]
-    calls = [[c.function.name, [number[a] if isinstance(a, str) else float(a).hex() for a in c.arguments], [number[r] for r in c.results]]
-             for c in graph.calls]
-    text = json.dumps([CLOCK, rows, calls, [number[o] for o in graph.outputs]])
+    calls = [[c.function.timed_name, [number[a] if isinstance(a, str) else float(a).hex() for a in c.arguments],
+              [number[r] for r in c.results]] for c in graph.calls]
+    decides = dict((options or Options()).code_key())
+    code = [[name, repr(value)] for name, value in sorted((options or Options()).changed().items()) if name in decides]
+    text = json.dumps([CLOCK, rows, calls, [number[o] for o in graph.outputs], code])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -104,7 +109,8 @@ def read_back(search: ScriptSearch, rows: Sequence[Mapping[str, Any]]) -> Combin
 
 def best_known(search: ScriptSearch) -> Choice | None:
     """The fastest program that an earlier search found for these sizes on this device."""
-    row = script_journal(search.device, search.options).find(f"{script_key(search.graph)}:best:{search.kind}:{search.deterministic}")
+    key = f"{script_key(search.graph, search.options)}:best:{search.kind}:{search.deterministic}"
+    row = script_journal(search.device, search.options).find(key)
     if row is None or not isinstance(row.get("parts"), list):
         return None
     found = read_back(search, row["parts"])
@@ -118,7 +124,7 @@ class ScriptTuner:
         self.search = search
         self.place = place
         self.journal = script_journal(search.device, search.options)
-        self.key = script_key(search.graph)
+        self.key = script_key(search.graph, search.options)
         self._reference: list[Any] | None = None
         self._drawn: list[dict[str, Any]] = []
 

@@ -9,6 +9,7 @@ Fusion: Application on BLAS", sections 3.2 and 4.3.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field
 from enum import Enum
@@ -164,6 +165,14 @@ class ElementaryFunction:
     def sizes(self) -> tuple[str, ...]:
         """Names of sizes, in order of first occurrence."""
         return tuple(dict.fromkeys(e for p in (*self.inputs, *self.outputs) for e in p.extents))
+
+    @functools.cached_property
+    def timed_name(self) -> str:
+        """The name with a digest of all that decides how long the function takes: another text of a routine has other times."""
+        routines = [(i.name, i.geometry, sorted(i.places.items()), sorted(i.routines.items()), i.source) for i in self.implementations]
+        told = repr((self.kind, self.dtype, self.inputs, self.outputs, self.over, self.operator, self.neutral, sorted(self.padding.items()),
+                     sorted(self.meaning.items()), self.positions, self.state, self.finishes, self.triangle, routines))
+        return f"{self.name}@{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
     def parameter(self, name: str) -> Parameter:
         """The input or output of that name."""

@@ -151,7 +151,7 @@ class ElementFacts:
         if isinstance(place, SharedPlace):
             shared = words if len(axes) < 2 else self.words[axes[0]] * (self.words[axes[1]] + place.pad)
         held = place.words if isinstance(place, ThreadMapping) else 0
-        return _Operand((function.name, implementation.name, f"{verb} {p.name}"), axes, words, shared, held,
+        return _Operand((function.timed_name, implementation.name, f"{verb} {p.name}"), axes, words, shared, held,
                         (p.dtype or function.dtype).itemsize)
 
     def flight_bytes(self, walk: str) -> int:

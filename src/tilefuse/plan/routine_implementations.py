@@ -123,6 +123,30 @@ def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: 
             yield FusionImplementation(fusion.calls, ROUTINES, c.prediction.us, c.decision, fused)
 
 
+def why_none(graph: CallGraph, fusion: Fusion, device: DeviceSpec, candidates: Candidates, name: str = "fused") -> Rejected | None:
+    """Why a fusion has no implementation, as values; None where it has one.
+
+    Cost: schedules candidates until one can be built.
+    """
+    refused: list[Rejected] = []
+    for c in candidates.kept:
+        fused = schedule_routines(graph, c.decision, name, device)
+        if isinstance(fused, FusedRoutines):
+            return None
+        refused.append(fused)
+    refused += [why for _, why in candidates.pruned]
+    if not refused:
+        names = ", ".join(dict.fromkeys(graph.calls[c].function.name for c in fusion.calls))
+        return Rejected(Reason.ILLEGAL_TEMPLATE, f"no geometries of {names} have elements of equal words along the grid")
+    number: dict[Reason, int] = {}
+    for r in refused:
+        number[r.reason] = number.get(r.reason, 0) + 1
+    first = refused[0]
+    others = len(refused) - 1
+    return Rejected(first.reason, first.detail + (f", and so of {others} other decisions ({', '.join(r.value for r in number)})"
+                                                  if others else ""))
+
+
 def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, deterministic: bool) -> Iterator[tuple[Decision, Facts]]:
     """Every combination of what a decision decides, those that make no difference left out."""
     grid = fusion.grid

@@ -30,7 +30,7 @@ class Timed:
     @property
     def name(self) -> tuple[str, str, str]:
         """As tables of times name it."""
-        return self.function.name, self.function.implementations[self.implementation].name, self.routine
+        return self.function.timed_name, self.function.implementations[self.implementation].name, self.routine
 
 
 def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Timed, ...], ...]:

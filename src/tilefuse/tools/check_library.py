@@ -134,7 +134,11 @@ class _Check:
                     if finding is not None:
                         yield finding
                         break
-        yield from self.compute()
+        unneutral = None if self.function.state else self.unneutral()
+        wrong = [unneutral] if unneutral is not None else list(self.compute())
+        if not wrong and self.function.state and (unneutral := self.unneutral_state()) is not None:
+            wrong = [unneutral]
+        yield from wrong
 
     def tile(self, p: Parameter) -> tuple[int, ...]:
         return tuple(self.implementation.geometry.extents[e] for e in p.extents)
@@ -220,6 +224,83 @@ class _Check:
         room = f"{pitch} a thread" if pitch else f"{total} in shared memory"
         return self.slip(routine, f"words behind the element of {p.name} are written: it has {room}",
                          f"write WORDS_{p.name} words a thread, or the tile's rows of PITCH_{p.name} words in shared memory")
+
+    # -- neutral elements
+
+    def unneutral(self) -> Slip | None:
+        """Whether `neutral` changes a value that it is brought together with: tried on extremes, on small numbers and on whole ones."""
+        function = self.function
+        if not function.kind.reduces:
+            return None
+        start = np.asarray(self.routines.start(), self.dtype)
+        limits = np.finfo(self.dtype)
+        values = [0.0, 1.0, -3.0, float(limits.tiny), -float(limits.tiny), float(limits.max), -float(limits.max), np.inf, -np.inf]
+        with np.errstate(invalid="ignore", over="ignore"):
+            made = {v: _COMBINES[function.operator](np.asarray(v, self.dtype), start) for v in values}
+        wrong = next((v for v in values if made[v] != np.asarray(v, self.dtype)), None)
+        if wrong is None:
+            return None
+        return Slip(str(Path(function.origin) / METADATA), "neutral",
+                    f"{function.neutral} is {start:g} and not neutral: brought together with {wrong:g} by {function.operator} it gives "
+                    f"{made[wrong]:g}", f"an element that leaves every value as it is: {_NEUTRAL[function.operator]}")
+
+    def unneutral_state(self) -> Slip | None:
+        """Whether the neutral partial value, combined in front of another or behind it, changes what that one finishes to."""
+        function, sizes = self.function, dict(self.implementation.geometry.extents)
+        threads = self.implementation.geometry.threads[0] * self.implementation.geometry.threads[1]
+        if set(function.meaning) != {p.name for p in function.outputs} or any(p.extents for p in function.outputs):
+            return None
+        for alike in (None, -3.0, 3.0, *self.extremes()):
+            given = {p.name: self.drawn(tuple(sizes[e] for e in p.extents), alike) if p.extents else np.asarray(2.0, self.dtype)
+                     for p in function.inputs}
+            wanted = meaning_of(function, sizes, given)
+            state, out = self.states(given, threads)
+            if state is None:
+                return None
+            each = self.routines.state_bytes()
+            alone = state.copy()
+            self.routines.fold(alone, threads, out)
+            plain = out.copy()
+            for name, place in (("in front", 0), ("behind", threads)):
+                more = np.insert(state.reshape(threads, each), place, self.neutral_state(each), axis=0).reshape(-1)
+                self.routines.fold(more, threads + 1, out)
+                p = function.outputs[0]
+                changed = out != plain and not (np.isnan(out) and np.isnan(plain))
+                # A state that begins with what is none has swallowed larger values before anything is combined.
+                swallowed = alike is not None and np.isfinite(plain) and np.isfinite(wanted[p.name]) and \
+                    abs(float(plain) - float(wanted[p.name])) > 0.5 * abs(float(wanted[p.name]))
+                if changed or swallowed:
+                    data = "drawn numbers" if alike is None else f"words that are all {alike:g}"
+                    return Slip(str(Path(function.origin) / METADATA), "neutral",
+                                f"{function.neutral} is not neutral: with {data}, {name} of the partial values, {p.name} is {out:g}, and "
+                                f"{wanted[p.name] if swallowed else plain:g} without it", "a partial value that `combine` leaves others by")
+        return None
+
+    def extremes(self) -> tuple[float, ...]:
+        """Numbers whose squares and sums over a tile are finite still, large and small."""
+        root = float(np.finfo(self.dtype).max) ** 0.4
+        return (root, -root, 1 / root)
+
+    def neutral_state(self, each: int) -> Array:
+        found = np.zeros(each, np.uint8)
+        self.routines.neutral(found, 1)
+        return found
+
+    def states(self, given: dict[str, Array], threads: int) -> tuple[Array | None, Array]:
+        """Partial values of all threads for one whole tile of this data, and room for what they finish to."""
+        function = self.function
+        elements = [self.gathered(p, given[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
+        pitches = [words_of(self.text, p)[1] for p in function.inputs if p.extents]
+        p = function.outputs[0]
+        total, pitch = words_of(self.text, p)
+        out = np.zeros((), NUMPY_DTYPES[(p.dtype or function.dtype).name])
+        if total != threads:
+            return None, out
+        state = np.zeros(total * self.routines.state_bytes(), np.uint8)
+        self.routines.neutral(state, total)
+        scalars = np.asarray([given[q.name] for q in function.inputs if not q.extents], self.dtype)
+        self.routines.compute([*elements, state], [*pitches, pitch], scalars, (0,) * len(function.sizes))
+        return state, out
 
     # -- routines
 
@@ -368,6 +449,7 @@ def _touched(guards: Sequence[Array]) -> bool:
     return any((words != UNTOUCHED).any() for words in guards)
 
 
+_NEUTRAL = {"+": "0", "max": "-tf_inf_f32(), or of f64", "min": "tf_inf_f32(), or of f64"}
 _COMBINES = {"+": np.add, "max": np.maximum, "min": np.minimum}
 
 

@@ -127,7 +127,8 @@ def _searched(function: CompiledScript, extents: Extents, strides: Extents, targ
     facts: dict[str, Any] = {
         "device": device.name, "calls": [f"{', '.join(c.results)} = {c.function.name}({', '.join(map(str, c.arguments))})" for c in calls],
         "fusions": [{"calls": list(f.calls), "spared_words": f.spared} for f in search.fusions.found],
-        "rejected": [{"calls": list(c), "reason": r.reason.value, "detail": r.detail} for c, r in search.fusions.rejected]}
+        "rejected": [{"calls": list(c), "reason": r.reason.value, "detail": r.detail}
+                     for c, r in (*search.unimplemented(), *search.fusions.rejected)]}
     rows: list[dict[str, Any]] = []
     if seconds:
         with working(f"searching programs of {function.name}", quiet=quiet) as progress:

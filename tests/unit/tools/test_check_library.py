@@ -59,6 +59,11 @@ def changed(tmp_path: Path, function: str, file: str, old: str, new: str) -> lis
     ("axpy", "function.toml", '"saxpy"', '"s axpy"', "names.f32: 's axpy' is no name that a script can call"),
     ("axpy", "function.toml", '"saxpy"', '"input"', "names.f32: 'input' is no name that a script can call"),
     ("asum", "function.toml", 'operator = "+"', 'operator = "max"', "neutral: is missing"),
+    ("asum", "function.toml", 'operator = "+"', 'operator = "+"\nneutral = "1"', "1 is 1 and not neutral: brought together with 0 by +"),
+    ("asum", "function.toml", 'operator = "+"', 'operator = "+"\nneutral = "1e-30"', "brought together with 0 by + it gives 1e-30"),
+    ("asum", "function.toml", 'operator = "+"', 'operator = "max"\nneutral = "-1e30"', "brought together with -3.40282e+38 by max"),
+    ("iamax", "function.toml", 'neutral = "{-1, 0}"', 'neutral = "{100, 0}"', "k of one tile"),
+    ("nrm2", "function.toml", 'neutral = "{0, 0, 0}"', 'neutral = "{0, 1e-9, 0}"', "{0, 1e-9, 0} is not neutral: with words that are all"),
     ("asum", "function.toml", 'operator = "+"', 'operator = "+"\nneutral = "nothing"', "neutral of sasum:1"),
     ("asum", "function.toml", 'operator = "+"', 'operator = "+"\npadding = { x = "1" }', "the others padding, is"),
 ])
