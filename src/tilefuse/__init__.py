@@ -35,8 +35,12 @@ def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any
     is verified before anything is unpacked. None: TILEFUSE_REQUIRE_SIGNATURE, if that is set.
     Raises: UserError when the file is missing, damaged or not signed as required; UnsupportedDeviceError when it is for another device.
     """
-    from tilefuse.runtime.archive import load_program
+    from tilefuse.runtime.archive import holds_parts, load_program
 
+    if holds_parts(path):
+        from tilefuse.driver.onnx_saved import load_split
+
+        return load_split(path, device, require_signature)
     return load_program(path, device, require_signature=require_signature)
 
 

@@ -10,12 +10,14 @@ or to the reference implementation.
 """
 from __future__ import annotations
 
+import ast
 import math
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,19 +65,21 @@ class _Compiled:
 class SplitModel:
     """A callable over a model's parts; its results in order, as those of a program. See the module.
 
-    make: the program of an imported part. device: where programs run. Threads may call it at the same time.
+    make: the program of an imported part; None: no other programs than those known. device: where programs run. known: what `facts` gave
+    of an earlier model. Threads may call it at the same time.
     """
 
-    def __init__(self, source: Any, shapes: Mapping[str, Sequence[int]] | None, make: Callable[[Imported], Any],
-                 device: torch.device, device_name: str, runs: bool = True) -> None:
+    def __init__(self, source: Any, shapes: Mapping[str, Sequence[int]] | None, make: Callable[[Imported], Any] | None,
+                 device: torch.device, device_name: str, runs: bool = True,
+                 known: tuple[Mapping[str, Any], Sequence[Any]] | None = None) -> None:
         """Raises: UserError for a bad model or missing shapes; UnsupportedOpError for an operator that nobody runs."""
         self._model, self._title = load_model(source)
         self.device = device
         self._device_name = device_name
         self._make = make
         self._runs = runs
-        self._hosted: dict[Key, str] = {}
-        self._waiting: dict[Key, str] = {}
+        self._hosted: dict[Key, str] = dict(known[0]["hosted"]) if known else {}
+        self._waiting: dict[Key, str] = dict(known[0]["waiting"]) if known else {}
         self._known: dict[tuple[tuple[Key, ...], tuple[str, ...]], _Compiled] = {}
         self._lock = threading.RLock()
         graph = self._model.graph
@@ -87,6 +91,8 @@ class SplitModel:
         self._types = {i.name: (element_dtype(i.type.tensor_type.elem_type, f"input {i.name!r}"), found[i.name])
                        for i in graph.input if i.name in found}
         self._parts = split(self._model, self._hosted, self._waiting)
+        if known is not None:
+            self._restore(*known)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -97,7 +103,7 @@ class SplitModel:
             part = self._parts[at]
             if not part.ours:
                 self._evaluator(part)
-            elif all(name in stand_ins for name in part.takes) and self._state(part).deciding == ():
+            elif self._make is not None and all(name in stand_ins for name in part.takes) and self._state(part).deciding == ():
                 if self._compiled(part, stand_ins, deciding=False) is CHANGED:
                     continue
             at += 1
@@ -115,20 +121,24 @@ class SplitModel:
             raise UnsupportedError(f"{self._title} was planned as sources for {self._device_name}, and cannot be called",
                                    hint="compile it with device= of a device that is here")
         given = self._in_order(arguments, named)
-        values: dict[str, Any] = {name: self._checked(name, value) for name, value in zip(self.inputs, given, strict=True)}
-        values |= self._constants
-        at = 0
-        while at < len(self._parts):
-            part = self._parts[at]
+        inputs = {name: self._checked(name, value) for name, value in zip(self.inputs, given, strict=True)}
+        # A call stays with the parts that it began with: another thread may move a node meanwhile. Where it moves one itself, it begins
+        # anew.
+        results: Any = CHANGED
+        while results is CHANGED:
+            results = self._through(self._parts, inputs | self._constants)
+        return [as_numpy(r) for r in results] if all_numpy(given) else [self._tensor(r) for r in results]
+
+    def _through(self, parts: Sequence[Part], values: dict[str, Any]) -> Any:
+        """The results by way of these parts; CHANGED where the model has other parts now."""
+        for part in parts:
             made = self._run(part, values)
             if made is CHANGED:
-                continue
+                return CHANGED
             values.update(zip(part.gives, made, strict=True))
             for name in part.released:
                 values.pop(name, None)
-            at += 1
-        results = [values[name] for name in self.results]
-        return [as_numpy(r) for r in results] if all_numpy(given) else [self._tensor(r) for r in results]
+        return [values[name] for name in self.results]
 
     def _run(self, part: Part, values: Mapping[str, Any]) -> Any:
         """The values that a part gives; CHANGED where the model has other parts now."""
@@ -216,7 +226,7 @@ class SplitModel:
             calls = state.calls[key] = state.calls.get(key, 0) + 1
             if len(state.calls) > MOST_COUNTED:
                 state.calls.popitem(last=False)
-            if state.programs and calls < COMPILE_AT_CALL:
+            if self._make is None or state.programs and calls < COMPILE_AT_CALL:
                 return None
             imported = self._imported(part, state, values, deciding)
             if not isinstance(imported, Imported):
@@ -309,9 +319,45 @@ class SplitModel:
             lines.append(f"{head}, compiled for {count} size{'' if count == 1 else 's'}{data}{later}" + "".join(f"; {w}" for w in waits))
         return lines
 
-    def save(self, path: object, **_options: object) -> None:
-        """Raises: UnsupportedError always: parts are compiled for sizes that only running shows."""
-        raise self._in_parts("a saved program", "keep the model: a later compile finds the kernels in the cache")
+    def save(self, path: Path | str, *, sign: Path | str | None = None) -> None:
+        """Writes the model and the programs compiled so far to one file, for `tilefuse.load`; other sizes run there by the reference
+        implementation. Raises: as `save_split`; UnsupportedError for sources without machine code.
+        """
+        if not self._runs:
+            raise UnsupportedError(f"{self._title} was planned as sources for {self._device_name}: it has no machine code to save",
+                                   hint="compile it with device= of a device that is here")
+        from tilefuse.driver.onnx_saved import save_split
+
+        save_split(self, path, sign)
+
+    @property
+    def title(self) -> str:
+        """How messages name the model."""
+        return self._title
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The whole model, weights included."""
+        return self._model
+
+    def facts(self) -> tuple[dict[str, Any], list[Any]]:
+        """How the model is split, as plain data, and the programs in the order in which the data numbers them."""
+        programs: list[Any] = []
+        rows: list[dict[str, Any]] = []
+        with self._lock:
+            for part in self._parts:
+                state = self._state(part)
+                listed = [[repr(key), len(programs) + n] for n, key in enumerate(state.programs)]
+                programs += state.programs.values()
+                rows.append({"keys": part.keys, "gives": part.gives, "deciding": state.deciding, "programs": listed})
+            return {"device": self._device_name, "place": "host" if self.device.type == "cpu" else str(self.device),
+                    "shapes": {name: shape for name, (_, shape) in self._types.items()}, "hosted": self._hosted, "waiting": self._waiting,
+                    "parts": rows, "programs": len(programs)}, programs
+
+    def _restore(self, facts: Mapping[str, Any], programs: Sequence[Any]) -> None:
+        for row in facts["parts"]:
+            state = self._known[tuple(row["keys"]), tuple(row["gives"])] = _Compiled(deciding=tuple(row["deciding"]))
+            state.programs.update((tuple(ast.literal_eval(text)), programs[number]) for text, number in row["programs"])
 
     @property
     def plan(self) -> Any:

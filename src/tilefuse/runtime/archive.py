@@ -34,6 +34,8 @@ from tilefuse.target.capabilities import runs_on
 
 CONSTANT_ALIGNMENT_BYTES = 64
 PURPOSE = "program"
+# What a file holds that is a model in parts, with several programs.
+SPLIT = "split.json"
 _SUFFIX = {"cuda": ".cu", "host": ".cpp"}
 
 
@@ -96,6 +98,15 @@ def _write_constants(program: Program, archive: zipfile.ZipFile) -> None:
 def _storage(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().as_strided((storage_span(tensor.shape, tensor.stride()),), (1,)).cpu()
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def holds_parts(path: Path | str) -> bool:
+    """Whether a file holds a model in parts. One that cannot be read holds none; `load_program` says what is wrong with it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return SPLIT in archive.namelist()
+    except (*DAMAGE, OSError):
+        return False
 
 
 def load_program(path: Path | str, device: str | torch.device | None = None, options: Options | None = None,
