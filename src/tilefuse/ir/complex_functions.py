@@ -194,8 +194,8 @@ def exponential_minus_one(t: DType, let: Let, x: Parts) -> Parts:
     less, half = call("expm1", a), call("sin", _mul(const(0.5, t), b))
     endless, real = _and(call("isinf", a), call("logical_not", _finite(b))), _zero(b, t)
     whole = _sub(_mul(less, call("cos", b)), _mul(const(2, t), _mul(half, half)))
-    # The standard gives +0 for -0, too.
-    return _sel(_or(endless, real), _add(less, const(0, t)), whole), exponential(t, let, x)[1]
+    # The standard gives +0 for -0, too. (A rule that is exact up to the sign of a zero would drop a sum with 0.)
+    return _sel(_or(endless, real), _sel(_zero(a, t), const(0, t), less), whole), exponential(t, let, x)[1]
 
 
 def hyperbolic_sine(t: DType, let: Let, x: Parts) -> Parts:
