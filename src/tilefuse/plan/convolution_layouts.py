@@ -30,6 +30,12 @@ EXACT_WINDOWS, EXACT_PLACES = (-4.0, -5.0), (-2.4, 3.0)
 # that are not square, and of the gradients of f32 in large windows, take 3 and 2.4 times as long as torch's row-major ones.
 CHANNEL_TAP, TURNED = (0.15, 0.5), (-2.5, -4.0)
 LARGE_WINDOW = 25
+# On a host, in times that the bytes take: weights that torch brings into blocks at every call; operand and result of windows of one place,
+# which torch leaves to an older implementation; an image turned between row-major and channels last. Source: one core with AVX-512, in
+# microseconds, torch row-major and packed: 512 channels, 3x3 windows, 7 x 7 places 4153, 2089; 256, 14 x 14 2405, 1986; 64, 56 x 56 2207,
+# 2035; one place, 64 to 256, 56 x 56 1241, 979; 256 to 64 1233, 935; 512 to 128, 28 x 28 1136, 952. One convolution and a relu, 64
+# channels, 56 x 56, batches of 1 and 4, with both turns 590 and 1977 longer.
+REORDERED_WEIGHT, PLACES_ON_HOST, TURNED_IMAGE = 4.0, 1.3, 6.5
 # What a call of little data gains or loses at least. Units: microseconds.
 LEAST_US = 6.0
 
@@ -38,6 +44,31 @@ def is_faster_channels_last(graph: Graph, device: DeviceSpec) -> bool:
     """Whether channels last spares time in all, or the graph's convolutions do not mind."""
     calls = {library_call_key(n): n for n in graph.nodes if n.kind in WEIGHT_OPERAND and len(n.type.shape) in (4, 5)}
     return sum(spared_us(graph, n, device) for n in calls.values()) >= 0
+
+
+def gains_by_packed_weights(graph: Graph, device: DeviceSpec) -> bool:
+    """Whether the convolutions of a host's graph gain more, channels last on packed weights (`runtime.packed_weights`), than it costs to
+    turn the images that come and go row-major."""
+    constants = {i.name for i in graph.inputs if i.constant}
+    calls = [n for n in graph.nodes if n.kind in WEIGHT_OPERAND]
+    if device.kind != "host" or not all(_is_packed(graph, n, constants) for n in calls):
+        return False
+    outside = {*(i.name for i in graph.inputs if not i.constant), *graph.results}
+    images = [t for t in map(graph.type_of, outside) if len(t.shape) == 4]
+    return sum(_spared_bytes(graph, n) for n in calls) > TURNED_IMAGE * sum(t.num_bytes for t in images)
+
+
+def _spared_bytes(graph: Graph, node: Node) -> float:
+    """What packed weights spare one call of a host. Units: bytes, whose time at the memory's bandwidth is spared."""
+    image, weight = map(graph.type_of, node.operands[:2])
+    moved = image.num_bytes + node.type.num_bytes
+    return REORDERED_WEIGHT * weight.num_bytes + (PLACES_ON_HOST * moved if prod(weight.shape[2:]) == 1 else 0.0)
+
+
+def _is_packed(graph: Graph, node: Node, constants: set[str]) -> bool:
+    weight = node.operands[WEIGHT_OPERAND[node.kind]]
+    plain = node.kind == "library.convolution" and not node.attribute("transposed", False)
+    return plain and weight in constants and len(node.type.shape) == 4 and node.type.dtype.name == "f32"
 
 
 def has_tensor_cores(node: Node, device: DeviceSpec) -> bool:

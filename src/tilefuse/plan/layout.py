@@ -18,7 +18,13 @@ from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Graph, Node, Type, library_call_key
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Read, cast, walk
-from tilefuse.plan.convolution_layouts import TENSOR_CORE_DTYPES, WEIGHT_OPERAND, has_tensor_cores, is_faster_channels_last
+from tilefuse.plan.convolution_layouts import (
+    TENSOR_CORE_DTYPES,
+    WEIGHT_OPERAND,
+    gains_by_packed_weights,
+    has_tensor_cores,
+    is_faster_channels_last,
+)
 from tilefuse.plan.views import as_view, strides_of
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.device import DeviceSpec
@@ -50,9 +56,9 @@ def is_channels_last(strides: tuple[int, ...] | None, shape: tuple[int, ...]) ->
 
 
 def allows_channels_last(graph: Graph, device: DeviceSpec, options: Options) -> bool:
-    """Whether layouts may be changed for convolutions: by default where cuDNN runs them and is faster so."""
-    automatic = options.channels_last == "auto" and device.kind == "cuda"
-    return options.channels_last == "always" or automatic and is_faster_channels_last(graph, device)
+    """Whether layouts may be changed for convolutions: by default where the library that runs them is faster so."""
+    faster = is_faster_channels_last if device.kind == "cuda" else gains_by_packed_weights
+    return options.channels_last == "always" or options.channels_last == "auto" and faster(graph, device)
 
 
 def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, free: Set[str] = frozenset(),

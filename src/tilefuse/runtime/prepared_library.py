@@ -28,6 +28,7 @@ from tilefuse.runtime.library import (
     torch_operator,
     turns_back,
 )
+from tilefuse.runtime.packed_weights import PackedConvolution, may_be_packed
 from tilefuse.runtime.spec import Value
 from tilefuse.runtime.strided import as_traced
 
@@ -84,6 +85,8 @@ def _convolution(attributes: Attributes, operands: Sequence[Value], device: torc
     stride, dilation = int_list(attributes.get("stride"), 1, rank), int_list(attributes.get("dilation"), 1, rank)
     output_padding, groups = int_list(attributes.get("output_padding"), 0, rank), attributes.get("groups", 1)
     assert isinstance(groups, int)
+    if device.type == "cpu" and not transposed and may_be_packed(x, w):
+        return PackedConvolution(x.shape, stride, padding, dilation, groups, has_bias)
     relays = device.type == "cuda" and not _is_row_major(x) and turns_back(w.shape, TORCH_DTYPES[x.dtype], attributes, is_gradient=False)
     convolve = torch.convolution
 

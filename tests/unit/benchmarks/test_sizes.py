@@ -1,6 +1,7 @@
 """Streams of calls with changing sizes: what is measured is right or told wrong, and the table shows it."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from benchmarks import size_streams
 from benchmarks.readme import sizes_table
 from benchmarks.record import Record
-from benchmarks.size_streams import TINY_SIZES, measured
+from benchmarks.size_streams import TINY_SIZES, Stream, measured
 from tilefuse.driver import torch_backend
 
 HOST = torch.device("cpu")
@@ -24,6 +25,17 @@ def test_sizes_that_return_run_compiled() -> None:
 
 def test_a_wrong_result_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The judgement can fail: of numbers, and of tokens."""
+    judged: list[torch.nn.Module] = []
+
+    def noting(name: str) -> Callable[[bool, torch.device], Stream]:
+        def make(tiny: bool, device: torch.device) -> Stream:
+            made = streams[name](tiny, device)
+            judged.append(made.model)
+            return made
+        return make
+
+    streams = dict(size_streams.STREAMS)
+    monkeypatch.setattr(size_streams, "STREAMS", {name: noting(name) for name in streams})
     for name, spoilt in (("returning/10", lambda y: y * 1.01), ("generate/40", lambda y: (y[0].roll(1, -1), y[1]))):
         def spoil(model: torch.nn.Module, peer: str, options: object = None, change: object = spoilt) -> object:
             class Spoilt(torch.nn.Module):
@@ -33,7 +45,7 @@ def test_a_wrong_result_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
                 def forward(self, *arguments: object) -> object:
                     return change(self.inner(*arguments))  # type: ignore[operator]
-            return model if peer == "eager" or isinstance(model, torch.nn.Linear) else Spoilt()
+            return Spoilt() if model in judged else model
 
         monkeypatch.setattr(size_streams, "compiled", spoil)
         assert not measured(name, "aot_eager", True, HOST)["right"]

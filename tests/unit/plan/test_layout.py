@@ -1,6 +1,8 @@
 """Layouts: convolutions run channels last on CUDA, what is around them follows, and what is fixed stays."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilefuse.base.options import Options
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph
@@ -54,6 +56,26 @@ def test_the_host_and_the_option_leave_all_row_major() -> None:
     assert plan_layouts(chain(), {}, {}, host_device(), Options()) == {}
     assert plan_layouts(chain(), {}, {}, H200, Options(channels_last="never")) == {}
     assert "a" in plan_layouts(chain(), {}, {}, host_device(), Options(channels_last="always"))
+
+
+def deep(channels: int, size: int) -> Graph:
+    """Two 3x3 convolutions by constants between row-major images."""
+    image, weight = f"f32[1, {channels}, {size}, {size}]", f"f32[{channels}, {channels}, 3, 3]"
+    return parse_graph(f"""graph @g(%x: {image}, const %w: {weight}, const %v: {weight}) -> ({image}) {{
+      %a: {image} = library.convolution (%x, %w) {ATTRIBUTES}
+      %b: {image} = map [n, c, h, q] {{ maximum(%a[n, c, h, q], 0.0:f32) }}
+      %d: {image} = library.convolution (%b, %v) {ATTRIBUTES}
+      return %d
+    }}""")
+
+
+def test_the_host_packs_weights_where_that_spares_more_than_turning_images() -> None:
+    """Many weights for small images: channels last. Large images, or weights that are an argument: all row-major."""
+    graph = deep(256, 14)
+    assert {"w", "a", "b"} <= set(plan_layouts(graph, {}, {}, host_device(), Options()))
+    assert plan_layouts(deep(16, 56), {}, {}, host_device(), Options()) == {}
+    given = replace(graph, inputs=tuple(replace(i, constant=i.name == "w") for i in graph.inputs))
+    assert plan_layouts(given, {}, {}, host_device(), Options()) == {}
 
 
 def test_an_update_is_planned_in_the_layout_of_its_input() -> None:

@@ -9,6 +9,7 @@ import torch
 from tests.unit.runtime.handmade import value
 from tilefuse.base.errors import NameLookupError
 from tilefuse.runtime.library import DTYPE_NAMES, call_library, turns_back
+from tilefuse.runtime.packed_weights import PackedConvolution
 from tilefuse.runtime.prepared_library import _is_row_major, prepare_call
 
 CPU = torch.device("cpu")
@@ -40,6 +41,36 @@ def test_products(turn_a: bool, turn_b: bool, bias: tuple[int, ...], batch: tupl
     b = drawn(*batch, 5, 6) if turn_b else drawn(*batch, 6, 5)
     attributes = {"transpose_a": turn_a, "transpose_b": turn_b, "has_bias": bool(bias)}
     agree("matmul", attributes, [a, b, drawn(*bias)] if bias else [a, b])
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("attributes", [{}, {"stride": (2, 1), "padding": ((1, 1), (2, 2)), "dilation": (1, 2)}, {"groups": 4}])
+def test_convolutions_by_constants_are_packed(attributes: dict[str, Any], has_bias: bool) -> None:
+    """Channels last, on the host: as `call_library`, also where the weights are changed or lie elsewhere between two calls."""
+    x = drawn(2, 4, 9, 10).to(memory_format=torch.channels_last)
+    w = drawn(8, 4 // int(attributes.get("groups", 1)), 3, 3)
+    tensors = [x, w, *([drawn(8)] if has_bias else [])]
+    values = [value(f"v{n}", "constant" if n else "input", tuple(t.shape), tuple(t.stride())) for n, t in enumerate(tensors)]
+    run = prepare_call("convolution", {**attributes, "has_bias": has_bias}, values, CPU)
+    assert isinstance(run, PackedConvolution)
+    for _ in range(2):
+        (found,), (expected,) = run(list(tensors)), call_library("convolution", tensors, {**attributes, "has_bias": has_bias}, CPU)
+        assert found is not None and expected is not None and found.stride() == expected.stride()
+        torch.testing.assert_close(found, expected)
+        w.mul_(2)
+    tensors[1] = drawn(*w.shape).neg()
+    (found,), (expected,) = run(list(tensors)), call_library("convolution", tensors, {**attributes, "has_bias": has_bias}, CPU)
+    torch.testing.assert_close(found, expected)
+
+
+def test_convolutions_that_are_not_packed() -> None:
+    """Weights that a caller gives, row-major input, other types, transposed ones."""
+    x, w = drawn(2, 4, 9, 9), drawn(8, 4, 3, 3)
+    last = tuple(x.to(memory_format=torch.channels_last).stride())
+    for role, strides, dtype, turned in (("input", last, "f32", False), ("constant", tuple(x.stride()), "f32", False),
+                                         ("constant", last, "f64", False), ("constant", last, "f32", True)):
+        values = [value("x", "input", tuple(x.shape), strides, dtype), value("w", role, tuple(w.shape), tuple(w.stride()), dtype)]
+        assert not isinstance(prepare_call("convolution", {"transposed": turned}, values, CPU), PackedConvolution)
 
 
 def test_products_of_unlike_ranks() -> None:
