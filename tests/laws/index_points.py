@@ -121,6 +121,7 @@ class Points:
         self.bits = kernel.index_bits
         self.errors: list[str] = []
         self.num_checked = 0
+        self.depth = 0  # of loops
         self.sizes = {name: b.num_elements for name, b in kernel.addressed.items()}
 
     def run(self, blocks: Iterable[int], threads: Iterable[int]) -> None:
@@ -163,9 +164,14 @@ class Points:
         return all(b.low <= self.index(b.index) < b.high for b in bounds)
 
     def turns(self, start: int, stop: int, step: int) -> list[int]:
-        """Values of a loop variable to run: the first, the last and one drawn."""
+        """Values of a loop variable to run: the first, the last and one drawn; of loops deep inside others one of the ends."""
         count = max(-(-(stop - start) // step), 0)
-        return [start + step * n for n in sorted({0, count - 1, self.random.randrange(count)})] if count else []
+        if not count:
+            return []
+        chosen = {0, count - 1} if self.depth < 4 else {self.random.choice((0, count - 1))}
+        if self.depth < 2:
+            chosen.add(self.random.randrange(count))
+        return [start + step * n for n in sorted(chosen)]
 
     def statement(self, s: Stmt) -> None:
         """One statement, and those inside it."""
@@ -180,9 +186,12 @@ class Points:
                 self.within(end + step - 1, f"the end of {var}")
                 with self.scope.nested():
                     self.scope.add_loop(var, start, stop)
-                    for at in self.turns(first, end, step):
+                    turns = self.turns(first, end, step)
+                    self.depth += 1
+                    for at in turns:
                         self.values[var] = at
                         self.body(inner)
+                    self.depth -= 1
                 self.values.pop(var, None)
             case If(bounds, inner, other):
                 if self.holds(bounds):
