@@ -4,7 +4,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
+from tilefuse.ir.affine import row_major_strides
+from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue, through_shared_memory
 from tilefuse.schedule.resolved import Domain, direct_touches
@@ -68,11 +69,30 @@ def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows
             split = device.num_multiprocessors
         chunks = -(-(length // width) // split) if length >= width else 1
         return Rows(kept, reduced, width, 1, 1, max(chunks, 1), 1, split, False, width)
-    width = widest_vector(found, tuple(last), length, vector_limit(found, device))
+    limit = vector_limit(found, device)
+    width = widest_vector(found, tuple(last), length, limit)
+    if width < limit and length % limit == 0 and not domain.has_scan and _are_runs(domain, found, reduced, limit):
+        width = limit
     if domain.has_scan:
         width = min(width, 8)
     wide = _with_rest(domain, device, found, kept, reduced, tuple(last), width, multi)
     return wide or _rows_on_cuda(domain, device, kept, reduced, width, kept_bytes_of(domain, found), multi)
+
+
+def _are_runs(domain: Domain, found: list[Access], reduced: tuple[str, ...], width: int) -> bool:
+    """Whether each row of all that is large lies in one aligned run, so that vectors may run on from one channel to the next.
+
+        y[n, g, c, i] = x[n, g, c, i] * w[g, c]  (i < 123039)      ->      vectors of x and y of any channels of a group, elements of w
+
+    Source: H200, group norm over 16 channels of 31 x 63 x 63 f32 with swish and hard swish: 1558 us by single elements, the bytes take 473.
+    """
+    total = domain.num_kept * domain.num_reduced
+    strides = dict(zip(reduced, row_major_strides(tuple(domain.extents[a] for a in reduced)), strict=True))
+    large = [a for a in found if a.elements * 2 >= total]
+    return bool(large) and all(
+        not a.dynamic and not a.guarded and a.offset.is_linear and a.offset.const % width == 0
+        and all(stride_of(a.offset, name) == stride for name, stride in strides.items() if domain.extents[name] > 1)
+        and all(c % width == 0 for atom, c in a.offset.terms if atom not in strides) for a in large)
 
 
 def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tuple[str, ...], reduced: tuple[str, ...],

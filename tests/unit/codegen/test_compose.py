@@ -2,24 +2,27 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.codegen.composed_cases import Case, all_cases
+from tests.unit.codegen.composed_cases import Case, all_cases, pointwise
 from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler, run
-from tests.unit.codegen.pattern_graphs import ROUNDOFF, Pattern, row_sum
+from tests.unit.codegen.pattern_graphs import ROUNDOFF, Pattern, max_pool, row_sum
 from tilefuse.codegen.cascade import nested_counts
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Buffer, Kernel
 from tilefuse.codegen.rows_reduce import LANE_MOMENTS
 from tilefuse.ir.affine import row_major_strides
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
-from tilefuse.schedule.template import Rows
+from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.template import Choice, Rows
+from tilefuse.schedule.tile import Layouts
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
 
@@ -199,3 +202,35 @@ def test_nothing_is_loaded_of_values_without_elements(device: DeviceSpec, tmp_pa
     memory, status, report = run(kernel, {"x": np.zeros(0, np.float32), "z": np.zeros(0, np.float32)}, tmp_path, True)
     assert status == 0, report
     assert not memory[buffer_of(kernel, "r").name].any()
+
+
+def centred_groups(channels: int, group: int, rows: int, columns: int) -> Graph:
+    """Images less the maximum of each group of channels, times a weight a channel. Exact: bit for bit."""
+    shape = f"f32[3, {channels}, {rows}, {columns}]"
+    return parse_graph(f"""graph @centred(%x: {shape}, %w: f32[{channels}]) -> ({shape}) {{
+      %m: f32[3, {channels // group}] = reduce.max [n, g] over [c < {group}, h < {rows}, v < {columns}] {{ %x[n, {group}*g + c, h, v] }}
+      %y: {shape} = map [n, c, h, v] {{ mul(sub(%x[n, c, h, v], %m[n, (c // {group})]), %w[c]) }}
+      return %y
+    }}""")
+
+
+CHANNEL_MAXIMA = parse_graph("""graph @channel_maxima(%x: f32[3, 6, 9, 7]) -> (f32[18]) {
+  %m: f32[18] = reduce.max [j] over [h < 9, v < 7] { %x[(j // 6), (j % 6), h, v] }
+  return %m
+}""")
+LAST = {"x": (378, 1, 42, 6)}
+
+
+@pytest.mark.parametrize(("graph", "layouts", "wanted"), [
+    (centred_groups(8, 4, 4, 33), {}, None), (centred_groups(6, 3, 9, 7), LAST, None), (CHANNEL_MAXIMA, LAST, None),
+    (max_pool(2, 3, 10, 14).graph, {}, pointwise(1, 64, 4, True)),
+], ids=["run-on", "channels-last", "channels", "windows"])
+def test_images_are_walked_in_any_order(graph: Graph, layouts: Layouts, wanted: Callable[[Domain], Choice] | None, tmp_path: Path) -> None:
+    """Vectors that run on from channel to channel, groups of channels that lie last, several results a thread."""
+    case = Case("images", Pattern(graph, lambda rng, name, shape: rng.standard_normal(shape)), layouts, H200, wanted)
+    kernel = case.kernel()
+    buffers, values = laid_out(case, kernel, np.random.default_rng(5))
+    memory, status, report = run(kernel, buffers, tmp_path)
+    assert status == 0, report
+    for result, value in zip(graph.results, interpret(graph, values), strict=True):
+        np.testing.assert_array_equal(memory[buffer_of(kernel, result).name].reshape(value.shape), value)

@@ -81,3 +81,25 @@ def test_long_shared_vectors_are_read_by_large_blocks(length: int, threads: int)
     made = schedule_graph(graph, {}, H200)
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     assert made.choice.threads == threads and made.choice.split == 1
+
+
+@pytest.mark.parametrize(("inner", "vector"), [(123039, 4), (123040, 4), (123037, 4), (333, 4)])
+def test_vectors_run_on_from_one_channel_of_a_group_to_the_next(inner: int, vector: int) -> None:
+    """Groups of images of odd sizes, with a weight a channel: 1558 us by single elements, where the bytes take 473."""
+    graph = parse_graph(f"""graph @norm(%x: f32[512, 4, {inner}], %w: f32[4]) -> (f32[512, 4, {inner}]) {{
+      %s: f32[512] = reduce.sum [n] over [c < 4, i < {inner}] {{ %x[n, c, i] }}
+      %y: f32[512, 4, {inner}] = map [n, c, i] {{ mul(sub(%x[n, c, i], %s[n]), %w[c]) }}
+      return %y
+    }}""")
+    made = schedule_graph(graph, {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Rows) and made.choice.vector == vector
+
+
+def test_rows_that_begin_inside_a_vector_are_walked_by_elements() -> None:
+    graph = parse_graph("""graph @norm(%x: f32[512, 3, 333], %w: f32[3]) -> (f32[512, 3, 333]) {
+      %s: f32[512] = reduce.sum [n] over [c < 3, i < 333] { %x[n, c, i] }
+      %y: f32[512, 3, 333] = map [n, c, i] { mul(sub(%x[n, c, i], %s[n]), %w[c]) }
+      return %y
+    }""")
+    made = schedule_graph(graph, {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Rows) and made.choice.vector == 1
