@@ -124,6 +124,7 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
             from benchmarks import patterns
 
             listed = [{"name": c.name, "family": c.family, "dtype": c.dtype, "rank": c.rank, "min_of_limit": c.min_of_limit}
+                      | ({} if c.min_speedup is None else {"min_speedup": c.min_speedup})
                       for c in patterns.cases(options.size_mib)]
         case "blas":
             from benchmarks import blas

@@ -160,3 +160,19 @@ def test_gradients_see_the_mask_that_the_forward_drew() -> None:
     expected = (mask * weight * (1 - torch.tanh(x) ** 2)).detach()
     assert torch.allclose(x.grad, expected, atol=1e-5)
     assert torch.allclose(weight.grad, (mask * torch.tanh(x)).sum(0).detach(), atol=1e-4)
+
+
+def test_detached_results_are_still_results() -> None:
+    torch._dynamo.reset()
+    x, weight = torch.randn(4, 5), torch.randn(5, 6, requires_grad=True)
+
+    def both(a: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.tanh(a @ w)
+        seen = y.detach()
+        return (seen * 2 + y).sum(), seen
+
+    total, seen = torch.compile(both, backend="tilefuse", dynamic=False)(x, weight)
+    assert not seen.requires_grad and torch.allclose(seen, torch.tanh(x @ weight), atol=1e-6)
+    total.backward()
+    expected = torch.autograd.grad(both(x, weight)[0], weight)[0]
+    assert weight.grad is not None and torch.allclose(weight.grad, expected, atol=1e-5)
