@@ -28,7 +28,7 @@ from tilefuse.driver.torch_sizes import Policy, SizedPart, told_dynamic
 from tilefuse.driver.torch_split import split
 from tilefuse.driver.torch_symbols import is_symbolic
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.torch_decompositions import decompositions_with_gradients
+from tilefuse.frontends.torch_decompositions import decompositions_with_gradients, whole_resamplings
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.text import print_graph
 
@@ -122,7 +122,8 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
         partition_fn=_partitioned,
         keep_inference_input_mutations=True,
     )
-    return compiled(gm, inputs)  # type: ignore[no-any-return]
+    with whole_resamplings():
+        return compiled(gm, inputs)  # type: ignore[no-any-return]
 
 
 def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:

@@ -46,6 +46,7 @@ def import_torch(model: Any, example_inputs: Sequence[Any] | None, example_kwarg
     raises for its example inputs; UnsupportedError where neither way records it; errors of the frontend.
     """
     from tilefuse.driver.torch_arguments import Arguments, as_tensors, bound
+    from tilefuse.frontends.torch_decompositions import whole_resamplings
 
     if type(model).__name__ == "ExportedProgram":
         return _exported(model, "exportedprogram", Arguments(None, *_exported_for(model)))
@@ -62,7 +63,7 @@ def import_torch(model: Any, example_inputs: Sequence[Any] | None, example_kwarg
     name = model_name(model)
     arguments = Arguments(model, given, named)
     try:
-        with _quiet():
+        with _quiet(), whole_resamplings():
             traced = None if named else _traced(model, given, name, arguments)
             return traced or _exported(_export(model, given, named), name, arguments)
     except CompilerError as error:
@@ -174,10 +175,11 @@ def _as_module(function: Callable[..., Any]) -> Any:
 
 
 def _exported(program: Any, name: str, arguments: Arguments) -> TorchModel:
-    from tilefuse.frontends.torch_decompositions import decompositions, is_taken_apart
+    from tilefuse.frontends.torch_decompositions import decompositions, is_taken_apart, whole_resamplings
     from tilefuse.frontends.torch_fx import import_exported
 
-    apart = program if is_taken_apart(program) else program.run_decompositions(decompositions())
+    with whole_resamplings():  # the program may come from a file
+        apart = program if is_taken_apart(program) else program.run_decompositions(decompositions())
     tensors = [*program.state_dict.values(), *(n.meta["val"] for n in program.graph.nodes if n.op == "placeholder")]
     return TorchModel(import_exported(apart, name), arguments, program.call_spec.out_spec, _place(tensors))
 
