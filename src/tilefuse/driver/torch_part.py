@@ -95,8 +95,10 @@ class CompiledPart:
         if replay == "never" or program.device.type != "cuda" or not may_be_replayed(program, always):
             return program.call_boxed
         places = [program.spec.inputs.index(name) for name in static]
+        # AOTAutograd gives a backward part what its forward part kept, and gradients in the layout that it traced.
+        trusted = range(len(program.spec.inputs)) if self.kind == "backward" else ()
         self.replayed = ReplayedProgram(program, CudaGraphs(program.device), places, always=always, lent=lent,
-                                        copies_kept=self.kind != "forward")
+                                        copies_kept=self.kind != "forward", trusted=trusted)
         return self.replayed
 
     def _call_across(self, arguments: list[Any], tensors: list[torch.Tensor]) -> list[Any]:

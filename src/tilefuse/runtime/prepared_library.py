@@ -131,6 +131,7 @@ _PREPARED: Mapping[str, Callable[[Attributes, Sequence[Value], torch.device], Ca
 def _torch_call(operator: str, attributes: Attributes, device: torch.device) -> Call:
     """A call through torch's dispatcher, its templates made into constants and places of operands."""
     function = torch_operator(operator)
+    function = direct_function(operator) or function
     args, kwargs, traced = attributes.get("args", ()), attributes.get("kwargs", ()), attributes.get("strides")
     assert isinstance(args, tuple) and isinstance(kwargs, tuple)
     values = [_filled(a, device) for a in args]
@@ -142,11 +143,29 @@ def _torch_call(operator: str, attributes: Attributes, device: torch.device) -> 
             t = as_traced(t, traced, exact=exact)
         results = function(*[v(t) if isinstance(v, _Place) else v for v in values],
                            **{n: v(t) if isinstance(v, _Place) else v for n, v in named.items()})
-        found = [None if r is None else as_reals(r) for r in flat_results(results)]
+        found = [as_reals(results)] if isinstance(results, torch.Tensor) else [
+            None if r is None else as_reals(r) for r in flat_results(results)]
         # A window onto an operand would change when the operand's memory is used again.
         return [None if r is None else r.clone() for r in found] if clones else found
 
     return call
+
+
+@functools.cache
+def direct_function(operator: str) -> Callable[..., Any] | None:
+    """Torch's built-in function for an operator of its own that has one overload; None where there is none.
+
+    It parses its arguments in place; a call through the dispatcher's object takes about 5 us more.
+    Source: one H200 host, torch 2.11, 2026-11-22, aten.convolution: 14.6 and 20.3 us.
+    """
+    namespace, name, overload = operator.split(".")
+    if namespace != "aten" or overload != "default":
+        return None
+    packet: Any = getattr(torch.ops.aten, name)
+    if any(other != "default" and not other.endswith("out") for other in packet.overloads()):
+        return None
+    found = getattr(torch._C._VariableFunctions, name, None)
+    return found if callable(found) else None
 
 
 class _Place:

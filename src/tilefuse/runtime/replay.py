@@ -48,13 +48,13 @@ class _Recording:
     """
 
     def __init__(self, graphs: Any, pool: Any, recorded: Any, inputs: Sequence[torch.Tensor], buffers: Mapping[int, torch.Tensor],
-                 addresses: list[int], static: Collection[int], lent: Collection[int]) -> None:
+                 addresses: list[int], trusted: Collection[int], lent: Collection[int]) -> None:
         self.guard = pool.guard
         self._same_addresses = graphs.same_addresses
         self._addresses = addresses
         self._fixed = [i for i in range(len(addresses)) if i not in buffers]
         # Of parameters, torch's guards look at strides; of what moves, a copy takes any.
-        self._looked_at = [(i, t.shape, t.dtype, None if i in buffers else t.stride()) for i, t in enumerate(inputs) if i not in static]
+        self._looked_at = [(i, t.shape, t.dtype, None if i in buffers else t.stride()) for i, t in enumerate(inputs) if i not in trusted]
         groups: dict[torch.dtype, tuple[list[torch.Tensor], list[int]]] = {}
         for i, buffer in buffers.items():
             targets, sources = groups.setdefault(buffer.dtype, ([], []))
@@ -94,13 +94,14 @@ class ReplayedProgram:
     always: replay whatever it takes (`reduce-overhead`); otherwise where the host would take longer than the device.
     lent: numbers of the results that lie in the recording's memory while no caller keeps them; the others are copied at each call.
     copies_kept: where a caller keeps lent results across a call, copy them from then on (else: call directly from then on).
+    trusted: numbers of inputs beside the static ones whose types need no look (what a forward part kept for its backward part).
     graphs: records and replays (`CudaGraphs`, or a stand-in in tests).
     Figures: `num_recordings`, `num_replays`; `direct_s`, the host's least time for a direct call (seconds); `why_not`, why every call is
     a direct one, where it is so.
     """
 
     def __init__(self, program: Program, graphs: Any, static: Collection[int] = (), *, always: bool = False,
-                 lent: Collection[int] = (), copies_kept: bool = True) -> None:
+                 lent: Collection[int] = (), copies_kept: bool = True, trusted: Collection[int] = ()) -> None:
         self.program = program
         self.num_recordings = 0
         self.num_replays = 0
@@ -110,6 +111,7 @@ class ReplayedProgram:
         self._updated = frozenset(i for i, name in enumerate(program.spec.inputs) if name in program.spec.updates)
         self._always = always
         self._lent = frozenset(lent)
+        self._trusted = self._static | frozenset(trusted)
         self._copies_kept = copies_kept
         self._guard = threading.Lock()
         self._current: dict[int, _Recording] = {}
@@ -251,7 +253,7 @@ class ReplayedProgram:
                 inputs = [buffers.get(i, t) for i, t in enumerate(tensors)]
                 recorded = self._graphs.record(program, inputs, pool)
                 self.num_recordings += 1
-                return _Recording(self._graphs, pool, recorded, inputs, buffers, addresses, self._static, self._lent)
+                return _Recording(self._graphs, pool, recorded, inputs, buffers, addresses, self._trusted, self._lent)
         except (UnsupportedError, OutOfMemoryError) as reason:
             self._end(reason.message)
             return None

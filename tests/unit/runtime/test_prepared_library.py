@@ -10,7 +10,7 @@ from tests.unit.runtime.handmade import value
 from tilefuse.base.errors import NameLookupError
 from tilefuse.runtime.library import DTYPE_NAMES, call_library, turns_back
 from tilefuse.runtime.packed_weights import PackedConvolution
-from tilefuse.runtime.prepared_library import _is_row_major, prepare_call
+from tilefuse.runtime.prepared_library import _is_row_major, direct_function, prepare_call
 
 CPU = torch.device("cpu")
 
@@ -119,6 +119,16 @@ def test_operators_of_torch() -> None:
     agree("attention", {"causal": True}, [q, q, q])
     with pytest.raises(NameLookupError, match="has no operator"):
         prepare_call("aten.no_such.default", {}, [], CPU)
+
+
+def test_functions_that_torch_has_for_single_overloads() -> None:
+    assert direct_function("aten.native_layer_norm.default") is torch.native_layer_norm
+    for operator in ("aten.add.Tensor", "aten.sum.default", "aten.exp.default", "aten.convolution_backward.default", "prims.sin.default"):
+        assert direct_function(operator) is None
+    x = drawn(3, 8)
+    agree("aten.native_layer_norm.default", {"args": (("%", 0), ("list", 8), None, None, 1e-5)}, [x])
+    agree("aten.cumsum.default", {"args": (("%", 0), 1), "kwargs": (("dtype", ("dtype", "f64")),)}, [x])
+    agree("aten._fft_r2c.default", {"args": (("%", 0), ("list", 1), 0, True)}, [x])
 
 
 def test_a_window_onto_an_operand_is_copied() -> None:

@@ -258,6 +258,14 @@ def test_other_shapes_and_settings_are_not_served(cache: KernelCache) -> None:
         assert torch.equal(run([tensor(4), w])[0], tensor(5)) and run.num_recordings == 2
 
 
+def test_what_torch_made_for_a_part_needs_no_look(cache: KernelCache) -> None:
+    run = ReplayedProgram(Program(sum_spec(), {}, cache=cache), HostGraphs(), always=True, lent=(0,), trusted=(0, 1))
+    x, w = tensor(2), tensor(1)
+    for _ in range(3):
+        assert torch.equal(run([x, w])[0], tensor(3))
+    assert run._current[0]._looked_at == [] and run.num_replays == 2
+
+
 def test_an_unaligned_input_is_copied(cache: KernelCache) -> None:
     run, w, base = replayed(cache, HostGraphs(), always=True), tensor(1), torch.arange(COUNT + 1.0)
     for _ in range(3):
