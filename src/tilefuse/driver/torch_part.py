@@ -17,6 +17,7 @@ from tilefuse.runtime.graphs import CudaGraphs
 from tilefuse.runtime.kept_weights import KeptWeights, split_weights
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.replay import ReplayedProgram, may_be_replayed
+from tilefuse.runtime.spec import LibraryStep
 
 log = logging.getLogger("tilefuse")
 
@@ -44,11 +45,12 @@ class CompiledPart:
         self._kept = tuple(sorted({o.argument for o in imported.outputs if o.argument is not None}))
         self._outputs = imported.outputs
         self._shared = _shared_results(program, imported)
-        self._plain = all(
-            o.result == n and o.permutation is None and o.expanded is None and not o.complex and not self._elsewhere(o.device)
-            for n, o in enumerate(imported.outputs)
-        )
-        self._windows = kind == "forward" and (not self._plain or _gives_views(program))
+        # An output is a result, an argument or a literal as it is, found by its place among these; or, rarely, a view made of a result.
+        self._literals = tuple(o.literal for o in imported.outputs if o.argument is None and o.result is None)
+        self._places_given = _places_given(imported, len(program.spec.results), self._kept)
+        self._views = tuple(n for n, o in enumerate(imported.outputs) if o.argument is None and o.result is not None and (
+            o.permutation is not None or o.expanded is not None or o.complex or self._elsewhere(o.device)))
+        self._windows = (*self._views, *_view_results(program, imported)) if kind == "forward" else ()
         self._takes_all = self._places == tuple(range(len(imported.arguments)))
         self.replayed: ReplayedProgram | None = None
         split = split_weights(program.spec, static) if kind == "inference" and program.options.keep_weights else None
@@ -77,7 +79,7 @@ class CompiledPart:
         self.calls += 1
         if self._moved:
             return self._call_across(arguments, [arguments[n] for n in self._places])
-        kept = {n: arguments[n] for n in self._kept}
+        kept = [arguments[n] for n in self._kept]
         if self._takes_all:
             results = self._run(arguments)
         else:
@@ -86,8 +88,19 @@ class CompiledPart:
             results = self._run(tensors)
         for n in self._shared:
             results[n] = results[n].clone()
-        made = results if self._plain else [restore(o, results, kept) for o in self._outputs]  # type: ignore[arg-type]
-        return self._apart(made) if self._windows else made
+        return self._given(results, kept)
+
+    def _given(self, results: list[Any], kept: list[Any]) -> list[Any]:
+        """The part's outputs from the program's results and the arguments that are outputs."""
+        sources = [*results, *kept, *self._literals]
+        made = [sources[n] for n in self._places_given]
+        for n in self._views:
+            made[n] = restore(self._outputs[n], results, ())
+        for n in self._windows:
+            # No output may be a view for autograd: one without gradient would ask for it as soon as what it looks into does.
+            if made[n]._is_view():
+                made[n] = made[n].detach()
+        return made
 
     def _replays(self, program: Program, static: Sequence[str], replay: str, lent: Collection[int]) -> Callable[[list[Any]], list[Any]]:
         """The program's boxed calls: as replays, where they may be and the part's settings ask for it."""
@@ -113,24 +126,36 @@ class CompiledPart:
         for n, name, here, moved in zip(self._places, names, tensors, there):
             if n in self._moved and name in updated:
                 here.copy_(moved)
-        made = [restore(o, results, arguments) for o in self._outputs]
+        kept = [arguments[n] for n in self._kept]
         arguments.clear()
-        return self._apart(made) if self._windows else made
-
-    def _apart(self, made: list[Any]) -> list[Any]:
-        """Outputs of which none is a view for autograd: one without gradient would ask for it as soon as what it looks into does."""
-        def is_window(n: int) -> bool:
-            return self._outputs[n].argument is None and isinstance(made[n], torch.Tensor) and made[n]._is_view()
-
-        return [t.detach() if is_window(n) else t for n, t in enumerate(made)]
+        return self._given(results, kept)
 
     def _elsewhere(self, device: str) -> bool:
         return bool(device) and device != self.program.device.type
 
 
-def _gives_views(program: Program) -> bool:
-    value_by_name = {v.name: v for v in program.spec.values}
-    return any(value_by_name[name].role == "view" for name in program.spec.results)
+def _places_given(imported: Imported, num_results: int, kept: Sequence[int]) -> tuple[int, ...]:
+    """The place of each output among the program's results, the arguments `kept` and the literals, in this order."""
+    place_of_kept = {n: num_results + i for i, n in enumerate(kept)}
+    found, literal = [], num_results + len(kept)
+    for output in imported.outputs:
+        if output.argument is not None:
+            found.append(place_of_kept[output.argument])
+        elif output.result is not None:
+            found.append(output.result)
+        else:
+            found.append(literal)
+            literal += 1
+    return tuple(found)
+
+
+def _view_results(program: Program, imported: Imported) -> tuple[int, ...]:
+    """Outputs that may be views: results that lie in another value's memory, and those of library calls."""
+    spec = program.spec
+    made = {name for step in spec.steps if isinstance(step, LibraryStep) for name in step.results}
+    made |= {v.name for v in spec.values if v.role == "view"}
+    given = [None if o.argument is not None or o.result is None else spec.results[o.result] for o in imported.outputs]
+    return tuple(n for n, name in enumerate(given) if name in made)
 
 
 def _shared_results(program: Program, imported: Imported) -> tuple[int, ...]:
