@@ -176,7 +176,8 @@ def write(readme: Path = README, folder: Path = RESULTS, names_by_suite: Mapping
     if "models" in records:
         parts += [f"Whole models: {provenance(records['models'])}.", models_table(records["models"])]
     if "calls" in records:
-        parts += [f"Host time of a call, all peers and modes of a case in one run: {provenance(records['calls'])}.", calls.markdown(records["calls"])]
+        parts += [f"Host time of a call, all peers and modes of a case in one run: {provenance(records['calls'])}.",
+                  calls.markdown(records["calls"])]
     if "stitched" in records:
         parts += [f"Stitched patterns: {provenance(records['stitched'])}.", stitched_table(records["stitched"])]
     if "workloads" in records:
