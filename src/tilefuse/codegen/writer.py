@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from tilefuse.base.printable import one_line
-from tilefuse.ir.custom import C_FLOAT_FUNCTIONS, C_FUNCTIONS
+from tilefuse.ir.custom_expression import C_FLOAT_FUNCTIONS, C_FUNCTIONS
 from tilefuse.ir.ops import SCALAR_OPS
 
 # Words that C++ or CUDA reserves, and names that the printers themselves define in a kernel.

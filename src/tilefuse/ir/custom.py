@@ -7,13 +7,13 @@ The same expression is compiled for the device and for the host, once for each t
 """
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.errors import NameLookupError, TypeMismatchError, UserError, nearest
 from tilefuse.base.source import Span
+from tilefuse.ir.custom_expression import C_FLOAT_FUNCTIONS, C_FUNCTIONS, table_text
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.meaning import Meaning
@@ -24,16 +24,7 @@ PREFIX = "tf_custom_"
 NARROW_SUFFIX = "_narrow"
 # What one call is taken to cost where the user does not say. Units: floating-point operations.
 DEFAULT_FLOPS = 16
-# Functions of one name for float and double that CUDA and the C++ library both have.
-_C_FUNCTION_TEXT = """
-    abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod hypot
-    isfinite isinf isnan ldexp lgamma log log10 log1p log2 max min nearbyint pow remainder rint round signbit sin sinh sqrt tan tanh tgamma
-    trunc
-"""
 _C_WORD_TEXT = "T bool char const double false float int long short signed true unsigned auto return if else for while"
-C_FUNCTIONS = frozenset(_C_FUNCTION_TEXT.split())
-# Functions of float alone, as C names them.
-C_FLOAT_FUNCTIONS = frozenset(f"{name}f" for name in C_FUNCTIONS - {"abs", "max", "min", "signbit", "isfinite", "isinf", "isnan"})
 C_WORDS = frozenset(_C_WORD_TEXT.split())
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SIGNATURE = re.compile(r"\((?P<arguments>[^()]*)\)\s*->\s*(?P<result>\w+)\Z")
@@ -228,14 +219,6 @@ def _narrow_definition(name: str, arguments: tuple[str, ...], text: str) -> str:
     return "\n".join(lines)
 
 
-# Adjoints: infix text in the user's names -> the table's calls in x0, x1, ..., y and g
-
-_BINARY: Mapping[type[ast.operator], str] = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow", ast.Mod: "mod"}
-_COMPARED: Mapping[type[ast.cmpop], str] = {
-    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
-
-
 def _adjoints(name: str, given: str | Sequence[str] | None, arguments: tuple[str, ...], where: Span | None) -> tuple[str, ...]:
     if given is None:
         return ()
@@ -243,47 +226,10 @@ def _adjoints(name: str, given: str | Sequence[str] | None, arguments: tuple[str
     if len(texts) != len(arguments):
         raise UserError(f"operator {name} has {len(arguments)} arguments and {len(texts)} adjoints", where=where,
                         hint="one expression an argument; \"0\" where it has none")
-    names = {a: f"x{n}" for n, a in enumerate(arguments)} | {"y": "y", "g": "g"}
-    return tuple(adjoint_text(t, names, f"adjoint of operator {name}", where) for t in texts)
+    names = table_names(arguments) | {"y": "y", "g": "g"}
+    return tuple(table_text(t, names, f"adjoint of operator {name} for {a}", where) for t, a in zip(texts, arguments, strict=True))
 
 
-def adjoint_text(text: str, names: Mapping[str, str], what: str, where: Span | None = None) -> str:
-    """`g * y * (1 - y)` as the operator table writes it: `mul(mul(g, y), sub(1.0, y))`. `names`: name -> the table's name.
-
-    Raises: UserError for what is no expression, NameLookupError for an unknown name.
-    """
-    if text.strip() == "0":
-        return "0"
-
-    def told(e: ast.expr) -> str:
-        match e:
-            case ast.Constant(bool()):
-                pass
-            case ast.Constant(int() | float() as value):
-                return repr(float(value))
-            case ast.Name(word) if word in names:
-                return names[word]
-            case ast.Name(word):
-                raise NameLookupError(f"{what} has the unknown name {word}", where=where, hint=f"known: {', '.join(names)}")
-            case ast.UnaryOp(ast.USub(), operand):
-                return f"neg({told(operand)})"
-            case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
-                return f"{_BINARY[type(operator)]}({told(left)}, {told(right)})"
-            case ast.Compare(left, [operator], [right]) if type(operator) in _COMPARED:
-                return f"{_COMPARED[type(operator)]}({told(left)}, {told(right)})"
-            case ast.IfExp(test, body, orelse):
-                return f"select({told(test)}, {told(body)}, {told(orelse)})"
-            case ast.Call(ast.Name(function), args, []):
-                op = SCALAR_OPS.get("select" if function == "where" else function)
-                if op is None or op.arity != len(args):
-                    hint = nearest(function, SCALAR_OPS) if op is None else f"{function} takes {op.arity} arguments"
-                    raise NameLookupError(f"{what} calls {function} with {len(args)} arguments", where=where, hint=hint)
-                return f"{op.name}({', '.join(map(told, args))})"
-        raise UserError(f"{what}: {ast.unparse(e)!r} is no arithmetic", where=where,
-                        hint="+ - * / **, comparisons, a if c else b, and functions of the operator table")
-
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except SyntaxError as error:
-        raise UserError(f"{what} is no expression: {text!r}", where=where, hint=str(error.msg)) from error
-    return told(tree.body)
+def table_names(arguments: Sequence[str]) -> dict[str, str]:
+    """What the operator table calls the arguments: x0, x1, ..."""
+    return {a: f"x{n}" for n, a in enumerate(arguments)}

@@ -10,7 +10,7 @@ import pytest
 import tilefuse
 import tilefuse.array as ta
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.ir.custom import unregister_function
+from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
 from tilefuse.runtime.nvrtc import compile_cuda
 
 HERE = Path(__file__).name
@@ -99,5 +99,54 @@ def test_errors_name_the_users_line() -> None:
 def test_a_compiled_program_finds_it_by_content() -> None:
     first = squash()(ta.ones(3), 1.0).numpy()
     unregister_function("squash")
-    second = squash(cuda="x * b + 3")(ta.ones(4), 1.0).numpy()
+    second = squash(cuda="x * b + 3", adjoint=("g * b", "g * x"))(ta.ones(4), 1.0).numpy()
     assert first.tolist() == [0.5] * 3 and second.tolist() == [4.0] * 4
+
+
+def test_a_wrong_adjoint_is_an_error_at_registration() -> None:
+    with pytest.raises(UserError, match=r"adjoint of operator squash for b is wrong at x = .*, b = .*: it gives .*values give") as caught:
+        squash(adjoint=("g / (1 + b * abs(x)) ** 2", "-g * y * y"))
+    assert HERE in str(caught.value) and "check_gradient=False" in str(caught.value)
+    assert "squash" not in CUSTOM_FUNCTIONS
+    squash()  # the name is free
+    with pytest.raises(UserError, match="registered already"):
+        squash(adjoint=("g", "g"))
+    assert "squash" in CUSTOM_FUNCTIONS
+
+
+@pytest.mark.parametrize("text, adjoint, wrong", [
+    ("x > 0 ? x : 0", "x > 0 ? g : 0.0", "x >= -1 ? g : 0.0"),  # a kink
+    ("max(x, T(0))", "(x > 0) * g", "(x < 0) * g"),
+    ("round(x)", "0", "g"),  # constant between its jumps
+    ("acos(x)", "-g / sqrt(1 - x * x)", "g / sqrt(1 - x * x)"),  # finite on a small domain alone
+    ("sqrt(x - 100)", "0.5 * g / y", "0.5 * g * y"),  # and far from 0
+    ("1 / (x * x * x)", "-3 * g / (x * x * x * x)", "-3 * g / (x * x)"),  # a pole
+    ("tanh(x)", "g * (1 - y * y)", "1 - y * y"),  # without what arrives
+    ("x * x", "2 * x * g", "2 * exp(log(x)) * g"),  # NaN where x is negative
+    ("if (x < -1) return -1 - x; return x > 2 ? 0.5 * x * x : x;", "if (x < -1) return -g; else { T s = x; return x > 2 ? g * s : g; }",
+     "if (x < -1) return g; return x > 2 ? g * x : g;"),
+    ("T a = x * x; for (int i = 0; i < 2; ++i) a *= x; return a;", "T a = x * x; a *= 4 * x; return g * a;", "3 * g * x * x * x"),
+])
+def test_adjoints_are_tried_where_differences_tell_them(text: str, adjoint: str, wrong: str) -> None:
+    ta.register_operator("tried_right", "(x: float) -> float", text, adjoint=adjoint)
+    with pytest.raises(UserError, match="is wrong at x = "):
+        ta.register_operator("tried_wrong", "(x: float) -> float", text, adjoint=wrong)
+    ta.register_operator("tried_wrong", "(x: float) -> float", text, adjoint=wrong, check_gradient=False)
+
+
+def test_single_precision_is_tried_with_its_rounding() -> None:
+    body = "T a = x; for (int i = 0; i < 2; ++i) a *= expf(x) + x; return a;"
+    right = "T e = expf(x) + x; return g * (e * e + 2 * x * e * (expf(x) + 1));"
+    ta.register_operator("single_right", "(x: f32) -> f32", body, adjoint=right)
+    with pytest.raises(UserError, match="adjoint of operator single_wrong for x is wrong"):
+        ta.register_operator("single_wrong", "(x: f32) -> f32", body, adjoint=right.replace("+ 1", ""))
+
+
+def test_oscillations_shorter_than_the_steps_say_nothing() -> None:
+    ta.register_operator("fast_wave", "(x: float) -> float", "sin(1e8 * x)", adjoint="g * 1e8 * cos(1e8 * x)")
+
+
+def test_a_surrogate_gradient_is_the_users_own() -> None:
+    step = ta.register_operator("hard_step", "(x: float) -> float", "x > 0 ? 1 : 0", adjoint="fabs(x) < 1 ? g : 0", check_gradient=False)
+    x = ta.asarray([-2.0, -0.5, 0.5, 2.0])
+    assert ta.grad(ta.sum(step(x)), x).numpy().tolist() == [0, 1, 1, 0]
