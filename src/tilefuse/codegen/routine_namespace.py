@@ -4,21 +4,24 @@
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tilefuse.base.user_text import Origin, remember_text
 from tilefuse.codegen.kernel import RoutineText
 from tilefuse.codegen.routine_text import clear_text, wrapped_text
 from tilefuse.ir.elementary import ElementaryFunction, Implementation, routine_macros
 from tilefuse.ir.ops import C_TYPES
-from tilefuse.ir.routine_source import cut_routines, replace_macros
+from tilefuse.ir.routine_source import cut_routines, enclosing_routine, replace_macros, routine_line
 
 
 @dataclass
 class _Namespace:
     """One instance of an implementation's text: the library's functions that are called, and those made here."""
 
+    function: str
+    implementation: Implementation
     macros: dict[str, str]
-    source: str
     wanted: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
 
@@ -39,7 +42,7 @@ class Namespaces:
             self.names[key] = name = f"{function.name}_{same}" if same else f"{function.name}_routines"
             macros = routine_macros(function, implementation) | {"INDEX": self.index_type}
             macros |= {f"CONTIGUOUS_{p.name}": str(int(p.name in contiguous)) for p in (*function.inputs, *function.outputs)}
-            self.spaces[name] = _Namespace(macros, implementation.source)
+            self.spaces[name] = _Namespace(function.name, implementation, macros)
         return self.names[key]
 
     def routine(self, function: ElementaryFunction, implementation: Implementation, role: str,
@@ -120,8 +123,21 @@ class Namespaces:
         """What the kernel carries."""
         found = []
         for name, space in self.spaces.items():
-            text = cut_routines(space.source, space.macros, space.wanted) if space.wanted else ""
+            text = cut_routines(space.implementation.source, space.macros, space.wanted) if space.wanted else ""
             made = replace_macros("".join(space.made.values()), space.macros)
             if text.strip() or made:
-                found.append(RoutineText(name, text.strip("\n") + "\n" + made))
+                whole = text.strip("\n") + "\n" + made
+                remember_text(whole.strip(), Origin(f"function {space.function}", _place(space.implementation, whole.strip())))
+                found.append(RoutineText(name, whole))
         return tuple(found)
+
+
+def _place(implementation: Implementation, text: str) -> Callable[[int], str]:
+    """Number of a line of `text` -> the routine that stands there, and its place in the library's file."""
+
+    def place(line: int) -> str:
+        routine = enclosing_routine(text, line)
+        at = routine_line(implementation.source, routine)
+        return f"routine {routine} at {implementation.file}:{at}" if at else f"routines in {implementation.file}"
+
+    return place

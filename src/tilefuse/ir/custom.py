@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tilefuse.base.errors import NameLookupError, TypeMismatchError, UserError, nearest
 from tilefuse.base.source import Span
+from tilefuse.base.user_text import Origin, remember_text, short_place
 from tilefuse.ir.custom_expression import C_FLOAT_FUNCTIONS, C_FUNCTIONS, table_text
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
@@ -77,6 +78,8 @@ def register_function(name: str, signature: str, cuda: str, *, host: str | None 
     made = CustomFunction(name, arguments, signature, _definitions(name, arguments, dtypes, result, cuda, ""),
                           _definitions(name, arguments, dtypes, result, cuda if host is None else host, "using namespace std; "), adjoints,
                           _narrow_definition(name, arguments, cuda) if "f32" in dtypes and result == "same" else "")
+    for piece, symbol in ((made.cuda, made.symbol), (made.host, made.symbol), (made.narrow, made.symbol + NARROW_SUFFIX)):
+        remember_text(piece, Origin(f"operator {name}", lambda line: f"registered at {short_place(where)}", symbol))
     known = CUSTOM_FUNCTIONS.get(name)
     if known == made:
         return known

@@ -62,6 +62,23 @@ def without_comments(text: str) -> str:
     return re.sub(r"[ \t]*//[^\n]*", "", text)
 
 
+def enclosing_routine(text: str, line: int) -> str:
+    """Name of the definition that a line of a text stands in, lines counted from 0; "" for none."""
+    at = 0
+    for piece in _pieces(text):
+        begin = text.find(piece.text, at)
+        at = begin + len(piece.text)
+        if line <= text.count("\n", 0, at):
+            return piece.name if line >= text.count("\n", 0, begin) else ""
+    return ""
+
+
+def routine_line(source: str, name: str) -> int:
+    """Number of the line that defines a function or a struct in a library's text, from 1; 0 where it is not there."""
+    found = name and re.search(rf"^(?:TF_ROUTINE|TF_INLINE|(?:typedef\s+)?struct)\b[^;{{}}()]*?\b{name}\b", source, re.MULTILINE)
+    return source.count("\n", 0, found.start()) + 1 if found else 0
+
+
 def _pieces(text: str) -> list[_Piece]:
     """Top-level definitions in order: a preprocessor line, or everything up to a `;` or closing brace outside of all brackets."""
     found: list[_Piece] = []

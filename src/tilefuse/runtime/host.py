@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilefuse.base.errors import ToolchainError
+from tilefuse.base.user_text import refused_texts
 from tilefuse.runtime.cache import CacheEntry, CacheKey
 from tilefuse.runtime.failed_source import keep_failed_source
 from tilefuse.runtime.kernel_identity import entry_field, kernel_identity
@@ -30,6 +31,7 @@ from tilefuse.runtime.spec import KernelCode
 # says fma where it wants one. Errors in errno and traps are never read.
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
          "-w")
+UNIT = "unit.cpp"
 INSTALL_HINT = "install g++ or clang++, or set CXX"
 CLEAR_HINT = "clear the kernel cache: tilefuse cache clear"
 
@@ -88,7 +90,8 @@ def host_key(kernel: KernelCode, command: tuple[str, ...]) -> CacheKey:
 def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> list[CacheEntry]:
     """One shared object with all the kernels (distinct entries, equal flags); one cache entry a kernel, all with the same payload.
 
-    Raises: ToolchainError with the compiler's log, its command and the path of the kept source of the first bad kernel.
+    Raises: ToolchainError with the compiler's log, its command, the path of the kept source of the first bad kernel, and the user's
+        text that is refused.
     """
     assert len({k.entry for k in kernels}) == len(kernels)
     started = time.perf_counter()
@@ -102,7 +105,8 @@ def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> lis
         return [entry for kernel in kernels for entry in compile_host([kernel], command)]
     kernel, log = kernels[0], outcome
     path = keep_failed_source(kernel.name, ".cpp", kernel.source, log)
-    raise ToolchainError(f"the C++ compiler refuses kernel {kernel.name}", where=str(path),
+    users = "".join(f"{text}, does not compile: " for text in refused_texts(kernel.source, log, UNIT))
+    raise ToolchainError(f"{users}the C++ compiler refuses kernel {kernel.name}", where=str(path),
                          hint=f"command: {shlex.join(arguments)}", notes=[log[-4000:]])
 
 
@@ -120,7 +124,7 @@ def _unit(kernels: Sequence[KernelCode]) -> str:
 def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
     """The shared object's bytes, or the compiler's log where it failed."""
     with work_folder() as folder:
-        text, output = Path(folder, "unit.cpp"), Path(folder, "unit.so")
+        text, output = Path(folder, UNIT), Path(folder, "unit.so")
         text.write_text(source, encoding="utf-8")
         try:
             # A copy of the environment: another thread may change the process's own while the child starts from it.

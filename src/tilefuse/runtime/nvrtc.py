@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilefuse.base.errors import ToolchainError
+from tilefuse.base.user_text import refused_texts
 from tilefuse.runtime.cache import CacheEntry, CacheKey
 from tilefuse.runtime.failed_source import keep_failed_source
 from tilefuse.runtime.kernel_identity import entry_field, kernel_identity
@@ -56,7 +57,7 @@ def cuda_key(kernel: KernelCode) -> CacheKey:
 def compile_cuda(kernel: KernelCode) -> CacheEntry:
     """The kernel as a cubin for its `arch`; the log carries the assembler's report.
 
-    Raises: ToolchainError with NVRTC's log and the path of the kept source.
+    Raises: ToolchainError with NVRTC's log, the path of the kept source, and the user's text that is refused.
     """
     return compile_text(kernel.source, kernel.entry, kernel.arch, kernel.name, kernel.flags)
 
@@ -76,7 +77,8 @@ def compile_text(source: str, entry: str, arch: str, name: str, flags: tuple[str
         if int(status):
             message = nvrtc.nvrtcGetErrorString(status)[1].decode()
             path = keep_failed_source(name, ".cu", source, log)
-            raise ToolchainError(f"NVRTC cannot compile kernel {name} for {arch}: {message}", where=str(path),
+            users = "".join(f"{text}, does not compile: " for text in refused_texts(source, log, f"{name}.cu"))
+            raise ToolchainError(f"{users}NVRTC cannot compile kernel {name} for {arch}: {message}", where=str(path),
                                  hint=f"flags: {' '.join(arguments)}", notes=[log])
         cubin = _text(nvrtc, handle, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
     finally:

@@ -1,6 +1,7 @@
 """Operators that users register, as functions of arrays: types, gradients, fusion, errors at the user's line."""
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import tilefuse
 import tilefuse.array as ta
-from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.base.errors import ShapeError, ToolchainError, TypeMismatchError, UserError
 from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
 from tilefuse.runtime.nvrtc import compile_cuda
 
@@ -150,3 +151,25 @@ def test_a_surrogate_gradient_is_the_users_own() -> None:
     step = ta.register_operator("hard_step", "(x: float) -> float", "x > 0 ? 1 : 0", adjoint="fabs(x) < 1 ? g : 0", check_gradient=False)
     x = ta.asarray([-2.0, -0.5, 0.5, 2.0])
     assert ta.grad(ta.sum(step(x)), x).numpy().tolist() == [0, 1, 1, 0]
+
+
+def test_a_compilers_refusal_names_the_registration() -> None:
+    """On the host and through NVRTC, among operators that compile."""
+    fine = ta.register_operator("compiles_well", "(x: float) -> float", "x + 3")
+    bad_line = line_before()
+    bad = ta.register_operator("compiles_not", "(x: float) -> float", "T a = frobnicate(x); return a;")
+    place = rf"^operator compiles_not, registered at \S*{HERE}:{bad_line + 1}, does not compile: "
+    with pytest.raises(ToolchainError, match=place + "the C\\+\\+ compiler refuses kernel"):
+        (bad(fine(ta.ones(4))) + 1).numpy()
+    x = ta.placeholder((64,), "float16", "x")
+    code, = set(tilefuse.apply_passes(bad(fine(x)), ["fusion", "codegen"], device="h200")["kernel"].values())
+    assert "tf_custom_compiles_well" in code.source
+    with pytest.raises(ToolchainError, match=place + "NVRTC cannot compile kernel"):
+        compile_cuda(code)
+
+
+def line_before() -> int:
+    """Number of the line that calls this."""
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return frame.f_back.f_lineno

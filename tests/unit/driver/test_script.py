@@ -1,6 +1,7 @@
 """BLAS scripts as functions: values against float64, kinds of arrays, programs by size, errors."""
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +11,11 @@ import torch
 
 from benchmarks.blas import SEQUENCES, SOLVERS, Linear, _inputs, doubled
 from tilefuse import blas
-from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.base.errors import ShapeError, ToolchainError, TypeMismatchError, UserError
 from tilefuse.driver.script_programs import how
+from tilefuse.frontends.blas_functions import shipped_folder
 from tilefuse.plan.routine_fusions import calls_between_matrices
+from tilefuse.runtime.nvrtc import compile_cuda
 from tilefuse.target.device import H200
 
 BICGK = "TILE32x32 A; subvector32 p, q, r, s; input A, p, r; q = sgemv(A, p); s = sgemtv(A, r); return q, s;"
@@ -222,3 +225,19 @@ def test_routines_stand_beside_the_templates_own_kernels() -> None:
     iteration = blas.compile(next(s for s in SOLVERS if s.name == "bicgstab").script)
     search = iteration.search(iteration.graph_for({n: (1024,) * (1 + (n == "A")) for n in iteration.inputs if n != "rho"}), H200)
     assert search.first().how == "template" and len(next(search.combinations(1)).parts) == 1
+
+
+def test_a_compilers_refusal_names_the_librarys_file_and_routine(tmp_path: Path) -> None:
+    shutil.copytree(shipped_folder() / "axpy", tmp_path / "my_axpy")
+    for file, old, new in (("function.toml", '"saxpy"', '"my_axpy"'), ("vectors.h", "z[s] = ", "z[s] = frobnicate + ")):
+        path = tmp_path / "my_axpy" / file
+        path.write_text(path.read_text().replace(old, new))
+    lines = (tmp_path / "my_axpy" / "vectors.h").read_text().splitlines()
+    at = next(n for n, line in enumerate(lines, 1) if " compute(" in line)
+    function = blas.compile(AXPY.replace("saxpy", "my_axpy"), library=tmp_path, kind="routines")
+    place = rf"^function my_axpy, routine compute at \S*my_axpy/vectors.h:{at}, does not compile: "
+    with pytest.raises(ToolchainError, match=place + "the C\\+\\+ compiler refuses"):
+        function(2.0, np.ones(100, np.float32), np.ones(100, np.float32))
+    kernel, = function.search(function.graph_for({"x": (100,), "y": (100,)}), H200).first().spec.kernels
+    with pytest.raises(ToolchainError, match=place + "NVRTC cannot compile"):
+        compile_cuda(kernel)
