@@ -26,6 +26,13 @@ NARROW_SUFFIX = "_narrow"
 # What one call is taken to cost where the user does not say. Units: floating-point operations.
 DEFAULT_FLOPS = 16
 _C_WORD_TEXT = "T bool char const double false float int long short signed true unsigned auto return if else for while"
+HOST_OPENING = "using namespace std; "
+# max and min of the operands' type, so that `max(x, 0)` is one function on both sides; std's would take a NaN for the larger operand or
+# the smaller one, by its place, where CUDA's takes the other.
+_CHOICES = {"max": ("const auto max = [](T a, T b) { return ::max(a, b); };",
+                    "const auto max = [](T a, T b) { return a < b || a != a ? b : a; };"),
+            "min": ("const auto min = [](T a, T b) { return ::min(a, b); };",
+                    "const auto min = [](T a, T b) { return b < a || a != a ? b : a; };")}
 C_WORDS = frozenset(_C_WORD_TEXT.split())
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SIGNATURE = re.compile(r"\((?P<arguments>[^()]*)\)\s*->\s*(?P<result>\w+)\Z")
@@ -76,7 +83,7 @@ def register_function(name: str, signature: str, cuda: str, *, host: str | None 
     adjoints = _adjoints(name, adjoint, arguments, where)
     dtypes = OPERAND_CLASSES[operands]
     made = CustomFunction(name, arguments, signature, _definitions(name, arguments, dtypes, result, cuda, ""),
-                          _definitions(name, arguments, dtypes, result, cuda if host is None else host, "using namespace std; "), adjoints,
+                          _definitions(name, arguments, dtypes, result, cuda if host is None else host, HOST_OPENING), adjoints,
                           _narrow_definition(name, arguments, cuda) if "f32" in dtypes and result == "same" else "")
     for piece, symbol in ((made.cuda, made.symbol), (made.host, made.symbol), (made.narrow, made.symbol + NARROW_SUFFIX)):
         remember_text(piece, Origin(f"operator {name}", lambda line: f"registered at {short_place(where)}", symbol))
@@ -180,6 +187,8 @@ def _definitions(name: str, arguments: tuple[str, ...], dtypes: Sequence[str], r
     body = _LITERAL.sub(r"T(\1)", text.strip())
     if not _is_body(text):
         body = f"return {body};"
+    words = set(_NAME.findall(text)) - set(arguments)
+    body = "\n  ".join([*(choice[bool(opening)] for word, choice in _CHOICES.items() if word in words), body])
     lines = []
     for dtype in dtypes:
         own = C_TYPES[dtype]

@@ -12,6 +12,8 @@ import tilefuse
 import tilefuse.array as ta
 from tilefuse.base.errors import ShapeError, ToolchainError, TypeMismatchError, UserError
 from tilefuse.ir.custom import CUSTOM_FUNCTIONS, unregister_function
+from tilefuse.ir.custom_expression import table_text
+from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.runtime.nvrtc import compile_cuda
 
 HERE = Path(__file__).name
@@ -133,6 +135,42 @@ def test_adjoints_are_tried_where_differences_tell_them(text: str, adjoint: str,
     with pytest.raises(UserError, match="is wrong at x = "):
         ta.register_operator("tried_wrong", "(x: float) -> float", text, adjoint=wrong)
     ta.register_operator("tried_wrong", "(x: float) -> float", text, adjoint=wrong, check_gradient=False)
+
+
+C_TEXTS = (
+    "x * (1 - z) / z", "x > 0 ? x : z > 0 ? 5 : 6", "(x > 0) + (z > 0) * 3", "x > 0 || !(z > 1) && x ? 1.0 : 2.0", "!x", "-x - -z",
+    "x - z - 2", "x / z / 2", "T(1) / 2 + (T)3 / 2", "int(x) * 1.0 + (int)z", "0.1f + 0.1", "max(x, z) - fmin(x, z)", "round(x) + rint(z)",
+    "max(x, 0) - min(z, 1) + max(sqrt(x), z) + min(sqrt(x), z)", "fdim(z, x) + hypot(x, z)", "atan2(x, z) + copysign(x, z)",
+    "fmod(x, z) + fabs(x)", "isnan(x / 0.0) ? 1 : signbit(x)", "1 - 2 * 3 + x * -z", "(x < z) == (z > 1)",
+    "T s = 0; if (x > 0) s = 1; else if (z > 0) { s = 2; s += x; } s *= 10; return s;",
+    "if (x > 1) if (z > 1) return 2.0; else return 3.0; return 4.0;", "int n = x * 3; T a = n, b = a + 1; return a * b - n;",
+    "bool p = x > z; return p + 1.0;", "const T a = x * x, b = a + z; return a > 2 && b > 3 ? a : b;")
+
+
+def test_texts_mean_what_the_compiler_makes_of_them() -> None:
+    """Every text read for an adjoint has the value that g++ gives it; one kernel of all."""
+    rng = np.random.default_rng(5)
+    x, z = np.concatenate([rng.uniform(-3, 3, (2, 61)), [[0.5, -0.5, 1.5, -2.5, 0.0], [2.5, 0.5, 1.5, -2.5, 1.0]]], axis=1)
+    functions = {name: lambda *given, op=op: op.meaning(*np.broadcast_arrays(*given)) for name, op in SCALAR_OPS.items()}
+    compiled = [ta.register_operator(f"text_{n}", "(x: f64, z: f64) -> f64", text)(ta.asarray(x), ta.asarray(z))
+                for n, text in enumerate(C_TEXTS)]
+    ta.evaluate(*compiled)
+    for text, result in zip(C_TEXTS, compiled, strict=True):
+        with np.errstate(all="ignore"):
+            value = eval(table_text(text, {"x": "x0", "z": "x1"}, "text"), functions, {"x0": x, "x1": z})
+        # A rounding for each of a few operations, and the libraries' own error.
+        assert np.allclose(value, result.numpy(), rtol=1e-14, equal_nan=True), text
+
+
+@pytest.mark.parametrize("kind", ["float", "int"])
+def test_max_and_min_take_a_literal_on_the_host_and_the_device(kind: str) -> None:
+    clip = ta.register_operator(f"clip_{kind}", f"(x: {kind}) -> {kind}", "min(max(x, 0), 3)", adjoint="x > 0 && x < 3 ? g : 0")
+    x = ta.asarray([-1, 2, 5]) if kind == "int" else ta.asarray([-1.0, 2.0, 5.0, np.nan], dtype=ta.float32)
+    assert clip(x).numpy().tolist() == ([0, 2, 3] if kind == "int" else [0, 2, 3, 0])
+    for dtype in (("int32", "int64") if kind == "int" else ("float16", "float32", "float64")):
+        made = tilefuse.apply_passes(clip(ta.placeholder((64,), dtype, "x")), ["fusion", "codegen"], device="h200")
+        code, = set(made["kernel"].values())
+        assert "tf_custom_clip" in code.source and compile_cuda(code).payload
 
 
 def test_single_precision_is_tried_with_its_rounding() -> None:
