@@ -32,6 +32,8 @@ from tilefuse.runtime.spec import KernelCode
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
          "-w")
 UNIT = "unit.cpp"
+# Compilers' tuning for some processors with AVX-512 makes 32-byte loops; vectors of memory are moved by 64 bytes there (`tf_copy`).
+WIDE_FLAGS = ("-mprefer-vector-width=512",)
 INSTALL_HINT = "install g++ or clang++, or set CXX"
 CLEAR_HINT = "clear the kernel cache: tilefuse cache clear"
 
@@ -80,11 +82,21 @@ def host_identity() -> str:
     return f"{platform.machine()}-{hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
 
 
+@functools.cache
+def processor_flags() -> tuple[str, ...]:
+    """Flags for this processor, beside those for all; () where its instruction sets are unknown."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    return WIDE_FLAGS if any(line.startswith("flags") and "avx512f" in line.split() for line in lines) else ()
+
+
 def host_key(kernel: KernelCode, command: tuple[str, ...]) -> CacheKey:
     """The cache key of a host kernel: its source, the processor, and the compiler's name, version and flags."""
     return CacheKey(kernel.name, kernel.source, (
         ("target", "host"), ("entry", entry_field(kernel)), ("arch", host_identity()), ("compiler", shlex.join(command)),
-        ("version", compiler_version(command)), ("flags", " ".join((*FLAGS, *kernel.flags)))), kernel_identity(kernel))
+        ("version", compiler_version(command)), ("flags", " ".join((*FLAGS, *processor_flags(), *kernel.flags)))), kernel_identity(kernel))
 
 
 def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> list[CacheEntry]:
@@ -95,7 +107,7 @@ def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> lis
     """
     assert len({k.entry for k in kernels}) == len(kernels)
     started = time.perf_counter()
-    arguments = (*command, *FLAGS, *kernels[0].flags)
+    arguments = (*command, *FLAGS, *processor_flags(), *kernels[0].flags)
     outcome = _run_compiler(_unit(kernels) if len(kernels) > 1 else kernels[0].source, arguments)
     if isinstance(outcome, bytes):
         seconds = (time.perf_counter() - started) / len(kernels)

