@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tilefuse.codegen.emitter import Emitter
 from tilefuse.codegen.kernel import Assign, Declare, Reg
@@ -51,16 +52,30 @@ class Summed:
     lanes: int
 
 
-class Cascade:
-    """The accumulators of nested stretches of some reductions, for loops of the extents `counts`.
+class ByStretch(Protocol):
+    """Reductions that see the innermost stretches as wholes."""
 
-    restarted: registers beside the accumulators that start at zero with every stretch (a count).
+    def start(self) -> None:
+        """Before a stretch."""
+        ...
+
+    def end(self, first: Affine) -> None:
+        """After the stretch that begins with step `first`: sets the accumulators."""
+        ...
+
+
+class Cascade:
+    """The accumulators of nested stretches of some reductions, for loops of the extents `counts`; a single extent is one stretch.
+
+    restarted: registers beside the accumulators that start at zero with every stretch (a count). by_stretch: who else sees the stretches.
+    within: number of the current step within its stretch.
     """
 
     def __init__(self, emitter: Emitter, unroll: bool, summed: Sequence[Summed], counts: Sequence[int],
-                 restarted: Sequence[Reg] = ()) -> None:
-        self.emitter, self.unroll, self.summed, self.restarted = emitter, unroll, summed, restarted
+                 restarted: Sequence[Reg] = (), by_stretch: ByStretch | None = None) -> None:
+        self.emitter, self.unroll, self.summed, self.restarted, self.by_stretch = emitter, unroll, summed, restarted, by_stretch
         self.counts = tuple(counts)
+        self.within = number(0)
         upper = [[self._declared(s, level) for s in summed] for level in range(len(counts) - 1)]
         self.levels = [*upper, [s.parts for s in summed]]
 
@@ -93,12 +108,22 @@ class Cascade:
         with contextlib.ExitStack() as stack:
             for level, extent in enumerate(self.counts):
                 last = level == len(self.counts) - 1
+                if last and self.by_stretch is not None:
+                    stack.enter_context(self._whole_stretch(number_of_step * extent))
                 index = stack.enter_context(e.loop(wanted if last else "stretch", extent))
-                number_of_step = number_of_step * extent + index
+                number_of_step, self.within = number_of_step * extent + index, index
                 if not last:
                     stack.enter_context(self._around(level))
             stack.enter_context(e.when([Bound(number_of_step, 0, count)]))
             yield number_of_step
+
+    @contextlib.contextmanager
+    def _whole_stretch(self, first: Affine) -> Iterator[None]:
+        """The innermost loop, with what sees it as a whole before and after it."""
+        assert self.by_stretch is not None
+        self.by_stretch.start()
+        yield
+        self.by_stretch.end(first)
 
     @contextlib.contextmanager
     def _around(self, level: int) -> Iterator[None]:

@@ -13,21 +13,17 @@ from tilefuse.codegen.kernel import (
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.codegen.rows_combine import combine_threads, send_parts
 from tilefuse.codegen.rows_exponentials import at_once, declare_all, merge_all, merge_vector
+from tilefuse.codegen.rows_squares import TwoPassSquares, takes_stretches
 from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
 from tilefuse.schedule.online import EXPSUM
-from tilefuse.schedule.resolved import Instance, Touch, resolved_walk
+from tilefuse.schedule.resolved import Instance, Touch, Use, resolved_walk
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
 
 # Reductions that take a vector at once: first something of the whole vector, then every element relative to it.
 BY_VECTOR = ("m2", EXPSUM.name)
-
-
-# From this many vectors a row on, one thread takes moments lane by lane, in vector code, and joins the lanes at the end: layer norms of
-# 4096 x 256 take 0.5 ms instead of 0.8 on one core. Shorter rows would join as many lanes as they take vectors.
-LANE_MOMENTS = 8
 
 # An output: the value's name, its instance, and where an element lies.
 Output = tuple[str, int, Affine]
@@ -60,21 +56,27 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
     e = w.emitter
     parts: dict[int, list[list[Reg]]] = {}
     for i in group:
-        parts[i.key] = _declare_parts(state, i, 1 if _by_vector(state, i) else c.lanes)
+        parts[i.key] = _declare_parts(state, i, 1 if i.node.detail in BY_VECTOR else c.lanes)
     written = outputs or []
     needed = needed_keys(state, [*(u for i in group for u in i.uses), *(k for _, k, _ in written)])
     bodies = [w.domain.instances[k].body for k in needed] + [i.body for i in group]
     arrays = declare_kept(state, needed, group)
     whole = {i.key: declare_all(state, i) for i in group if i.node.detail == EXPSUM.name and at_once(state)}
-    cascade = _cascade(state, group, parts)
+    squares = _squares(state, group, parts, arrays)
+    cascade = _cascade(state, group, parts, squares)
     for chunk, env, width, held in walk_row(state, bodies, bool(written), cascade):
-        vectors = [i for i in group if _by_vector(state, i) and width > 1]
+        vectors = [i for i in group if i.node.detail in BY_VECTOR and width > 1 and not takes_stretches(state, i)]
         chunk_values = {i.key: _declare_values(state, i, width) for i in vectors if i.key not in whole}
         hoist_lane_free(state, bodies, env, held)
 
-        def one_lane(v: Affine, chunk: Affine = chunk, width: int = width, chunk_values: dict[int, Reg] = chunk_values) -> None:
+        step = cascade.within if cascade is not None else chunk
+
+        def one_lane(v: Affine, chunk: Affine = chunk, step: Affine = step, width: int = width,
+                     chunk_values: dict[int, Reg] = chunk_values) -> None:
             for i in group:
-                if i.key in whole:
+                if squares is not None and width > 1 and takes_stretches(state, i):
+                    squares.take(i, step, v)
+                elif i.key in whole:
                     e.emit(Assign(Reg(whole[i.key].name, whole[i.key].dtype, chunk * c.vector + v), e.expression(i.body)))
                 elif i.key in chunk_values:
                     e.emit(Assign(Reg(chunk_values[i.key].name, chunk_values[i.key].dtype, v), e.expression(i.body)))
@@ -89,6 +91,8 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
             with w.lanes(width, env, state.lane) as v:
                 w.bind(held, chunk, v)
                 one_lane(v)
+        if squares is not None and width > 1:
+            squares.next_vector()
         for i in group:
             if i.key in chunk_values and i.node.detail == EXPSUM.name:
                 merge_vector(state, parts[i.key][0], chunk_values[i.key], width)
@@ -102,12 +106,31 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
     return {k: p[0] for k, p in parts.items()}
 
 
-def _cascade(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]]) -> Cascade | None:
+def _squares(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]], arrays: dict[int, Reg]) -> TwoPassSquares | None:
+    """The squared deviations that the stage makes stretch by stretch; None where it makes none so."""
+    c = state.choice
+    squares = [i for i in group if takes_stretches(state, i)] if state.vectors else []
+    if not squares:
+        return None
+    sums = {i.key: parts[s.key][0][0] for i in squares for s in group
+            if s.node.detail == "sum" and s.body == i.body and len(parts[s.key]) == c.vector}
+    kept = {i.key: arrays[i.body.key] for i in squares if isinstance(i.body, Use) and i.body.key in arrays and _stretch(state) == c.chunks}
+    return TwoPassSquares(state, squares, {i.key: parts[i.key][0] for i in squares}, _stretch(state), sums, kept)
+
+
+def _stretch(state: RowState) -> int:
+    """Vectors a stretch of the row."""
+    return (nested_counts(state.choice.chunks) or (state.choice.chunks,))[-1]
+
+
+def _cascade(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]], squares: TwoPassSquares | None) -> Cascade | None:
     """The accumulators of a long row's sums, where one thread takes it alone; None where its chains are short enough."""
     w, c = state.writer, state.choice
     counts = nested_counts(c.chunks) if c.threads == 1 else ()
     summed = [Summed(i, tuple(parts[i.key][0]), len(parts[i.key])) for i in group
               if i.node.detail in CASCADED and w.emitter.dtype(i.body).is_float]
+    if squares is not None:
+        return Cascade(w.emitter, w.unroll, summed, counts or (c.chunks,), (), squares)
     return Cascade(w.emitter, w.unroll, summed, counts) if counts and summed else None
 
 
@@ -127,6 +150,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     if state.tail or not (on_host or c.on_chip and w.unroll):
         return []
     instances = w.domain.instances
+    stretched = {i.body.key for i in group if takes_stretches(state, i) and isinstance(i.body, Use) and _stretch(state) == c.chunks}
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
     room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
@@ -141,7 +165,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
         used_later = any(k in i.uses for i in later)
         costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow and not on_host else flops_of(i.body) >= KEEP_FLOPS  # type: ignore[arg-type]
-        worth = costly or _replaced_bytes(state, k, later) > i.node.type.dtype.itemsize
+        worth = k in stretched or costly or _replaced_bytes(state, k, later) > i.node.type.dtype.itemsize
         if k not in w.chunk_values and used_later and varies(w, k) and not i.serial and worth and size <= room:
             wanted.append(k)
             room -= size
@@ -193,13 +217,6 @@ def hoist_lane_free(state: RowState, bodies: Sequence[object], env: dict[str, Af
         if touch not in loaded and state.lane not in e.index(touch.offset).axes() and touch.offset.axes() <= own_axes:
             e.touch(touch, False)
     e.env = saved
-
-
-def _by_vector(state: RowState, instance: Instance) -> bool:
-    """Whether a reduction takes a vector at once."""
-    c = state.choice
-    by_lane = state.writer.device.kind == "host" and c.threads == 1 < c.lanes and c.chunks >= LANE_MOMENTS
-    return instance.node.detail in BY_VECTOR and not (by_lane and instance.node.detail == "m2")
 
 
 def _declare_parts(state: RowState, instance: Instance, lanes: int) -> list[list[Reg]]:

@@ -1,0 +1,146 @@
+"""Squared deviations along a row that one thread takes alone: two passes over each stretch of it, in vector code.
+
+    for each stretch of vectors:   s[v] += x,  kept[..] = x            first pass, lane by lane
+                                   mean = (sum of s) / n
+                                   c[v] += x - mean,  q[v] += (x - mean)^2           second pass, over what was kept
+                                   mean += c / n,  m2 = q - c^2 / n
+
+One division a stretch and none an element; all lanes share a mean, so that joining them is plain sums. Chan's formula joins stretches
+(`cascade.py`). The sum `c` takes back what the rounded mean adds. Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3),
+the corrected two-pass algorithm.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg
+from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
+from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.schedule.resolved import Instance
+
+
+def takes_stretches(state: RowState, instance: Instance) -> bool:
+    """Whether a reduction is made here: squared deviations, and one thread of the host has the row."""
+    c = state.choice
+    return instance.node.detail == "m2" and state.writer.device.kind == "host" and c.threads == 1 < c.vector
+
+
+class TwoPassSquares:
+    """The m2 reductions of one stage of a row.
+
+    parts: their components (count, mean, m2), scalars; `extent`: vectors a stretch. `sums`: lane accumulators of sums over the same values,
+    by the key of the m2; `kept`: arrays over the row that hold the values already, by the same key.
+    """
+
+    def __init__(self, state: RowState, squares: Sequence[Instance], parts: Mapping[int, Sequence[Reg]], extent: int,
+                 sums: Mapping[int, Reg], kept: Mapping[int, Reg]) -> None:
+        self.state, self.squares, self.parts, self.extent = state, squares, parts, extent
+        self.width = state.choice.vector
+        e = state.writer.emitter
+        self.own_sums = {i.key for i in squares} - sums.keys()
+        self.sums = {i.key: sums.get(i.key) or self._array(i.node.name + "_lanes", self._dtype(i), self.width) for i in squares}
+        self.values = {i.key: kept.get(i.key) or self._array(i.node.name + "_x", self._dtype(i), extent * self.width) for i in squares}
+        self.own_values = {i.key for i in squares} - kept.keys()
+        # None where the row is one stretch, so that the count is known.
+        self.seen = None if extent == state.choice.chunks == state.vectors else Reg(e.fresh("vectors_seen"), self._dtype(squares[0]))
+        if self.seen is not None:
+            e.emit(Declare(self.seen.name, self.seen.dtype))
+
+    def start(self) -> None:
+        """Before a stretch."""
+        e = self.state.writer.emitter
+        if self.seen is not None:
+            e.emit(Assign(self.seen, const(0, self.seen.dtype)))
+        for i in self.squares:
+            if i.key in self.own_sums:
+                self._clear(self.sums[i.key])
+
+    def next_vector(self) -> None:
+        """A vector of the stretch that is there."""
+        if self.seen is not None:
+            self.state.writer.emitter.emit(Assign(self.seen, _call("add", self.seen, const(1, self.seen.dtype))))
+
+    def take(self, i: Instance, step: Affine, lane: Affine) -> None:
+        """One element of vector number `step` of the stretch."""
+        if i.key not in self.own_values | self.own_sums:
+            return
+        e = self.state.writer.emitter
+        x = e.expression(i.body)
+        if i.key in self.own_values:
+            place = self._at(self.values[i.key], step * self.width + lane)
+            e.emit(Assign(place, x))
+            x = place
+        if i.key in self.own_sums:
+            total = self._at(self.sums[i.key], lane)
+            e.emit(Assign(total, _call("add", total, x)))
+
+    def end(self, first: Affine) -> None:
+        """After the stretch that begins with vector `first`: the second pass, and the components of Chan's formula."""
+        e = self.state.writer.emitter
+        for i in self.squares:
+            dtype = self._dtype(i)
+            count, mean, m2 = self.parts[i.key]
+            inverse = self._count(count)
+            e.emit(Assign(mean, _call("mul", self._total(self.sums[i.key]), inverse)))
+            rest, squares = (self._array(i.node.name + suffix, dtype, self.width) for suffix in ("_rest", "_squares"))
+            self._clear(rest, squares)
+            with e.loop("step", self.extent) as step, e.when(self._present(first + step)), e.lanes(self.width, False) as v:
+                off = e.register(_call("sub", self._at(self.values[i.key], step * self.width + v), mean), dtype, "off")
+                for into, x in ((rest, off), (squares, _call("mul", off, off))):
+                    e.emit(Assign(self._at(into, v), _call("add", self._at(into, v), x)))
+            lost = e.register(self._total(rest), dtype, "lost")
+            correction = e.register(_call("mul", lost, inverse), dtype, "correction")
+            e.emit(Assign(m2, _call("maximum", _call("sub", self._total(squares), _call("mul", lost, correction)), const(0, dtype))),
+                   Assign(mean, _call("add", mean, correction)))
+
+    def _present(self, vector: Affine) -> list[Bound]:
+        return in_row(self.state, vector, vector_at(self.state, vector))
+
+    def _count(self, count: Reg) -> KExpr:
+        """Sets the number of elements; its inverse."""
+        e, dtype = self.state.writer.emitter, count.dtype
+        if self.seen is None:
+            number_of_elements = self.extent * self.width
+            e.emit(Assign(count, const(number_of_elements, dtype)))
+            return const(1 / number_of_elements, dtype)
+        e.emit(Assign(count, _call("mul", self.seen, const(self.width, dtype))))
+        return e.register(_call("div", const(1, dtype), _call("maximum", count, const(1, dtype))), dtype, "inverse")
+
+    def _total(self, lanes: Reg) -> KExpr:
+        """The sum over the lanes, half onto half; `lanes` stays as it is."""
+        e = self.state.writer.emitter
+        width = self.width
+        if width % 2:
+            raise AssertionError(f"{width} lanes have no halves")
+        half = self._array(lanes.name + "_halves", lanes.dtype, width // 2)
+        source = lanes
+        while width > 1:
+            width //= 2
+            with e.lanes(width, False) as v:
+                e.emit(Assign(self._at(half, v), _call("add", self._at(source, v), self._at(source, v + width))))
+            source = half
+        return self._at(half, number(0))
+
+    def _clear(self, *arrays: Reg) -> None:
+        e = self.state.writer.emitter
+        with e.lanes(self.width, False) as v:
+            e.emit(*(Assign(self._at(a, v), const(0, a.dtype)) for a in arrays))
+
+    def _dtype(self, i: Instance) -> DType:
+        return self.state.writer.emitter.dtype(i.body)
+
+    def _array(self, wanted: str, dtype: DType, size: int) -> Reg:
+        e = self.state.writer.emitter
+        made = Reg(e.fresh(wanted), dtype)
+        e.emit(Declare(made.name, dtype, size))
+        return made
+
+    @staticmethod
+    def _at(array: Reg, at: Affine) -> Reg:
+        return Reg(array.name, array.dtype, at)
+
+
+def _call(fn: str, *args: KExpr) -> KExpr:
+    return Call(fn, args)  # type: ignore[arg-type]
