@@ -69,13 +69,13 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
         chunk_values = {i.key: _declare_values(state, i, width) for i in vectors if i.key not in whole}
         hoist_lane_free(state, bodies, env, held)
 
-        step = cascade.within if cascade is not None else chunk
+        step = cascade.within if cascade is not None and width > 1 else chunk
 
         def one_lane(v: Affine, chunk: Affine = chunk, step: Affine = step, width: int = width,
                      chunk_values: dict[int, Reg] = chunk_values) -> None:
             for i in group:
-                if squares is not None and width > 1 and takes_stretches(state, i):
-                    squares.take(i, step, v)
+                if squares is not None and takes_stretches(state, i) and (width > 1 or squares.tail):
+                    squares.take(i, step * c.vector + v if width > 1 else squares.extent * c.vector + step, v)
                 elif i.key in whole:
                     e.emit(Assign(Reg(whole[i.key].name, whole[i.key].dtype, chunk * c.vector + v), e.expression(i.body)))
                 elif i.key in chunk_values:
@@ -98,6 +98,8 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
                 merge_vector(state, parts[i.key][0], chunk_values[i.key], width)
             elif i.key in chunk_values:
                 _merge_chunk(state, i, parts[i.key][0], chunk_values[i.key], width)
+    if squares is not None:
+        squares.finish()
     for i in group:
         if i.key in whole:
             merge_all(state, i, parts[i.key][0], whole[i.key])

@@ -39,9 +39,12 @@ class TwoPassSquares:
         self.state, self.squares, self.parts, self.extent = state, squares, parts, extent
         self.width = state.choice.vector
         e = state.writer.emitter
+        # Elements past the last vector join a row's only stretch; those of longer rows are taken one by one.
+        self.tail = state.tail if extent == state.choice.chunks == state.vectors else 0
         self.own_sums = {i.key for i in squares} - sums.keys()
         self.sums = {i.key: sums.get(i.key) or self._array(i.node.name + "_lanes", self._dtype(i), self.width) for i in squares}
-        self.values = {i.key: kept.get(i.key) or self._array(i.node.name + "_x", self._dtype(i), extent * self.width) for i in squares}
+        elements = extent * self.width + self.tail
+        self.values = {i.key: kept.get(i.key) or self._array(i.node.name + "_x", self._dtype(i), elements) for i in squares}
         self.own_values = {i.key for i in squares} - kept.keys()
         # None where the row is one stretch, so that the count is known.
         self.seen = None if extent == state.choice.chunks == state.vectors else Reg(e.fresh("vectors_seen"), self._dtype(squares[0]))
@@ -62,14 +65,14 @@ class TwoPassSquares:
         if self.seen is not None:
             self.state.writer.emitter.emit(Assign(self.seen, _call("add", self.seen, const(1, self.seen.dtype))))
 
-    def take(self, i: Instance, step: Affine, lane: Affine) -> None:
-        """One element of vector number `step` of the stretch."""
+    def take(self, i: Instance, element: Affine, lane: Affine) -> None:
+        """Element number `element` of the stretch; those past the last vector are of lane 0."""
         if i.key not in self.own_values | self.own_sums:
             return
         e = self.state.writer.emitter
         x = e.expression(i.body)
         if i.key in self.own_values:
-            place = self._at(self.values[i.key], step * self.width + lane)
+            place = self._at(self.values[i.key], element)
             e.emit(Assign(place, x))
             x = place
         if i.key in self.own_sums:
@@ -77,7 +80,17 @@ class TwoPassSquares:
             e.emit(Assign(total, _call("add", total, x)))
 
     def end(self, first: Affine) -> None:
-        """After the stretch that begins with vector `first`: the second pass, and the components of Chan's formula."""
+        """After the vectors of the stretch that begins with vector `first`."""
+        if not self.tail:
+            self._end(first)
+
+    def finish(self) -> None:
+        """After the whole row."""
+        if self.tail:
+            self._end(number(0))
+
+    def _end(self, first: Affine) -> None:
+        """The second pass, and the components of Chan's formula."""
         e = self.state.writer.emitter
         for i in self.squares:
             dtype = self._dtype(i)
@@ -87,13 +100,20 @@ class TwoPassSquares:
             rest, squares = (self._array(i.node.name + suffix, dtype, self.width) for suffix in ("_rest", "_squares"))
             self._clear(rest, squares)
             with e.loop("step", self.extent) as step, e.when(self._present(first + step)), e.lanes(self.width, False) as v:
-                off = e.register(_call("sub", self._at(self.values[i.key], step * self.width + v), mean), dtype, "off")
-                for into, x in ((rest, off), (squares, _call("mul", off, off))):
-                    e.emit(Assign(self._at(into, v), _call("add", self._at(into, v), x)))
+                self._add_distance(self._at(self.values[i.key], step * self.width + v), mean, self._at(rest, v), self._at(squares, v))
+            if self.tail:
+                with e.loop("rest", self.tail) as last:
+                    self._add_distance(self._at(self.values[i.key], self.extent * self.width + last), mean, self._at(rest, number(0)),
+                                       self._at(squares, number(0)))
             lost = e.register(self._total(rest), dtype, "lost")
             correction = e.register(_call("mul", lost, inverse), dtype, "correction")
             e.emit(Assign(m2, _call("maximum", _call("sub", self._total(squares), _call("mul", lost, correction)), const(0, dtype))),
                    Assign(mean, _call("add", mean, correction)))
+
+    def _add_distance(self, x: Reg, mean: Reg, rest: Reg, squares: Reg) -> None:
+        e = self.state.writer.emitter
+        off = e.register(_call("sub", x, mean), x.dtype, "off")
+        e.emit(*(Assign(into, _call("add", into, term)) for into, term in ((rest, off), (squares, _call("mul", off, off)))))
 
     def _present(self, vector: Affine) -> list[Bound]:
         return in_row(self.state, vector, vector_at(self.state, vector))
@@ -102,7 +122,7 @@ class TwoPassSquares:
         """Sets the number of elements; its inverse."""
         e, dtype = self.state.writer.emitter, count.dtype
         if self.seen is None:
-            number_of_elements = self.extent * self.width
+            number_of_elements = self.extent * self.width + self.tail
             e.emit(Assign(count, const(number_of_elements, dtype)))
             return const(1 / number_of_elements, dtype)
         e.emit(Assign(count, _call("mul", self.seen, const(self.width, dtype))))

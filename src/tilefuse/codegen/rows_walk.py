@@ -162,7 +162,8 @@ def vector_extent(state: RowState) -> int:
     return max(c.chunks * c.threads * max(c.cluster, c.split), 1)
 
 
-# What a walk yields at each vector: (chunk in the register arrays, root axes with the lane as a variable, lanes, arrays).
+# What a walk yields at each vector: (chunk in the register arrays, root axes with the lane as a variable, lanes, arrays). Past the last
+# vector it yields single elements, which no array holds: (number of the element, axes, 1, none).
 Step = tuple[Affine, dict[str, Affine], int, list[Held]]
 
 
@@ -200,7 +201,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
         last = [Bound(state.part, c.split - 1, c.split)] if c.split > 1 else []
         one = [Bound(state.place, 0, 1)] if c.threads > 1 else []
         with e.loop("rest", state.tail) as rest, e.when([*rows, *last, *one]):
-            yield number(0), lane_env_of(state, rest, 1, base), 1, []
+            yield rest, lane_env_of(state, rest, 1, base), 1, []
 
 
 def _ask_first(state: RowState, missing: list[Touch]) -> tuple[RowState, list[Touch]]:
