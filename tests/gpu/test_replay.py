@@ -1,6 +1,8 @@
 """Calls of torch.compile that are replays of CUDA graphs, on a GPU: right beside eager whatever the caller does between calls."""
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -300,7 +302,8 @@ def test_packed_and_padded_weights_are_kept(graphs: bool) -> None:
 
     def agree() -> None:
         for _ in range(CALLS):
-            x = torch.randn(64, 16, 16, 16, device="cuda", dtype=torch.half)
+            # Channels last, as the convolution wants it: turning the image would share a launch with packing the weights.
+            x = torch.randn(64, 16, 16, 16, device="cuda", dtype=torch.half).contiguous(memory_format=torch.channels_last)
             torch.testing.assert_close(made(x), model(x), rtol=2e-2, atol=2e-2)
             with torch.cuda.stream(torch.cuda.Stream()):
                 torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
@@ -355,3 +358,23 @@ def test_settings_of_the_library_are_those_of_the_call() -> None:
                 close(made(x), model(x))
         (part,) = compiled_parts("inference")
         assert part.replayed is not None and part.replayed.num_recordings >= 2 and replays() > before
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(0)", "import torch._dynamo; torch._dynamo.reset()"])
+def test_a_program_ends_with_its_own_status(mode: str | None, ending: str) -> None:
+    """A compiled model that lives to the end, with its graphs: the interpreter destroys modules when CUDA may be half gone."""
+    program = f"""
+import torch
+from tilefuse.driver.torch_backend import backend
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3)).cuda().eval()
+fast = torch.compile(model, backend=backend, mode={mode!r})
+with torch.no_grad():
+    for _ in range({CALLS}):
+        y = fast(torch.randn(2, 3, 16, 16, device="cuda"))
+print(float(y.sum()))
+{ending}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert ended.stdout

@@ -6,6 +6,8 @@ memory to itself: another's intermediate values would overwrite them.
 """
 from __future__ import annotations
 
+import atexit
+import ctypes
 import functools
 import gc
 import threading
@@ -43,7 +45,7 @@ class Recorder:
     def __init__(self, device: torch.device) -> None:
         assert device.index is not None
         self.stream = torch.cuda.ExternalStream(create_stream(device.index), device)
-        self._memory = torch.cuda.MemPool()
+        self._memory = keep_to_the_end(torch.cuda.MemPool())
         self._device = device
 
     def prepare(self) -> None:
@@ -61,6 +63,32 @@ class Pool:
         self.guard = threading.Lock()
         self.recorder = recorder
 
+
+def keep_to_the_end(memory: Any) -> Any:
+    """`memory` with one reference more, which nobody gives up: it lives until the process ends.
+
+    When the interpreter ends, it destroys what modules hold. The destructor of torch's memory pool throws where a graph is still alive or
+    a kernel has failed, and C++ answers that with an abort. The system takes the memory back anyway.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    return memory
+
+
+_ALIVE: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def destroy_graphs() -> None:
+    """Destroys the graphs that are still alive, while torch can still do that: a user's compiled model often lives to the end."""
+    for graph in list(_ALIVE):
+        try:
+            graph.reset()
+        except RuntimeError:
+            # After a failed kernel CUDA refuses every call, and the process ends anyway.
+            pass
+    _ALIVE.clear()
+
+
+atexit.register(destroy_graphs)
 
 _RECORDERS: dict[tuple[int, int], Recorder] = {}
 _POOLS: weakref.WeakValueDictionary[tuple[int, int], Pool] = weakref.WeakValueDictionary()
@@ -112,6 +140,7 @@ class CudaGraphs:
         stream = pool.recorder.stream
         frame = program.new_frame(stream.cuda_stream)
         graph = torch.cuda.CUDAGraph()
+        _ALIVE.add(graph)
         collecting = gc.isenabled()
         # What the collector frees during a recording may be another graph.
         gc.disable()
