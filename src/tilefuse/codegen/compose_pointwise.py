@@ -127,18 +127,14 @@ class _FlatWalk:
         extents = self.writer.emitter.extents | {lane: stretch.lanes, vector: max(stretch.count, 1)}
         env = self.env_at(stretch, axis(vector), extents)
         # A load inside the loop of a reduction by one thread stays there.
-        loops = self.own_loops()
+        loops = self.writer.domain.serial_loops
         offsets = {t: substitute(t.offset, env, extents) for t in self.writer.touches(bodies) if not t.offset.axes() & loops}
         return [t for t, offset in offsets.items() if offset.axes() & {lane, vector} and is_vector(offset, lane, stretch.lanes)]
-
-    def own_loops(self) -> set[str]:
-        """Loops of reductions that one thread computes alone."""
-        return {loop for i in self.writer.domain.instances for loop, _ in i.serial}
 
     def shared_by_steps(self, stretch: _Stretch, vectorised: Sequence[Touch]) -> list[Held]:
         """Vectors that lie at one place for all steps of a thread, loaded; instances of nothing else are computed, into `lane_values`."""
         writer, e, domain, lane = self.writer, self.writer.emitter, self.writer.domain, self.lane
-        if not stretch.unrolled or stretch.steps == 1 or self.choice.side > 1 or domain.scatter is not None or self.own_loops():
+        if not stretch.unrolled or stretch.steps == 1 or self.choice.side > 1 or domain.scatter is not None or self.writer.domain.serial_loops:
             return []
         step = "step_"
         extents = e.extents | {lane: stretch.lanes, step: stretch.steps}

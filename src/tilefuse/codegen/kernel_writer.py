@@ -347,7 +347,7 @@ def hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env:
     saved = dict(e.env)
     e.env = saved | lane_env
     # What depends on the loop of a reduction by one thread has no value out here.
-    loops = {loop for i in writer.domain.instances for loop, _ in i.serial}
+    loops = writer.domain.serial_loops
     for touch in writer.touches(bodies):
         if touch not in loaded and lane not in e.index(touch.offset).axes() and not touch.offset.axes() & loops:
             e.touch(touch, False)

@@ -169,7 +169,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow and not on_host else flops_of(i.body) >= KEEP_FLOPS  # type: ignore[arg-type]
         worth = k in stretched or costly or _replaced_bytes(state, k, later) > i.node.type.dtype.itemsize
         # Terms of a sum by one thread have no place: one element of the row has many.
-        one_each = not i.serial and i.depends <= {*w.domain.kept, *w.domain.reduced}
+        one_each = not i.serial and not i.depends & w.domain.serial_loops
         if k not in w.chunk_values and used_later and varies(w, k) and one_each and worth and size <= room:
             wanted.append(k)
             room -= size

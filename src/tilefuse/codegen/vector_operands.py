@@ -71,7 +71,7 @@ class _Point:
         self.env = writer.emitter.env | lane_env
         self.first = {a: substitute(x, {lane: number(0)}) for a, x in self.env.items()}
         # Loops of reductions by one thread that do not run around this point.
-        self.loops = {loop for i in writer.domain.instances for loop, _ in i.serial if loop not in self.env}
+        self.loops = {loop for loop in writer.domain.serial_loops if loop not in self.env}
 
     def at(self, index: Affine) -> Affine:
         """An index over root axes as one over kernel names and the lane."""

@@ -21,7 +21,7 @@ from tilefuse.frontends.array_neural import (
 )
 from tilefuse.nn import initialise
 from tilefuse.nn.attention import MultiheadAttention
-from tilefuse.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from tilefuse.nn.convolutions import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from tilefuse.nn.layers import (
     GELU,
     AvgPool2d,

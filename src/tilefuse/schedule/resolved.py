@@ -93,6 +93,11 @@ class Domain:
         return prod(self.extents[a] for a in self.reduced)
 
     @property
+    def serial_loops(self) -> frozenset[str]:
+        """Loop variables of the reductions that one thread does alone: what depends on one has a value only inside its loop."""
+        return frozenset(loop for i in self.instances for loop, _ in i.serial)
+
+    @property
     def stores_elements(self) -> bool:
         """Whether elements along the reduced axes are written, and not only results and sums that rows carry."""
         return any(offset.axes() & set(self.reduced) and not self.instances[key].carried for _, key, offset in self.outputs)

@@ -23,3 +23,17 @@ def test_rows_of_which_a_sum_reads_one_half_are_written_whole(shape: tuple[int, 
     wanted_r, wanted_s = halves(x.double())
     assert ((r - wanted_r).abs() <= 4 * ROUNDOFF * wanted_r).all()
     assert ((s - wanted_s).abs() <= (shape[1] + 4) * ROUNDOFF * wanted_s).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (6, 9, 31)])
+def test_softmaxes_over_every_axis_of_one_array(shape: tuple[int, ...]) -> None:
+    """Sums that one thread does alone, inside the loop along a row: what depends on their loop is not kept for the row."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(11))
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.softmax(x, -1), torch.softmax(x, 0), torch.log_softmax(x, 1), torch.softmax(-x, 1)
+
+    # A maximum and its differences are exact to a rounding each, exponentials to 4, sums of n terms to n; logarithms to 4 of their size.
+    num_roundoffs = max(shape) + 16
+    for given, wanted in zip(tilefuse.compile(function, (x,))(x), function(x.double()), strict=True):
+        assert ((given - wanted).abs() <= num_roundoffs * ROUNDOFF * (wanted.abs() + x.abs().max())).all()
