@@ -134,7 +134,7 @@ class _FlatWalk:
     def shared_by_steps(self, stretch: _Stretch, vectorised: Sequence[Touch]) -> list[Held]:
         """Vectors that lie at one place for all steps of a thread, loaded; instances of nothing else are computed, into `lane_values`."""
         writer, e, domain, lane = self.writer, self.writer.emitter, self.writer.domain, self.lane
-        if not stretch.unrolled or stretch.steps == 1 or self.choice.side > 1 or domain.scatter is not None or self.writer.domain.serial_loops:
+        if not stretch.unrolled or stretch.steps == 1 or self.choice.side > 1 or domain.scatter is not None or domain.serial_loops:
             return []
         step = "step_"
         extents = e.extents | {lane: stretch.lanes, step: stretch.steps}
