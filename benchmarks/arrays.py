@@ -26,9 +26,8 @@ import tilefuse.array as ta
 from benchmarks import turns
 from benchmarks.array_networks import NETWORKS, load_into
 from benchmarks.case import DTYPES
-from benchmarks.models import _peak_bytes as peak_bytes
 from benchmarks.peers import NotApplicable, warm
-from benchmarks.timing import num_input_sets, time_calls
+from benchmarks.timing import num_input_sets, peak_bytes, time_calls
 from tilefuse import nn, optim
 
 SEED = 2026

@@ -19,6 +19,7 @@ from benchmarks.case import DTYPES, Tensors, as_tuple, relative_error
 from benchmarks.peers import NotApplicable, warm
 from benchmarks.record import Record
 from benchmarks.report import OURS, geometric_mean
+from benchmarks.timing import peak_bytes, wait
 
 CALLS_EACH = 2
 ROUNDS = 25
@@ -123,39 +124,23 @@ def _times(call: Callable[[], object], device: torch.device) -> dict[str, Any]:
     """Host time and wall time of a call, and the device's own. Units: microseconds."""
     for _ in range(SETTLING_CALLS):
         call()
-    _wait(device)
+    wait(device)
     samples, walls = [], []
     for _ in range(ROUNDS):
         started = time.perf_counter()
         for _ in range(CALLS_EACH):
             call()
         samples.append((time.perf_counter() - started) * 1e6 / CALLS_EACH)
-        _wait(device)
+        wait(device)
     for _ in range(5):
         started = time.perf_counter()
         for _ in range(2 * CALLS_EACH):
             call()
-        _wait(device)
+        wait(device)
         walls.append((time.perf_counter() - started) * 1e6 / (2 * CALLS_EACH))
     seen = launches.launches_of(call, device)
     return {"host_us": statistics.median(samples), "wall_us": statistics.median(walls),
-            "device_us": None if seen is None else sum(x.us for x in seen), "peak_bytes": _peak_bytes(call, device)}
-
-
-def _peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    if device.type != "cuda":
-        return 0
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    call()
-    torch.cuda.synchronize()
-    return int(torch.cuda.max_memory_allocated() - before)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+            "device_us": None if seen is None else sum(x.us for x in seen), "peak_bytes": peak_bytes(call, device)}
 
 
 def figure(entry: dict[str, Any], peer: str, mode: str, name: str) -> float | None:

@@ -12,7 +12,7 @@ from benchmarks import turns
 from benchmarks.architectures import ARCHITECTURES, Architecture
 from benchmarks.case import DTYPES, Tensors, as_tuple, relative_error
 from benchmarks.peers import NotApplicable, warm
-from benchmarks.timing import Timing, time_calls
+from benchmarks.timing import Timing, peak_bytes, time_calls, wait
 
 SEED = 4711
 
@@ -58,7 +58,7 @@ def measure_model(name: str, peer: str, device: torch.device, *, inductor_mode: 
     started = turns.clock()
     with turns.let_go():
         outputs = run(inputs[0])
-        _wait(device)
+        wait(device)
         compile_s = turns.clock() - started
     reference = _reference(model, inputs[0])
     error = relative_error(outputs, reference)
@@ -67,7 +67,7 @@ def measure_model(name: str, peer: str, device: torch.device, *, inductor_mode: 
     with torch.no_grad():
         timing, last = time_calls([lambda a=a: compiled(*a) for a in inputs], device, budget_s=1.0)
     error = max(error, relative_error(as_tuple(last), reference))
-    return _record(timing, compile_s, error, eager_error, _peak_bytes(lambda: run(inputs[1]), device), peer)
+    return _record(timing, compile_s, error, eager_error, peak_bytes(lambda: run(inputs[1]), device), peer)
 
 
 def _measure_training(model: nn.Module, architecture: Architecture, inputs: Sequence[Tensors], peer: str, device: torch.device,
@@ -89,7 +89,7 @@ def _measure_training(model: nn.Module, architecture: Architecture, inputs: Sequ
     started = turns.clock()
     with turns.let_go():
         outputs = gradients(compiled, inputs[0])
-        _wait(device)
+        wait(device)
         compile_s = turns.clock() - started
     error = _joint_error(outputs, reference)
     del reference, reference_model, outputs
@@ -101,7 +101,7 @@ def _measure_training(model: nn.Module, architecture: Architecture, inputs: Sequ
         return loss
 
     timing, _ = time_calls([lambda a=a: step(a) for a in inputs], device, budget_s=1.0)
-    return _record(timing, compile_s, error, eager_error, _peak_bytes(lambda: step(inputs[1]), device), peer)
+    return _record(timing, compile_s, error, eager_error, peak_bytes(lambda: step(inputs[1]), device), peer)
 
 
 def _compiled(model: nn.Module, peer: str, inductor_mode: str) -> Callable[..., Any]:
@@ -162,19 +162,3 @@ def _facts() -> dict[str, Any]:
             "unfused_kernels": sum(e["unfused_kernels"] for e in explanations),
             "num_library_calls": sum(len(e["library"]) for e in explanations),
             "fallbacks": sorted({f["operator"] for e in explanations for f in e["fallbacks"]})}
-
-
-def _peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    if device.type != "cuda":
-        return 0
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    call()
-    torch.cuda.synchronize()
-    return int(torch.cuda.max_memory_allocated() - before)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()

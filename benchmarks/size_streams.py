@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.timing import wait
+
 Run = Callable[[Callable[..., Any]], list[Tensor]]
 
 # Factor over eager's own error against f64 within which results count as right.
@@ -152,10 +154,10 @@ def measured(name: str, peer: str, tiny: bool, device: torch.device, options: di
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         run = compiled(stream.model, peer, options)
-        _wait(device)
+        wait(device)
         started, cpu = time.perf_counter(), time.process_time()
         made = stream.run(run)
-        _wait(device)
+        wait(device)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
         found: dict[str, Any] = {"seconds": seconds, "cpu_seconds": cpu_seconds, **_again(stream, run, device), **_facts(peer)}
         return {**found, **_judged(stream, made, wanted)}
@@ -171,7 +173,7 @@ def _again(stream: Stream, run: Callable[..., Any], device: torch.device) -> dic
     for key in ("second_seconds", "third_seconds"):
         started = time.perf_counter()
         stream.run(run)
-        _wait(device)
+        wait(device)
         found[key] = time.perf_counter() - started
     return found
 
@@ -191,8 +193,3 @@ def _judged(stream: Stream, made: list[Tensor], wanted: list[Tensor]) -> dict[st
     exact = stream.run(copy.deepcopy(stream.model).double())
     ours, eagers = (max(float((a - e).abs().max()) for a, e in zip(found, exact, strict=True)) for found in (made, wanted))
     return {"right": ours <= ERROR_FACTOR * eagers, "error": ours, "eager_error": eagers}
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()

@@ -134,6 +134,24 @@ def time_queue(enqueue: Callable[[], object], wait: Callable[[object], object], 
     return summarise(samples, "queue")
 
 
+def wait(device: torch.device) -> None:
+    """Returns when the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
+    """The most memory that torch's allocator gave out during a call, beyond what was held before; 0 on the host. Units: bytes."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return int(torch.cuda.max_memory_allocated() - before)
+
+
 def copy_bytes_per_s(num_bytes: int, device: torch.device) -> float:
     """Bandwidth of a plain copy that moves `num_bytes` in all. Units: bytes read and written, a second."""
     # Kernels, not copy nodes of a CUDA graph: those ran at two thirds of the bandwidth on an H200.

@@ -14,7 +14,7 @@ from benchmarks.case import Tensors, as_tuple
 from benchmarks.launches import Launches, facts_of, launches_of
 from benchmarks.optimisers import State
 from benchmarks.peers import NotApplicable, warm
-from benchmarks.timing import time_calls
+from benchmarks.timing import time_calls, wait
 from benchmarks.workloads import Task, batch_as, by_name, dtype_of, state_on
 
 SEED = 815
@@ -82,7 +82,7 @@ def _first_step(task: Task, peer: str, inductor_mode: str, fresh: Callable[[], S
         try:
             with turns.let_go(), config.patch(loop_ordering_after_fusion=False) if told else nullcontext():
                 outputs, state = _stepped(step, state, batch)
-                _wait(batch[0].device)
+                wait(batch[0].device)
                 compile_s = turns.clock() - started
             return _First(step, outputs, state, compile_s, told)
         except InductorError as error:
@@ -195,8 +195,3 @@ def pattern_times(launches: Sequence[Launches] | None, categories: Mapping[str, 
         us[categories[launch.name]] += launch.us
     with_shared = sum(x.us for x in ours if shared.get(x.name))
     return {"pattern_us": us, "shared_time_share": with_shared / sum(us.values()) if sum(us.values()) else None}
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
