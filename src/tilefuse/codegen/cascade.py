@@ -139,5 +139,5 @@ class Cascade:
                 totals = [Reg(p.name, p.dtype, v) for p in into]
                 e.combine(s.instance.node.detail, totals, [Reg(p.name, p.dtype, v) for p in parts], e.dtype(s.instance.body))
                 if level == 0:
-                    # What follows the last stretch goes on with the whole.
+                    # Elements past the last stretch are added to the whole.
                     e.emit(*(Assign(Reg(p.name, p.dtype, v), t) for p, t in zip(s.parts, totals, strict=True)))

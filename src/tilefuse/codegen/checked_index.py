@@ -23,7 +23,7 @@ def counts_from_end(e: object) -> bool:
 
 
 def assertion_text(kernel: Kernel, e: InRange) -> str:
-    """What a device says about an index out of range: names of values, and the legal indices."""
+    """Text of a device's assertion for an index out of range: names of values, and the legal indices."""
     indices = _names(kernel, e.source) or "index"
     low = -e.extent if e.wraps else 0
     of = f", subscript {e.dimension} of {_names(kernel, e.buffer)}" if e.buffer else ""

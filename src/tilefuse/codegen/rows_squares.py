@@ -46,7 +46,7 @@ class TwoPassSquares:
         elements = extent * self.width + self.tail
         self.values = {i.key: kept.get(i.key) or self._array(i.node.name + "_x", self._dtype(i), elements) for i in squares}
         self.own_values = {i.key for i in squares} - kept.keys()
-        # None where the row is one stretch, so that the count is known.
+        # A row of one stretch needs no counter: its length is known. The field is None then.
         self.seen = None if extent == state.choice.chunks == state.vectors else Reg(e.fresh("vectors_seen"), self._dtype(squares[0]))
         if self.seen is not None:
             e.emit(Declare(self.seen.name, self.seen.dtype))

@@ -162,7 +162,7 @@ def vector_extent(state: RowState) -> int:
     return max(c.chunks * c.threads * max(c.cluster, c.split), 1)
 
 
-# What a walk yields at each vector: (chunk in the register arrays, root axes with the lane as a variable, lanes, arrays). Past the last
+# A walk yields at each vector: (chunk in the register arrays, root axes with the lane as a variable, lanes, arrays). Past the last
 # vector it yields single elements, which no array holds: (number of the element, axes, 1, none).
 Step = tuple[Affine, dict[str, Affine], int, list[Held]]
 

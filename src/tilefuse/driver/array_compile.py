@@ -104,7 +104,7 @@ class _Entry:
     is_complex: bool = False
     # The same arguments with a network in another mode (training and not), or with arrays of other types.
     other: _Entry | None = None
-    # What the caller's passes left on the graph.
+    # Attributes that the caller's passes left on the graph.
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def holds(self) -> bool:
@@ -164,7 +164,7 @@ class Compiled:
 
     @property
     def attributes(self) -> tuple[Mapping[str, Any], ...]:
-        """What the passes of `passes=[...]` left on the graph of each of `programs`."""
+        """Attributes that the passes of `passes=[...]` left on the graph of each of `programs`."""
         return tuple(e.attributes for first in self._entries.values() for e in (first, first.other) if e is not None)
 
     def lower(self, *args: Any, **named: Any) -> Graph:

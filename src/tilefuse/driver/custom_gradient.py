@@ -47,7 +47,7 @@ class _Operator:
     value: Callable[[list[Array]], Array]
 
     def adjoint(self, number: int, points: list[Array], y: Array, g: Array) -> Array:
-        """What arrives at argument `number` where `g` arrives at the result."""
+        """Gradient of argument `number` where `g` is the gradient of the result."""
         given = {f"x{n}": p for n, p in enumerate(points)} | {"y": y, "g": g}
         return _run(self.custom.adjoint[number], given, self.dtype)
 

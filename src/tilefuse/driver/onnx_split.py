@@ -45,7 +45,7 @@ MOST_DECIDING_ELEMENTS = 64
 COMPILE_AT_CALL = 2
 # Programs kept of one part, those called last, and sizes whose calls are counted.
 MOST_PROGRAMS, MOST_COUNTED = 16, 4096
-# What the reference implementation raises for operands or operators that it cannot take.
+# Errors that the reference implementation raises for operands or operators that it cannot take.
 REFERENCE_ERRORS = (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError,
                     OSError)
 
@@ -54,7 +54,7 @@ SizeKey = tuple[object, ...]
 
 @dataclass
 class _Compiled:
-    """What is known of one part: its programs by sizes, how often others were called, and operands whose data decides a program."""
+    """State of one part: its programs by sizes, how often others were called, and operands whose data decides a program."""
 
     programs: OrderedDict[SizeKey, Any] = field(default_factory=OrderedDict)
     calls: OrderedDict[SizeKey, int] = field(default_factory=OrderedDict)

@@ -32,7 +32,7 @@ class TorchModel:
     place: str
 
 
-# What a model, torch's recording of it, or torch.export raises where something is wrong with the model, its inputs or their match.
+# Errors that a model, torch's recording of it, or torch.export raises where something is wrong with the model, its inputs or their match.
 TRACING_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, ImportError, LookupError, ArithmeticError)
 # Loggers on which torch tells of a failed trace what the error itself tells as well.
 TRACING_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes", "torch._export.non_strict_utils",

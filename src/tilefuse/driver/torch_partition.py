@@ -33,7 +33,7 @@ SLOW_FLOPS, FLOPS = 12, 2
 SCATTERS = frozenset({"index_put", "scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"})
 # Bytes of memory that are worth moving one byte less: where two choices move as much, the one that keeps less is taken.
 TIE = 1024
-# What must not be read again in the backward because the forward writes over it: kept copies at any price.
+# Price of reading an argument again in the backward that the forward overwrites: a copy is kept whatever it costs.
 NEVER = 1 << 60
 
 
@@ -90,7 +90,7 @@ class Step:
 
     @cached_property
     def backward(self) -> set[Node]:
-        """What needs a gradient of a result, or torch wants in the backward."""
+        """Values that need a gradient of a result, or that torch wants in the backward."""
         found: set[Node] = set(self.tangents)
         for node in self.graph.nodes:
             if node.op != "output" and (not found.isdisjoint(node.all_input_nodes) or _is_tagged_backward(node)):
@@ -105,7 +105,7 @@ class Step:
 
     @cached_property
     def forward(self) -> set[Node]:
-        """What the results need, and writes into arguments."""
+        """Values that the results and the writes into arguments need."""
         todo = [n for n in self._results[0] if isinstance(n, Node)]
         todo += [n for n in self.graph.nodes if _writes(n) and n not in self.backward]
         found: set[Node] = set()
@@ -122,7 +122,7 @@ class Step:
         return {n.args[0] for n in self.graph.nodes if _writes(n) and n.args and isinstance(n.args[0], Node)}
 
     def made_again(self) -> set[Node]:
-        """What the backward computes again, by the cheapest cut. Cost: one maximum flow over the values that are free to choose."""
+        """Values that the backward computes again, by the cheapest cut. Cost: one maximum flow over the values that are free to choose."""
         import networkx
 
         flow = networkx.DiGraph()
@@ -132,7 +132,7 @@ class Step:
                 continue
             again, kept = self.remaking(node), self.keeping(node)
             always = again is None and (node in self.forward or node.op == "placeholder")
-            # What only the backward needs, the forward would have to make for being kept.
+            # The forward would have to compute a value that only the backward needs, just to keep it.
             before, after = "source" if always else (node, "in"), (node, "out")
             if not always and again:
                 _add(flow, "source", before, again)

@@ -55,7 +55,7 @@ class Policy:
         return cls(at_once, settings.compile_at_call, settings.recompile_limit)
 
     def text(self) -> str:
-        """What happens to a new size, for the user."""
+        """Policy for a new size, in words for the user."""
         first = f"compiles the first {self.at_once} at once and " if self.at_once else ""
         later = f"compiles it at call {self.at_call} with it" if self.at_call else "never compiles it"
         return f"{first}runs a new size in torch, operator by operator, and {later}"

@@ -94,5 +94,5 @@ def _suppressed(corners: np.ndarray, order: np.ndarray, count: int, limit: float
 
 
 def reference(model: onnx.ModelProto) -> ReferenceEvaluator:
-    """What runs the model. Raises: what the package raises for an operator that it does not know."""
+    """The object that runs the model. Raises: what the package raises for an operator that it does not know."""
     return ReferenceEvaluator(model, new_ops=[Loop, NonMaxSuppression])

@@ -16,7 +16,7 @@ from tilefuse.ir.ranges import Facts, Interval, assume, bounds_given, deny
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, checked_extent, transform, walk
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 
-# What a condition says of expressions.
+# Facts about expressions that hold under a condition.
 Known = Mapping[Expr, Interval]
 
 

@@ -59,7 +59,7 @@ def gains_by_packed_weights(graph: Graph, device: DeviceSpec) -> bool:
 
 
 def _spared_bytes(graph: Graph, node: Node) -> float:
-    """What packed weights spare one call of a host. Units: bytes, whose time at the memory's bandwidth is spared."""
+    """Traffic that packed weights spare one call of a host. Units: bytes, whose time at the memory's bandwidth is spared."""
     image, weight = map(graph.type_of, node.operands[:2])
     moved = image.num_bytes + node.type.num_bytes
     return REORDERED_WEIGHT * weight.num_bytes + (PLACES_ON_HOST * moved if prod(weight.shape[2:]) == 1 else 0.0)

@@ -1,4 +1,4 @@
-"""What a library call moves and takes: for totals of a whole plan. Which kernels are chosen, `products` decides."""
+"""Bytes and predicted time of a library call: for totals of a whole plan. Which kernels are chosen, `products` decides."""
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ from tilefuse.target.capabilities import runs_on
 
 CONSTANT_ALIGNMENT_BYTES = 64
 PURPOSE = "program"
-# What a file holds that is a model in parts, with several programs.
+# Contents of a file that is a model in parts, with several programs.
 SPLIT = "split.json"
 _SUFFIX = {"cuda": ".cu", "host": ".cpp"}
 

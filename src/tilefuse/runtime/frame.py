@@ -205,7 +205,7 @@ class Frame:
                    for i, n in enumerate(step.results) if n]
         operator, values, counts = step.operator, self.values, self.prepared.counts
         run = prepare_call(operator, dict(step.attributes), [value_by_name[n] for n in step.operands], self.prepared.device)
-        # What an operator gives for operands of these types is looked at once a frame; where it lies, at each call.
+        # Types of an operator's results are checked once a frame, their places at each call.
         is_checked = False
 
         def call() -> None:

@@ -142,7 +142,7 @@ class CudaGraphs:
         graph = torch.cuda.CUDAGraph()
         _ALIVE.add(graph)
         collecting = gc.isenabled()
-        # What the collector frees during a recording may be another graph.
+        # The garbage collector could free another graph during a recording, which ends it.
         gc.disable()
         try:
             pool.recorder.prepare()

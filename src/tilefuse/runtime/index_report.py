@@ -1,4 +1,4 @@
-"""What a host kernel reports of an index out of range, in the words of the program's source.
+"""Report of a host kernel on an index out of range, in the words of the program's source.
 
 The kernel knows parameters by number (`support/host_memory.h`, tf_index_fault); the step that launched it knows which values they are.
 """

@@ -13,7 +13,7 @@ import re
 from tilefuse.runtime.spec import KernelCode
 
 _COMMENT = re.compile(r"//[^\n]*")
-# What an assertion says to the user is part of the code.
+# The text of an assertion is part of the code.
 _QUOTED = re.compile(r'("[^"\n]*")')
 # Members (`threadIdx.x`, `p->at`) and names of a namespace (`std::atan2`) are no values, whatever they are called.
 _WORD = re.compile(r"(?<![\w.])(?<!->)(?<!::)[A-Za-z_]\w*")

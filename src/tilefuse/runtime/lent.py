@@ -1,4 +1,4 @@
-"""What a caller gets of a graph's results: the graph's own memory, lent until the next call, or copies of it."""
+"""Results of a graph as a caller gets them: the graph's own memory, lent until the next call, or copies of it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
@@ -98,7 +98,7 @@ def _first(pair: tuple[int, torch.Tensor]) -> int:
 
 
 def given_results(results: Sequence[torch.Tensor], lent: Collection[int]) -> LentResults | CopiedResults | MixedResults:
-    """What a caller gets of these results, of which those with the numbers `lent` may be lent."""
+    """These results as a caller gets them, of which those with the numbers `lent` may be lent."""
     if len(lent) == len(results):
         return LentResults(results)
     return MixedResults(results, lent) if lent else CopiedResults(results)

@@ -112,7 +112,7 @@ def _convolution_backward(attributes: Attributes, operands: Sequence[Value], dev
     relays = device.type == "cuda" and not _is_row_major(x) and turns_back(w.shape, TORCH_DTYPES[x.dtype], attributes, is_gradient=True)
     rest = ([channels], int_list(attributes.get("stride"), 1, rank), padding, int_list(attributes.get("dilation"), 1, rank), transposed,
             int_list(attributes.get("output_padding"), 0, rank), groups, [bool(m) for m in mask])
-    # What the operator's packet finds by its arguments is one call already resolved.
+    # An operator of one overload needs no look-up by its arguments.
     backward = torch.ops.aten.convolution_backward.default
 
     def call(t: list[torch.Tensor]) -> Results:

@@ -35,7 +35,7 @@ MAX_FOUND_MOVING = 4
 
 @dataclass(slots=True)
 class _Callers:
-    """What is known of the calls with the same parameters on one stream of one thread."""
+    """History of the calls with the same parameters on one stream of one thread."""
 
     calls: int = 0
     addresses: list[int] = field(default_factory=list)
@@ -310,6 +310,6 @@ def _drops_nothing(step: LibraryStep, schema: Any) -> bool:
 
 
 def _device_bound_s(program: Program) -> float:
-    """What the bytes of the program's own kernels take at least. Units: seconds."""
+    """Lower bound on the device's time: the bytes of the program's own kernels. Units: seconds."""
     kernels = program.spec.kernels
     return sum(kernels[s.kernel].limit_us for s in program.spec.steps if isinstance(s, KernelStep)) * 1e-6

@@ -16,7 +16,7 @@ _OWN_INSTRUCTIONS: Capability = (9, 0)
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What kernels for a device may use.
+    """Instructions and limits that kernels for a device may use.
 
     compute_capability  (major, minor); (0, 0): no CUDA device
     async_copies        cp.async from global to shared memory, thread by thread
