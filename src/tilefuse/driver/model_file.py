@@ -16,7 +16,7 @@ TEXT_SUFFIXES = (".tf", ".txt", ".tilefuse")
 
 
 def opened(model: Any) -> Any:
-    """What a path to an exported program or to a graph in text form holds; every other model as it is.
+    """The exported program or the graph that a path names; every other model as it is.
 
     Raises: as `exported_program` and `graph_of_text`.
     """

@@ -266,7 +266,7 @@ class SplitModel:
                                  f"host: {stop.error.message}")
         self._parts = split(self._model, self._hosted, self._waiting)
 
-    # What is told
+    # Explanations
 
     def _operator(self, key: Key) -> str:
         return str(next(node.op_type for part in self._parts for node in part.nodes if key_of(node) == key))

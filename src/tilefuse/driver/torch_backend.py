@@ -137,7 +137,7 @@ def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> t
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What torch says, while it traces, of the graph that it wants compiled.
+    """Facts that torch states, while it traces, about the graph that it wants compiled.
 
     static: numbers of arguments whose address stays: parameters and buffers. num_seen: results that the caller sees; the others are only
     kept for the backward graph, and their layout is ours to choose. None: all are seen.
@@ -239,7 +239,7 @@ def sized_parts(kind: str | None = None) -> list[SizedPart]:
 
 
 def explain() -> str:
-    """What was compiled since the last `reset`: every program with its kernels, and how calls with several sizes were run."""
+    """Text about all compiled since the last `reset`: every program with its kernels, and how calls with several sizes were run."""
     return "".join(part.explain() for part in compiled_parts()) + "".join(f"{line}\n" for part in sized_parts() for line in part.notes())
 
 

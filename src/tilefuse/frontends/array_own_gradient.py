@@ -118,7 +118,7 @@ def _joined(values: Sequence[Array], inner: Sequence[Array], arrays: Sequence[Ar
         backward, leaves = graph_of([g for g in slopes if g is not None], "backward")
     number: dict[ArrayNode, int] = {i.node: n for n, i in enumerate(inner)}
     number |= {a.node: -1 - n for n, a in enumerate(arriving)}
-    # What the formula alone reads from outside counts too: its gradient would be zero in silence.
+    # Arrays from outside that only the formula reads count too: its gradient would be zero in silence.
     others = list(dict.fromkeys(leaf for leaf in (*leaves, *read) if leaf not in number))
     number |= {leaf: len(inner) + n for n, leaf in enumerate(others)}
     settings = (len(found), len(arrays), print_graph(backward), tuple(number[leaf] for leaf in leaves), gives)

@@ -222,7 +222,7 @@ def may_convert(source: DType, to: DType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FloatFacts:
-    """What `finfo` gives, of the parts of a complex type. `eps` is the distance from 1 to the next larger number."""
+    """Result of `finfo`: figures of the parts of a complex type. `eps` is the distance from 1 to the next larger number."""
 
     bits: int
     eps: float

@@ -20,7 +20,7 @@ from tilefuse.runtime.cuda_api import prepare_launch
 from tilefuse.runtime.library import TORCH_DTYPES
 from tilefuse.runtime.prepared_library import prepare_call
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Step, Value
-from tilefuse.runtime.strided import POINTER_ALIGNMENT_BYTES, fits, relaid
+from tilefuse.runtime.strided import POINTER_ALIGNMENT_BYTES, empty_maker, fits, relaid
 
 REPORT_BYTES = 4096
 ALIGNMENT_MASK = POINTER_ALIGNMENT_BYTES - 1
@@ -320,12 +320,7 @@ def overwritten_sources(spec: ProgramSpec, value_by_name: Mapping[str, Value], n
 
 def allocator(value: Value, device: torch.device) -> Callable[[], torch.Tensor]:
     """A call without arguments that makes an uninitialised tensor of the value's shape and strides on the current device."""
-    shape, strides, dtype = tuple(value.shape), tuple(value.strides), TORCH_DTYPES[value.dtype]
-    # Torch's own entry for compiled programs skips the general argument parsing: about a microsecond a tensor.
-    fast = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), f"_empty_strided_{device.type}", None)
-    if fast is not None:
-        return functools.partial(fast, shape, strides, dtype)
-    return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
+    return empty_maker(tuple(value.shape), tuple(value.strides), TORCH_DTYPES[value.dtype], device)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from tilefuse.runtime.call_plan import storage_span
+from tilefuse.runtime.strided import empty_maker
 
 Maker = Callable[[], torch.Tensor]
 
@@ -44,7 +45,7 @@ class CopiedResults:
             is_dense = span == tensor.numel() and not any(s == 0 and n > 1 for n, s in zip(shape, strides))
             # A layout with gaps or repeated elements is copied whole, as the stretch of memory that it lies in.
             source = tensor if is_dense else window(tensor, (span,), (1,), 0)
-            self._makers.append(_maker(source))
+            self._makers.append(empty_maker(tuple(source.shape), tuple(source.stride()), source.dtype, source.device))
             self._shapes.append(None if is_dense else (shape, strides))
             if source.numel():
                 numbers, sources = groups.setdefault(tensor.dtype, ([], []))
@@ -66,15 +67,6 @@ class CopiedResults:
             return made
         window = torch._C._dynamo.guards._reinterpret_tensor
         return [t if s is None else window(t, s[0], s[1], 0) for t, s in zip(made, self._shapes)]
-
-
-def _maker(like: torch.Tensor) -> Maker:
-    shape, strides, dtype, device = tuple(like.shape), tuple(like.stride()), like.dtype, like.device
-    # Torch's own entry for compiled programs skips the general argument parsing: about a microsecond a tensor.
-    fast = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), f"_empty_strided_{device.type}", None)
-    if fast is not None:
-        return lambda: fast(shape, strides, dtype)
-    return lambda: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 class MixedResults:
