@@ -1,14 +1,16 @@
 """What a call costs the host: time until it returns, without and with `reduce-overhead`, beside the device's own time and wall time.
 
-Every mode runs the same model on the same inputs in one process. Calls are timed in twos behind a synchronisation, so that the queue of
-launches never fills and the device never holds the host up.
+Every mode runs the same model on the same inputs in one process; two sets of inputs take turns, so that inputs move as a user's do.
+Calls are timed in twos behind a synchronisation, so that the queue of launches never fills and the device never holds the host up.
+Beside tilefuse's replays stands the bare replay: the recorded graphs and the copies of their inputs, without torch and tilefuse around.
 """
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,6 +26,8 @@ from benchmarks.timing import peak_bytes, wait
 CALLS_EACH = 2
 ROUNDS = 25
 SETTLING_CALLS = 8
+# What `reduce-overhead` may take beside the replay and the copies of the inputs.
+ABOVE_BARE = 1.1
 MODES = ("default", "reduce-overhead")
 
 
@@ -44,7 +48,9 @@ def measure_call(name: str, peer: str, device: torch.device, *, tiny: bool) -> d
     torch.manual_seed(0)
     with turns.let_go():
         model, inputs = MODELS[model_name](int(batch), tiny, device, DTYPES[dtype_name])
-    run = _training(model, inputs) if kind == "training" else _inference(model, inputs)
+    # One set after the other, without end.
+    sets = itertools.cycle([inputs, tuple(t.clone() for t in inputs)])
+    run = _training(model, sets) if kind == "training" else _inference(model, sets)
     reference = [t.double() for t in run(model)]
     found: dict[str, Any] = {}
     for mode in MODES if peer != "eager" else MODES[:1]:
@@ -62,7 +68,7 @@ def measure_call(name: str, peer: str, device: torch.device, *, tiny: bool) -> d
         found[mode] = {**_times(call, device), "compile_s": round(compile_s, 3), "error": error}
         found[mode]["error"] = max(error, relative_error(tuple(call()), tuple(reference)))
         if peer == OURS:
-            found[mode]["parts"] = _parts()
+            found[mode] |= {"parts": _parts(), **_bare_times(device)}
     worst = max(f["error"] for f in found.values())
     record = {"status": "ok", "us": found["default"]["host_us"], "modes": found, "error": worst}
     # Sums of 16-bit results over a whole network: torch.compile's own error is of this size.
@@ -86,19 +92,30 @@ def _parts() -> list[dict[str, Any]]:
     return found
 
 
-def _inference(model: torch.nn.Module, inputs: Tensors) -> Callable[[Callable[..., Any]], Tensors]:
+def _bare_times(device: torch.device) -> dict[str, float]:
+    """Host and wall time of the recorded graphs and the copies of their inputs; nothing where there are none. Units: microseconds."""
+    from tilefuse.driver.torch_backend import compiled_parts
+
+    bare = [call for part in compiled_parts() if part.replayed is not None and (call := part.replayed.bare()) is not None]
+    if not bare:
+        return {}
+    host_us, wall_us = _host_and_wall_us(lambda: [call() for call in bare], device)
+    return {"bare_host_us": host_us, "bare_wall_us": wall_us}
+
+
+def _inference(model: torch.nn.Module, sets: Iterator[Tensors]) -> Callable[[Callable[..., Any]], Tensors]:
     def run(network: Callable[..., Any]) -> Tensors:
         with torch.no_grad():
-            return as_tuple(network(*inputs))
+            return as_tuple(network(*next(sets)))
 
     return run
 
 
-def _training(model: torch.nn.Module, inputs: Tensors) -> Callable[[Callable[..., Any]], Tensors]:
+def _training(model: torch.nn.Module, sets: Iterator[Tensors]) -> Callable[[Callable[..., Any]], Tensors]:
     parameters = [p for p in model.parameters() if p.requires_grad]
 
     def run(network: Callable[..., Any]) -> Tensors:
-        loss = as_tuple(network(*inputs))[0].float().square().mean()
+        loss = as_tuple(network(*next(sets)))[0].float().square().mean()
         return (loss.detach(), *torch.autograd.grad(loss, parameters)[-1:])
 
     return run
@@ -122,6 +139,14 @@ def _compiled(model: torch.nn.Module, peer: str, mode: str) -> Any:
 
 def _times(call: Callable[[], object], device: torch.device) -> dict[str, Any]:
     """Host time and wall time of a call, and the device's own. Units: microseconds."""
+    host_us, wall_us = _host_and_wall_us(call, device)
+    seen = launches.launches_of(call, device)
+    return {"host_us": host_us, "wall_us": wall_us, "device_us": None if seen is None else sum(x.us for x in seen),
+            "peak_bytes": peak_bytes(call, device)}
+
+
+def _host_and_wall_us(call: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Median time until a call returns, and until the device is ready. Units: microseconds."""
     for _ in range(SETTLING_CALLS):
         call()
     wait(device)
@@ -138,9 +163,7 @@ def _times(call: Callable[[], object], device: torch.device) -> dict[str, Any]:
             call()
         wait(device)
         walls.append((time.perf_counter() - started) * 1e6 / (2 * CALLS_EACH))
-    seen = launches.launches_of(call, device)
-    return {"host_us": statistics.median(samples), "wall_us": statistics.median(walls),
-            "device_us": None if seen is None else sum(x.us for x in seen), "peak_bytes": peak_bytes(call, device)}
+    return statistics.median(samples), statistics.median(walls)
 
 
 def figure(entry: dict[str, Any], peer: str, mode: str, name: str) -> float | None:
@@ -152,7 +175,7 @@ def figure(entry: dict[str, Any], peer: str, mode: str, name: str) -> float | No
 def markdown(record: Record) -> str:
     """Host time of every case and mode in milliseconds, the device's time, and tilefuse's over torch.compile's."""
     lines = ["| call | eager ms | torch.compile ms | tilefuse ms | ratio | torch.compile, reduce-overhead ms "
-             "| tilefuse, reduce-overhead ms | ratio | wall: eager ms | torch.compile ms | tilefuse ms | device ms |", "| --- " * 12 + "|"]
+             "| tilefuse, reduce-overhead ms | ratio | bare replay ms | ratio | wall: eager ms | torch.compile ms | tilefuse ms | device ms |", "| --- " * 14 + "|"]
     for name, entry in record.cases.items():
         if figure(entry, OURS, "default", "host_us") is None:
             continue
@@ -161,8 +184,9 @@ def markdown(record: Record) -> str:
         cells = [host["eager", "default"], host["inductor", "default"], host[OURS, "default"],
                  _ratio(host[OURS, "default"], host["inductor", "default"]), host["inductor", "reduce-overhead"],
                  host[OURS, "reduce-overhead"], _ratio(host[OURS, "reduce-overhead"], host["inductor", "reduce-overhead"]),
+                 bare := figure(entry, OURS, "reduce-overhead", "bare_host_us"), _ratio(host[OURS, "reduce-overhead"], bare),
                  *walls, figure(entry, OURS, "default", "device_us")]
-        told = ["-" if c is None else f"{c:.2f}" if n in (3, 6) else f"{c / 1e3:.3f}" for n, c in enumerate(cells)]
+        told = ["-" if c is None else f"{c:.2f}" if n in (3, 6, 8) else f"{c / 1e3:.3f}" for n, c in enumerate(cells)]
         lines.append(f"| {name} | " + " | ".join(told) + " |")
     return "\n".join([*lines, "", verdict(record)])
 
@@ -187,6 +211,14 @@ def verdict(record: Record) -> str:
         if ours and eager and ours > eager:
             slow.append(f"{name} {ours / eager:.2f}")
     told.append(f"wall time above eager's: {', '.join(slow) or 'none'}")
+    for time, title in (("host_us", "host"), ("wall_us", "wall")):
+        over = {name: ratio for name, entry in record.cases.items()
+                if (ratio := _ratio(figure(entry, OURS, "reduce-overhead", time), figure(entry, OURS, "reduce-overhead", f"bare_{time}")))}
+        mean = geometric_mean(over.values())
+        if mean is not None:
+            above = [f"{name} {r:.2f}" for name, r in over.items() if r > ABOVE_BARE]
+            told.append(f"reduce-overhead takes {mean:.2f} of the bare replay's {title} time in geometric mean, "
+                        f"above {ABOVE_BARE}: {', '.join(above) or 'none'}")
     return "Host time. " + "; ".join(told) + "."
 
 

@@ -5,6 +5,7 @@ ended. The parent (`supervise.py`) then starts a fresh process and goes on with 
 """
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -191,6 +192,8 @@ def serve() -> None:
     """Answer requests, one JSON object a line, until the input ends. Diagnostics go to standard error."""
     # The terminal sends an interrupt to the whole group: the parent decides what becomes of the case in hand.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Asked before the process is ended for a time-out.
+    faulthandler.register(signal.SIGUSR1)
     answers = sys.stdout
     sys.stdout = sys.stderr
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+# Time in which a process that is ended writes where it was. Units: seconds.
+WRITING_S = 0.5
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -41,8 +44,9 @@ class Bench:
             process.stdin.flush()
             line = self.answers.get(timeout=timeout_s)
         except queue.Empty:
+            self._tell_where(process)
             self.stop()
-            return {"status": "timeout", "reason": f"no answer within {timeout_s:.0f} s"}
+            return {"status": "timeout", "reason": f"no answer within {timeout_s:.0f} s; {self.log_path.name} says where it was"}
         except BrokenPipeError:
             line = None
         if line is None:
@@ -53,6 +57,12 @@ class Bench:
         if record.get("poisoned"):
             self.stop()
         return record
+
+    def _tell_where(self, process: subprocess.Popen[str]) -> None:
+        """Has the process write its threads' calls into the log."""
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(WRITING_S)
 
     def stop(self) -> None:
         """End the process, if one runs."""

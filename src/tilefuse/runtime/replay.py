@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,17 @@ class _Recording:
         return all((t := tensors[i]).dtype is dtype and t.shape == shape and (strides is None or t.stride() == strides)
                    for i, shape, dtype, strides in self._looked_at)
 
+    def bare(self) -> Callable[[], None]:
+        """The copies of inputs and the replay alone, from tensors that stand in for the inputs: what a call takes at least."""
+        copies = [(targets, [t.clone() for t in targets]) for targets, _ in self._copies]
+
+        def call() -> None:
+            for targets, sources in copies:
+                torch._foreach_copy_(targets, sources)
+            self._replay()
+
+        return call
+
     def run(self, tensors: list[Any]) -> list[torch.Tensor]:
         """One call. Requires: `serves`; `guard` held; gradients off."""
         for targets, sources in self._copies:
@@ -134,6 +145,14 @@ class ReplayedProgram:
             finally:
                 recording.guard.release()
         return self._otherwise(tensors)
+
+    def bare(self) -> Callable[[], None] | None:
+        """The current stream's recording without what surrounds it (`_Recording.bare`), to measure against; None where there is none.
+
+        It overwrites the recording's inputs and results.
+        """
+        recording = self._current.get(self._stream())
+        return None if recording is None else recording.bare()
 
     def _replayed(self, recording: _Recording, tensors: list[Any]) -> list[torch.Tensor]:
         self.num_replays += 1

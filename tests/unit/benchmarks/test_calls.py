@@ -15,7 +15,8 @@ from benchmarks.record import Record
 
 def modes(default: float, overhead: float | None = None, wall: float = 10.0) -> dict[str, Any]:
     found = {"default": {"host_us": default, "wall_us": wall, "device_us": 5.0}}
-    return {"status": "ok", "us": default, "modes": found | ({"reduce-overhead": {"host_us": overhead}} if overhead else {})}
+    recorded = {"host_us": overhead, "wall_us": 10.0, "bare_host_us": 20.0, "bare_wall_us": 10.0}
+    return {"status": "ok", "us": default, "modes": found | ({"reduce-overhead": recorded} if overhead else {})}
 
 
 def test_table_and_verdict() -> None:
@@ -24,10 +25,12 @@ def test_table_and_verdict() -> None:
              "c/inference/f16/1": {"peers": {"eager": modes(1), "tilefuse": {"status": "skipped", "reason": "no timm"}}}}
     record = Record(Path("calls.json"), {"suite": "calls"}, cases)
     text = calls.markdown(record)
-    assert "| a/inference/f16/1 | 0.400 | 0.200 | 0.050 | 0.25 | 0.050 | 0.025 | 0.50 | 0.010 | 0.010 | 0.010 | 0.005 |" in text
+    assert "| a/inference/f16/1 | 0.400 | 0.200 | 0.050 | 0.25 | 0.050 | 0.025 | 0.50 | 0.020 | 1.25 | 0.010 | 0.010 | 0.010 | 0.005 |" in text
     assert "c/inference" not in text
     assert "default: 0.71 of torch.compile's host time in geometric mean of 2 calls, above it: b/training/f32/8 2.00" in text
-    assert "reduce-overhead: 0.71" in text and "wall time above eager's: b/training/f32/8 2.00." in text
+    assert "reduce-overhead: 0.71" in text and "wall time above eager's: b/training/f32/8 2.00;" in text
+    assert "1.77 of the bare replay's host time in geometric mean, above 1.1: a/inference/f16/1 1.25, b/training/f32/8 2.50;" in text
+    assert "1.00 of the bare replay's wall time in geometric mean, above 1.1: none." in text
 
 
 def test_cases_are_of_known_models() -> None:

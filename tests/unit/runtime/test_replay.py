@@ -266,6 +266,20 @@ def test_what_torch_made_for_a_part_needs_no_look(cache: KernelCache) -> None:
     assert run._current[0]._looked_at == [] and run.num_replays == 2
 
 
+def test_the_bare_replay_copies_what_moves_and_computes(cache: KernelCache) -> None:
+    run, w = replayed(cache, HostGraphs(), always=True), tensor(1)
+    assert run.bare() is None
+    results = [run([x, w])[0] for x in held(4)]
+    bare = run.bare()
+    assert bare is not None and len(run._current[0]._copies[0][0]) == 1
+    before = run._current[0].results
+    del results
+    w.fill_(5)
+    bare()
+    # The last input's copy stood in.
+    assert torch.equal(before.give()[0], tensor(3 + 5))
+
+
 def test_an_unaligned_input_is_copied(cache: KernelCache) -> None:
     run, w, base = replayed(cache, HostGraphs(), always=True), tensor(1), torch.arange(COUNT + 1.0)
     for _ in range(3):
