@@ -127,7 +127,7 @@ MODELS: dict[str, Build] = {
     "layers-50": _layers, "decode-16": _decode, **{name: _suite(name) for name in ARCHITECTURES},
     "mobilenetv2": _timm("mobilenetv2_100"), "efficientnet-b0": _timm("efficientnet_b0"), "efficientnet-b2": _timm("efficientnet_b2"),
     "mobilevit-s": _timm("mobilevit_s"), "resnet101": _timm("resnet101"), "regnet": _timm("regnety_016"),
-    "inception-v3": _timm("inception_v3"), "googlenet": _googlenet, "swin": _timm("swin_tiny_patch4_window7_224"), "gpt2": _gpt2,
+    "googlenet": _googlenet, "swin": _timm("swin_tiny_patch4_window7_224"), "gpt2": _gpt2,
 }
 # Models that are called with a larger batch too: there the device takes about as long as the host of an uncompiled call.
 LARGER = {"mobilevit-s": 64, "resnet50": 64, "bert-base": 64}

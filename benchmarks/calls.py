@@ -174,19 +174,21 @@ def figure(entry: dict[str, Any], peer: str, mode: str, name: str) -> float | No
 
 def markdown(record: Record) -> str:
     """Host time of every case and mode in milliseconds, the device's time, and tilefuse's over torch.compile's."""
-    lines = ["| call | eager ms | torch.compile ms | tilefuse ms | ratio | torch.compile, reduce-overhead ms "
-             "| tilefuse, reduce-overhead ms | ratio | bare replay ms | ratio | wall: eager ms | torch.compile ms | tilefuse ms | device ms |", "| --- " * 14 + "|"]
+    heads = ("call", "eager ms", "torch.compile ms", "tilefuse ms", "ratio", "torch.compile, reduce-overhead ms",
+             "tilefuse, reduce-overhead ms", "ratio", "wall: eager ms", "torch.compile ms", "tilefuse ms", "tilefuse, reduce-overhead ms",
+             "bare replay ms", "ratio", "device ms")
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, entry in record.cases.items():
         if figure(entry, OURS, "default", "host_us") is None:
             continue
         host = {(p, m): figure(entry, p, m, "host_us") for p in ("eager", "inductor", OURS) for m in MODES}
         walls = [figure(entry, p, "default", "wall_us") for p in ("eager", "inductor", OURS)]
+        replayed, bare = (figure(entry, OURS, "reduce-overhead", t) for t in ("wall_us", "bare_wall_us"))
         cells = [host["eager", "default"], host["inductor", "default"], host[OURS, "default"],
                  _ratio(host[OURS, "default"], host["inductor", "default"]), host["inductor", "reduce-overhead"],
                  host[OURS, "reduce-overhead"], _ratio(host[OURS, "reduce-overhead"], host["inductor", "reduce-overhead"]),
-                 bare := figure(entry, OURS, "reduce-overhead", "bare_host_us"), _ratio(host[OURS, "reduce-overhead"], bare),
-                 *walls, figure(entry, OURS, "default", "device_us")]
-        told = ["-" if c is None else f"{c:.2f}" if n in (3, 6, 8) else f"{c / 1e3:.3f}" for n, c in enumerate(cells)]
+                 *walls, replayed, bare, _ratio(replayed, bare), figure(entry, OURS, "default", "device_us")]
+        told = ["-" if c is None else f"{c:.2f}" if heads[n + 1] == "ratio" else f"{c / 1e3:.3f}" for n, c in enumerate(cells)]
         lines.append(f"| {name} | " + " | ".join(told) + " |")
     return "\n".join([*lines, "", verdict(record)])
 
@@ -211,13 +213,14 @@ def verdict(record: Record) -> str:
         if ours and eager and ours > eager:
             slow.append(f"{name} {ours / eager:.2f}")
     told.append(f"wall time above eager's: {', '.join(slow) or 'none'}")
-    for time, title in (("host_us", "host"), ("wall_us", "wall")):
-        over = {name: ratio for name, entry in record.cases.items()
-                if (ratio := _ratio(figure(entry, OURS, "reduce-overhead", time), figure(entry, OURS, "reduce-overhead", f"bare_{time}")))}
+    for kind in ("host", "wall"):
+        pairs = {name: [figure(entry, OURS, "reduce-overhead", f"{prefix}{kind}_us") for prefix in ("", "bare_")]
+                 for name, entry in record.cases.items()}
+        over = {name: ratio for name, (whole, bare) in pairs.items() if (ratio := _ratio(whole, bare)) is not None}
         mean = geometric_mean(over.values())
         if mean is not None:
             above = [f"{name} {r:.2f}" for name, r in over.items() if r > ABOVE_BARE]
-            told.append(f"reduce-overhead takes {mean:.2f} of the bare replay's {title} time in geometric mean, "
+            told.append(f"reduce-overhead takes {mean:.2f} of the bare replay's {kind} time in geometric mean, "
                         f"above {ABOVE_BARE}: {', '.join(above) or 'none'}")
     return "Host time. " + "; ".join(told) + "."
 

@@ -56,6 +56,21 @@ class Walks:
             return False
         return _element_by_element(self.graph, found.nodes, target) or _read_before_sums(found, value, target)
 
+    def lies_under(self, kernel: PlannedKernel, value: str, target: str) -> bool:
+        """Whether a flat walk reads of `target` only the place in memory that it writes an element of `value` to, each in one thread.
+
+        Requires: both start at one address and have as many elements, whatever their shapes.
+        """
+        found = self._walk_of(kernel, value, target)
+        if found is None or found.program.template != "pointwise":
+            return False
+        domain, name = found.program.internal, found.name_of.get(target, "")
+        assert isinstance(domain, Domain)
+        at = next((offset for output, _, offset in domain.outputs if output == found.name_of[value]), None)
+        touches = [t for i in domain.instances for t in resolved_walk(i.body) if isinstance(t, Touch) and t.value == name]
+        once = domain.scatter is None and domain.num_kept * domain.num_reduced == self.graph.type_of(value).num_elements
+        return bool(name) and once and at is not None and all(t.offset == at and not t.dynamic for t in touches)
+
     def _walk_of(self, kernel: PlannedKernel, value: str, target: str) -> Walk | None:
         """The walk that writes `value`; None where another part of the kernel reads `target`: it would read the old contents at a time
         of its own."""

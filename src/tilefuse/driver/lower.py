@@ -15,11 +15,13 @@ from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Kernel
 from tilefuse.codegen.walk import statements, value_identifiers
 from tilefuse.driver.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
+from tilefuse.driver.in_place_reuse import reused_storage
 from tilefuse.driver.in_place_scatter import scatter_updates
 from tilefuse.driver.walk_ends import backward_steps
 from tilefuse.ir.graph import Type
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.plan.views import strides_of
+from tilefuse.runtime.call_plan import storage_bytes
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
 from tilefuse.schedule.template import Pointwise, Rows, Stitched
 from tilefuse.schedule.tile import TileProgram
@@ -53,6 +55,7 @@ class _Lowering:
         self.options = options
         self.in_place = in_place_updates(plan) | scatter_updates(plan)
         self.in_place |= scatter_bases(plan, self.in_place)
+        self.reused = reused_storage(plan, self.in_place, self._num_bytes)
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []
         self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str], bool], int] = {}
@@ -114,8 +117,8 @@ class _Lowering:
     def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None, backwards: bool) -> KernelStep:
         binding = dict(kernel.binding)
         own_name = {there: here for here, there in kernel.binding}
-        joined = tuple((own_name[v], own_name[self.in_place[v]]) for v in kernel.pattern.written
-                       if v in self.in_place and self.in_place[v] in own_name)
+        over = self.in_place | self.reused
+        joined = tuple((own_name[v], own_name[over[v]]) for v in kernel.pattern.written if v in over and over[v] in own_name)
         settled = self._settled(kernel, steps, before)
         composed = self._composed(kernel, settled)
         fetched = fetched_early(composed)
@@ -184,18 +187,26 @@ class _Lowering:
         operands = tuple(self.in_place.get(v, v) for v in call.operands)
         return LibraryStep(call.operator, operands, tuple(results), attributes)
 
+    def _num_bytes(self, name: str) -> int:
+        return storage_bytes(value_of(name, self.plan.graph.type_of(name), strides_of(self.plan.graph, self.plan.layouts, name), ""))
+
     def _values(self, steps: list[Step]) -> dict[str, Value]:
         graph = self.plan.graph
         found: dict[str, Value] = {}
 
         def add(name: str, role: str) -> None:
+            if name in self.reused:
+                add(self.reused[name], role)
             if name and name not in found:
-                found[name] = value_of(name, graph.type_of(name), strides_of(graph, self.plan.layouts, name), role)
+                made = value_of(name, graph.type_of(name), strides_of(graph, self.plan.layouts, name), role)
+                found[name] = replace(made, role="view", base=self.reused[name]) if name in self.reused else made
 
         for given in graph.inputs:
             add(given.name, "constant" if given.constant else "input")
         views = {v.value: v for v in self.plan.views}
         results = {views[r].base if r in views else r for r in graph.results}
+        for last, first in self.reused.items():  # in the order of steps: a result's memory is one from its first value on
+            results.update([first] if last in results else [])
         for step in steps:
             match step:
                 case KernelStep(arguments=names):
@@ -207,6 +218,8 @@ class _Lowering:
             for name in written:
                 if name not in views:
                     add(name, "result" if name in results else "intermediate")
+        for name in self.reused:
+            add(name, "intermediate")
         needed = {v for s in steps if isinstance(s, LibraryStep) for v in s.operands} | set(graph.results)
         needed |= {v for s in steps if isinstance(s, KernelStep) for v in s.arguments}
         needed |= {s.source for s in steps if isinstance(s, CopyStep)}
