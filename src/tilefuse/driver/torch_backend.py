@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
 from tilefuse.base.options import Options
+from tilefuse.driver.background import Ticket, background, request_of
 from tilefuse.driver.compile import compile_imported, present_device
 from tilefuse.driver.known_traces import Trace, find_trace, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
@@ -32,7 +33,7 @@ from tilefuse.frontends.torch_decompositions import decompositions_with_gradient
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.text import print_graph
 
-__all__ = ["backend", "compiled_parts", "explain", "list_mode_options", "list_options", "reset", "sized_parts"]
+__all__ = ["backend", "compiled_parts", "explain", "list_mode_options", "list_options", "reset", "settle", "sized_parts"]
 
 _PARTS: list[weakref.ref[CompiledPart]] = []
 _SIZED: list[weakref.ref[SizedPart]] = []
@@ -158,23 +159,69 @@ class Surroundings:
 
 def _sized(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, policy: Policy) -> Callable[[list[Any]], Any]:
     """A graph over named sizes as a boxed callable."""
-    around = Surroundings.now()
-
-    def compile_(fixed: torch.fx.GraphModule, sizes: str) -> Callable[[list[Any]], Any]:
-        return compile_part(fixed, kind, name, settings, around=around, sizes=sizes)
-
-    made = SizedPart(gm, kind, name, policy, compile_, _by_torch(gm))
+    made = SizedPart(gm, kind, name, policy, SizeCompiler(kind, name, settings, Surroundings.now()), _by_torch(gm))
     _SIZED.append(weakref.ref(made))
     return made.boxed()
 
 
+@dataclass(frozen=True, slots=True)
+class SizeCompiler:
+    """Compiles a graph over named sizes with the sizes filled in: now, or in the background."""
+
+    kind: str
+    name: str
+    settings: Settings
+    around: Surroundings
+
+    def now(self, gm: torch.fx.GraphModule, sizes: str, known: Trace | None = None) -> Callable[[list[Any]], Any]:
+        """The program as a boxed callable. known: the trace of the graph, where there is one."""
+        return compile_part(gm, self.kind, self.name, self.settings, around=self.around, sizes=sizes, known=known)
+
+    def has_room(self) -> bool:
+        """Whether a compile in the background would be begun soon."""
+        return background().has_room()
+
+    def later(self, gm: torch.fx.GraphModule, sizes: str) -> PendingPart | None:
+        """The compile in the background; None for a graph that is compiled here: one in parts, or one that only this process can make."""
+        try:
+            with _disable_current_modes():
+                trace = _trace_of(gm, self.name)
+                spec, _ = present_device(trace.device)
+                asked = request_of(trace.imported, spec, self.settings.options, _free(trace.imported, self.kind, self.around))
+        except UnsupportedError:
+            return None
+        return None if asked is None else PendingPart(self, gm, trace, sizes, background().ask(asked))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPart:
+    """A part that is compiled in the background. Its program then lies in the cache, where a compile here finds it."""
+
+    compiler: SizeCompiler
+    gm: torch.fx.GraphModule
+    trace: Trace
+    sizes: str
+    ticket: Ticket
+
+    def is_ready(self) -> bool:
+        """Whether the background is done with it."""
+        return self.ticket.done.is_set()
+
+    def finish(self) -> Callable[[list[Any]], Any]:
+        """The program as a boxed callable; compiled here where the background could not."""
+        if self.ticket.reason:
+            log.warning("tilefuse compiles %s for %s while its call waits: %s", self.compiler.name, self.sizes, self.ticket.reason)
+        return self.compiler.now(self.gm, self.sizes, self.trace)
+
+
 def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, whole: bool = True,
                  told: Callable[[Trace], None] | None = None, around: Surroundings | None = None,
-                 sizes: str = "") -> Callable[[list[Any]], Any]:
+                 sizes: str = "", known: Trace | None = None) -> Callable[[list[Any]], Any]:
     """One graph as a boxed callable: compiled, or run by torch where it cannot be.
 
     whole: whether it is all of what torch calls, not a part between nodes that torch runs. told: hears of a graph that was compiled whole.
     around: for a graph that torch traced before; by default it does so now. sizes: those of the graph, where torch traced it for any.
+    known: the trace of the graph, where it was imported before.
     Raises: CompilerError of every kind with `strict`; otherwise ToolchainError only.
     """
     graph_text = ""
@@ -182,10 +229,8 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     try:
         # Torch traces under a mode in which every new tensor is a stand-in without data; constants and probes here are real.
         with _disable_current_modes():
-            imported = import_fx(gm, name)
-            graph_text = print_graph(imported.graph)
-            device = _device_of(gm)
-            trace = Trace(imported, device, _moved_arguments(gm, device))
+            trace = known or _trace_of(gm, name)
+            graph_text = print_graph(trace.imported.graph)
             made = _compiled(trace, kind, settings, whole, around, sizes)
     except UnsupportedError as reason:
         return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
@@ -201,6 +246,13 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     if told is not None:
         told(trace)
     return _entered(made)
+
+
+def _trace_of(gm: torch.fx.GraphModule, name: str) -> Trace:
+    """The graph imported. Raises: UnsupportedError for one that cannot be compiled as a whole."""
+    imported = import_fx(gm, name)
+    device = _device_of(gm)
+    return Trace(imported, device, _moved_arguments(gm, device))
 
 
 def _part_of(trace: Trace, settings: Settings, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -243,6 +295,14 @@ def explain() -> str:
     return "".join(part.explain() for part in compiled_parts()) + "".join(f"{line}\n" for part in sized_parts() for line in part.notes())
 
 
+def settle(timeout_s: float | None = None) -> bool:
+    """Waits until all compiles in the background are done; the next calls of their sizes load the programs. False after the time.
+
+    Units: seconds
+    """
+    return background().settle(timeout_s)
+
+
 def reset() -> None:
     """Forgets all compiled graphs, as `torch.compiler.reset` does, and restores torch's recompile limit."""
     import torch._dynamo.config as config
@@ -276,7 +336,7 @@ def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError
 
 def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: Surroundings, sizes: str = "") -> CompiledPart:
     imported = trace.imported
-    free = _saved(imported, around) if kind == "forward" and whole else ()
+    free = _free(imported, kind, around) if whole else ()
     program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free)
     replay = _replay(kind, settings.options) if whole and not trace.moved else "never"
     lent = _lent(kind, imported, around) if replay == "always" else frozenset()
@@ -284,6 +344,11 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
         replay = "never"
     static = _static_inputs(imported, around) if kind != "backward" else ()
     return CompiledPart(kind, program, imported, trace.moved, static if whole else (), replay, lent, sizes)
+
+
+def _free(imported: Imported, kind: str, around: Surroundings) -> tuple[int, ...]:
+    """Results of a whole part whose layout is ours to choose."""
+    return _saved(imported, around) if kind == "forward" else ()
 
 
 def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]:

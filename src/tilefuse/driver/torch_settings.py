@@ -21,9 +21,10 @@ MODES: dict[str, dict[str, object]] = {
 BACKEND_OPTIONS: dict[str, tuple[object, str]] = {
     "strict": (False, "raise errors of the compiler itself instead of running the graph in torch and writing a reproducer"),
     "recompile_limit": (64, "number of shapes and other variants of one function that are compiled and kept"),
-    "sizes_at_once": (3, "sizes of an axis that are compiled at their first call; a later one runs in torch until it returns. With "
-                         "dynamic=True all do"),
+    "sizes_at_once": (1, "sizes of an axis that are compiled at their first call, which waits; a later one runs in torch until it returns. "
+                         "With dynamic=True all do"),
     "compile_at_call": (2, "number of the call at which a size is compiled that is not compiled at once; 1: its first, 0: never"),
+    "in_background": (True, "compile sizes that return in a process of their own, while torch runs their calls; off: the call waits"),
 }
 
 
@@ -36,6 +37,7 @@ class Settings:
     recompile_limit: int
     sizes_at_once: int
     compile_at_call: int
+    in_background: bool
 
 
 def settings_of(mode: str | None, options: Mapping[str, Any] | None) -> Settings:

@@ -1,7 +1,7 @@
 """Graphs over named sizes: one callable for all of them, which compiles a size when it is worth it.
 
     call -> values of the symbols -> compiled before?   its program
-                                  -> worth a compile?   the graph with these sizes, compiled and kept
+                                  -> worth a compile?   the graph with these sizes, compiled (in the background, if it may be) and kept
                                   -> else               the traced graph, operator by operator in torch
 
 A size that comes once is not worth a compile: beyond the first few of a graph, a size is compiled when it returns. A program holds one
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 import torch
 from torch import fx
 
+from tilefuse.driver.known_programs import is_keepable
 from tilefuse.driver.torch_part import log
 from tilefuse.driver.torch_settings import Settings
 from tilefuse.driver.torch_split import Boxed
@@ -31,8 +32,31 @@ MOST_COUNTED = 4096
 
 # Values of the symbols and, of a backward graph, strides of its arguments.
 Key = tuple[Any, ...]
-# Compiles a graph of fixed sizes; the text names them.
-Compile = Callable[[fx.GraphModule, str], Boxed]
+# Most sizes that an explanation lists as run in torch.
+MOST_LISTED = 8
+
+
+class Pending(Protocol):
+    """A compile in the background."""
+
+    def is_ready(self) -> bool:
+        """Whether `finish` need not wait."""
+
+    def finish(self) -> Boxed:
+        """The program. Cost: loading it; where the background made none, a compile."""
+
+
+class Compiler(Protocol):
+    """Compiles a graph of fixed sizes, which `sizes` names."""
+
+    def now(self, gm: fx.GraphModule, sizes: str) -> Boxed:
+        """The program; the call waits for it."""
+
+    def has_room(self) -> bool:
+        """Whether `later` would be begun soon."""
+
+    def later(self, gm: fx.GraphModule, sizes: str) -> Pending | None:
+        """The compile in the background; None where it cannot be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +64,26 @@ class Policy:
     """When a size is compiled.
 
     at_once: how many sizes are compiled at their first call. at_call: number of the call at which any other is; 0: never.
-    most: programs kept.
+    most: programs kept. in_background: whether torch runs the calls of those others while they are compiled.
     """
 
     at_once: int
     at_call: int
     most: int
+    in_background: bool = False
 
     @classmethod
     def of(cls, settings: Settings, example_inputs: Sequence[Any]) -> Policy:
         """The policy for a graph that torch traces now. Before it gives a size a name by itself, it has seen one value of it."""
         seen = 0 if declared_dynamic(example_inputs) else 1
         at_once = 0 if told_dynamic() else max(settings.sizes_at_once - seen, 0)
-        return cls(at_once, settings.compile_at_call, settings.recompile_limit)
+        return cls(at_once, settings.compile_at_call, settings.recompile_limit, settings.in_background and is_keepable(settings.options))
 
     def text(self) -> str:
         """Policy for a new size, in words for the user."""
         first = f"compiles the first {self.at_once} at once and " if self.at_once else ""
-        later = f"compiles it at call {self.at_call} with it" if self.at_call else "never compiles it"
+        where = " in the background" if self.in_background else ""
+        later = f"compiles it at call {self.at_call} with it{where}" if self.at_call else "never compiles it"
         return f"{first}runs a new size in torch, operator by operator, and {later}"
 
 
@@ -86,7 +112,7 @@ class SizedPart:
     own forward graph saves does: a program is then of one choice of strides as well.
     """
 
-    def __init__(self, gm: fx.GraphModule, kind: str, name: str, policy: Policy, compile_: Compile, in_torch: Boxed) -> None:
+    def __init__(self, gm: fx.GraphModule, kind: str, name: str, policy: Policy, compiler: Compiler, in_torch: Boxed) -> None:
         traced = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
         bindings = bindings_of(traced)
         self.kind = kind
@@ -97,7 +123,8 @@ class SizedPart:
         self._gm = gm
         self._bindings: tuple[Binding, ...] = bindings or ()
         self._is_bound = bindings is not None
-        self._compile = compile_
+        self._compiler = compiler
+        self._pending: dict[Key, Pending] = {}
         self._in_torch = in_torch
         self._free_layouts = kind == "backward"
         self._tensors = tuple(n for n, x in enumerate(traced) if isinstance(x, torch.Tensor) and x.layout == torch.strided)
@@ -107,6 +134,7 @@ class SizedPart:
         self._clock = itertools.count()
         self._counting = threading.Lock()
         self._compiling = threading.Lock()
+        self._asking = threading.Lock()
         self._is_told = False
 
     def boxed(self) -> Boxed:
@@ -137,8 +165,32 @@ class SizedPart:
         """How calls were run so far, for an explanation."""
         listed = "; ".join(self.sizes_text(key) for key in list(self.compiled)) or "none"
         calls = "call" if self.num_in_torch == 1 else "calls"
-        return [f"{self.name} is called with several sizes: tilefuse {self.policy.text()}",
-                f"sizes compiled: {listed}; {self.num_in_torch} {calls} with other sizes ran in torch"]
+        found = [f"{self.name} is called with several sizes: tilefuse {self.policy.text()}",
+                 f"sizes compiled: {listed}; {self.num_in_torch} {calls} with other sizes ran in torch"]
+        rest = self._rest()
+        if rest:
+            more = f"; and {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
+            found.append(f"sizes in torch: {'; '.join(rest[:MOST_LISTED])}{more}")
+        return found
+
+    def _rest(self) -> list[str]:
+        """Sizes that run in torch with the number of their calls and the reason, those called most first."""
+        compiled = {key[0] for key in list(self.compiled)}
+        pending = {key[0]: item for key, item in list(self._pending.items())}
+        rest = sorted(((n, sizes) for sizes, n in list(self._num_calls.items()) if sizes not in compiled), key=lambda row: -row[0])
+        return [f"{self.sizes_text((sizes,))} ({n} call{'s' * (n > 1)}, {self._why(n, sizes, pending.get(sizes))})" for n, sizes in rest]
+
+    def _why(self, calls: int, sizes: tuple[int, ...], pending: Pending | None) -> str:
+        """The reason for which a size runs in torch."""
+        if not self._is_bound:
+            return "the arguments do not tell all sizes"
+        if pending is not None:
+            return "compiled, and loaded at the next call" if pending.is_ready() else "being compiled in the background"
+        if not self.policy.at_call:
+            return "never compiled"
+        if calls < self.policy.at_call:
+            return f"compiled at call {self.policy.at_call}"
+        return "called before programs that are kept" if len(self.compiled) >= self.policy.most else "its compile waits for others"
 
     def _key(self, arguments: Sequence[Any]) -> Key:
         sizes = tuple([b.value(arguments) for b in self._bindings])
@@ -149,19 +201,56 @@ class SizedPart:
         with self._counting:
             before = self._last_call.get(key[0], -1)
             calls = self._counted(key[0])
-            is_due = len(self._num_calls) <= self.policy.at_once or 0 < self.policy.at_call <= calls
+            is_first = len(self._num_calls) <= self.policy.at_once
+            is_due = is_first or 0 < self.policy.at_call <= calls
             if not is_due or not self._is_bound or not self._has_room(before):
                 self._tell(key)
                 return None
+        return self._later(key, arguments) if self.policy.in_background and not is_first else self._now(key, arguments)
+
+    def _now(self, key: Key, arguments: list[Any]) -> Boxed:
+        """The program of a size, which this call waits for."""
         with self._compiling:
             if key not in self.compiled:
                 text = self.sizes_text(key)
                 log.info("tilefuse compiles %s for %s", self.name, text)
-                made = self._compile(self._fixed(key, arguments), text)
-                while len(self.compiled) >= self.policy.most:
-                    self._forget(self._oldest())
-                self.compiled[key] = made
+                self._keep(key, self._compiler.now(self._fixed(key, arguments), text))
             return self.compiled[key]
+
+    def _later(self, key: Key, arguments: list[Any]) -> Boxed | None:
+        """The program of a size, if it was compiled in the background; if not, sees to it that it will be."""
+        pending = self._pending.get(key)
+        if pending is None and not self._compiler.has_room() or pending is not None and not pending.is_ready():
+            self._tell(key)
+            return None
+        if not self._asking.acquire(blocking=False):
+            return None
+        try:
+            if key in self.compiled:
+                return self.compiled[key]
+            if pending is not None:
+                self._pending.pop(key, None)
+                with self._compiling:
+                    self._keep(key, pending.finish())
+                    return self.compiled[key]
+            text = self.sizes_text(key)
+            asked = self._compiler.later(self._fixed(key, arguments), text)
+            if asked is None:
+                return self._now(key, arguments)
+            log.info("tilefuse compiles %s for %s in the background", self.name, text)
+            if len(self._pending) >= self.policy.most:
+                del self._pending[self._oldest(self._pending)]
+            self._pending[key] = asked
+            self._tell(key)
+            return None
+        finally:
+            self._asking.release()
+
+    def _keep(self, key: Key, made: Boxed) -> None:
+        """Keeps a program; the oldest of too many goes. Requires: the lock for compiles."""
+        while len(self.compiled) >= self.policy.most:
+            self._forget(self._oldest(self.compiled))
+        self.compiled[key] = made
 
     def _fixed(self, key: Key, arguments: Sequence[Any]) -> fx.GraphModule:
         """The graph with these sizes, and with the strides that its arguments really have."""
@@ -183,13 +272,15 @@ class SizedPart:
             self._last_call.pop(forgotten, None)
         return calls
 
-    def _oldest(self) -> Key:
-        """The program whose size was called last longest ago."""
-        return min(list(self.compiled), key=lambda k: self._last_call.get(k[0], -1))
+    def _oldest(self, found: Mapping[Key, object]) -> Key:
+        """The key whose size was called last longest ago."""
+        return min(list(found), key=lambda k: self._last_call.get(k[0], -1))
 
     def _has_room(self, before: int) -> bool:
         """Whether a size that was called at this moment before may have a program: there is room, or the oldest is older."""
-        return len(self.compiled) < self.policy.most or self.policy.most > 0 and self._last_call.get(self._oldest()[0], -1) < before
+        if len(self.compiled) < self.policy.most:
+            return True
+        return self.policy.most > 0 and self._last_call.get(self._oldest(self.compiled)[0], -1) < before
 
     def _forget(self, key: Key) -> None:
         log.info("tilefuse forgets %s for %s: no more than %d sizes are kept (recompile_limit)", self.name, self.sizes_text(key),
@@ -202,8 +293,8 @@ class SizedPart:
             return
         self._is_told = True
         if self._is_bound:
-            log.warning("tilefuse runs %s in torch for %s: it %s (options compile_at_call, sizes_at_once)", self.name, self.sizes_text(key),
-                        self.policy.text())
+            log.warning("tilefuse runs %s in torch for %s: it %s (options compile_at_call, sizes_at_once, in_background)",
+                        self.name, self.sizes_text(key), self.policy.text())
         else:
             log.warning("tilefuse leaves %s to torch: its arguments do not tell all of its sizes", self.name)
 

@@ -43,8 +43,8 @@ def in_torch() -> int:
 
 
 def test_a_size_is_compiled_at_once_or_when_it_returns(caplog: pytest.LogCaptureFixture) -> None:
-    """Three sizes are compiled at their first call; others run in torch and are compiled at the second. Torch traces twice."""
-    fn = torch.compile(lambda x: F.softmax(x * 2, -1), backend=strict)
+    """With three at once, others run in torch and are compiled at the second call. Torch traces twice."""
+    fn = torch.compile(lambda x: F.softmax(x * 2, -1), backend=strict, options={"sizes_at_once": 3})
     inputs = [torch.randn(3, n) for n in range(2, 8)]
     with caplog.at_level(logging.WARNING, logger="tilefuse"):
         for x in inputs:
@@ -58,6 +58,17 @@ def test_a_size_is_compiled_at_once_or_when_it_returns(caplog: pytest.LogCapture
     assert {part.sizes.partition("=")[2] for part in compiled_parts()} == {"", "3", "4", "5", "6", "7"}
     told = torch_backend.explain()
     assert "for s" in told and "compiles it at call 2" in told and "3 calls with other sizes ran in torch" in told
+
+
+def test_the_first_size_is_compiled_and_others_are_explained() -> None:
+    """By default a second size is no reason for a compile; the explanation tells which sizes ran in torch, how often and why."""
+    fn = torch.compile(lambda x: F.softmax(x * 2, -1), backend=strict)
+    for n in (2, 3, 4, 4, *range(5, 16)):
+        x = torch.randn(3, n)
+        close(fn(x), F.softmax(x * 2, -1))
+    assert len(compiled_parts()) == 2 and in_torch() == 13
+    told = torch_backend.explain()
+    assert "sizes compiled: s27=4;" in told and "s27=3 (1 call, compiled at call 2)" in told and "; and 4 more" in told
 
 
 def test_how_often_is_an_option() -> None:
@@ -130,7 +141,7 @@ def test_inputs_that_are_changed_or_given_back() -> None:
         x[1:] *= 2
         return x, x[0], state.view(-1), x + state
 
-    compiled = torch.compile(fn, backend=strict)
+    compiled = torch.compile(fn, backend=strict, options={"sizes_at_once": 3})
     for n in (3, 4, 5, 6, 7, 6, 7, 7):
         x, state = torch.randn(n, 5), torch.randn(5)
         mine, theirs = (x.clone(), state.clone()), (x.clone(), state.clone())
@@ -202,7 +213,7 @@ def test_the_backward_of_one_size_runs_elsewhere_than_its_forward() -> None:
 
 def test_programs_kept_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """A program that was not called since the last call of another size makes room for it, and is compiled again when it returns."""
-    fn = torch.compile(lambda x: x.tanh() * 2, backend=strict, options={"recompile_limit": 2})
+    fn = torch.compile(lambda x: x.tanh() * 2, backend=strict, options={"recompile_limit": 2, "sizes_at_once": 3})
     with caplog.at_level(logging.INFO, logger="tilefuse"):
         for n in (2, 3, 4, 3, 5, 3, 5, 4, 4):
             close(fn(torch.ones(n)), torch.ones(n).tanh() * 2)
@@ -211,7 +222,7 @@ def test_programs_kept_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_more_sizes_in_turn_than_are_kept() -> None:
     """Some keep their programs and the others run in torch: none is compiled twice."""
-    fn = torch.compile(lambda x: x.tanh() * 3, backend=strict, options={"recompile_limit": 3})
+    fn = torch.compile(lambda x: x.tanh() * 3, backend=strict, options={"recompile_limit": 3, "sizes_at_once": 3})
     for _ in range(4):
         for n in (2, 3, 4, 5, 6, 7):
             close(fn(torch.ones(n)), torch.ones(n).tanh() * 3)
@@ -288,7 +299,7 @@ def generated(model: Callable[..., Any], ids: Tensor, count: int) -> Tensor:
 def test_generating_tokens_with_a_growing_cache() -> None:
     """As many traces as torch needs for itself, four programs, and eager's tokens; the same prompt again runs compiled."""
     model = Language().eval()
-    compiled = torch.compile(model, backend=strict)
+    compiled = torch.compile(model, backend=strict, options={"sizes_at_once": 3})
     prompt = torch.randint(0, 50, (2, 7))
     wanted = generated(model, prompt, 24)
     assert torch.equal(generated(compiled, prompt, 24), wanted)

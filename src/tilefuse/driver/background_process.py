@@ -1,0 +1,76 @@
+"""The process that compiles in the background (see `background`): reads requests, fills the cache, replies "" or why not.
+
+It runs at low priority, and ends when its input does. An error that is no `CompilerError` ends it; its parent reads the last line of that.
+"""
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+
+import torch
+
+from tilefuse.base.errors import CompilerError
+from tilefuse.driver.background import Request, facts_of, receive, send
+from tilefuse.driver.compile import generate
+from tilefuse.driver.known_programs import find_program, keep_program, program_digest
+from tilefuse.driver.product_precision import framework_convolutions, framework_products
+from tilefuse.driver.request import traced
+from tilefuse.runtime.binaries import build_kernels
+from tilefuse.runtime.cache import cache_of
+
+# Below the user's own processes. Units: steps of Unix priority
+PRIORITY_STEPS = 10
+
+
+def main() -> None:
+    """Serves requests until the input ends."""
+    os.nice(PRIORITY_STEPS)
+    # Replies go through a pipe of their own; what anything prints goes to the errors.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            request = receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        send(replies, served(request))
+
+
+def served(request: Request) -> str:
+    """Makes the program of a request, where the cache does not have it; the reply."""
+    _calculate_as(*request.arithmetic)
+    options, facts = request.options, facts_of(request)
+    try:
+        with traced(options):
+            if program_digest(request.imported.graph, **facts) != request.digest:
+                return "the background process would compile another program: settings or files differ"
+            if find_program(request.digest, options) is None:
+                made = generate(request.imported.graph, **facts)
+                build_kernels(made.spec.kernels, cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)
+                keep_program(request.digest, made, request.imported.constants, options)
+    except CompilerError as error:
+        return f"{type(error).__name__} in the background: {str(error).splitlines()[0]}"
+    return ""
+
+
+def _calculate_as(products: str, convolutions: str) -> None:
+    """Sets torch's arithmetic of f32 as the parent has it: it decides programs."""
+    if framework_products() != products:
+        torch.backends.cuda.matmul.allow_tf32 = products == "tf32"
+    if framework_convolutions() != convolutions:
+        torch.backends.cudnn.allow_tf32 = convolutions == "default"
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as nobody can write to it, also in the middle of a compile: the cache holds whole files only."""
+    poll = select.poll()
+    poll.register(0, 0)
+    poll.poll()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
