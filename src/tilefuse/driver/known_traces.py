@@ -68,10 +68,13 @@ def find_trace(digest: str, options: Options) -> Trace | None:
 
 
 def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options) -> None:
-    """Keeps a trace whose graph its text tells whole, if torch calls its program as it is (see the module). num_inputs: dynamo's."""
+    """Keeps a trace whose graph its text tells whole. num_inputs: dynamo's.
+
+    Requires: torch calls its program as it is (`is_called_as_it_is`).
+    """
     made = trace.imported
     plain = all(type(o.literal) in (int, float, bool, type(None)) for o in made.outputs)
-    if made.constants or not plain or len(made.arguments) != num_inputs or not _is_called_as_it_is(num_inputs):
+    if made.constants or not plain or len(made.arguments) != num_inputs:
         return
     text = print_graph(made.graph)
     if parse_graph(text) == made.graph:
@@ -94,7 +97,7 @@ def _read(text: str) -> Trace:
     return Trace(imported, told["device"], tuple(told["moved"]))
 
 
-def _is_called_as_it_is(num_inputs: int) -> bool:
+def is_called_as_it_is(num_inputs: int) -> bool:
     """Whether AOTAutograd, which is compiling a graph now, adds nothing around its program at run time."""
     from torch._functorch._aot_autograd.schemas import MutationType, OutputType
 

@@ -20,7 +20,7 @@ from tilefuse.base.errors import CompilerError, InternalError, OptionError, Tool
 from tilefuse.base.options import Options
 from tilefuse.driver.background import Ticket, background, request_of
 from tilefuse.driver.compile import compile_imported, present_device
-from tilefuse.driver.known_traces import Trace, find_trace, keep_trace, trace_digest
+from tilefuse.driver.known_traces import Trace, find_trace, is_called_as_it_is, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_partition import prepare
@@ -66,7 +66,8 @@ def backend(
     sized = any(map(is_symbolic, example_inputs))
     if sized and told_dynamic():
         log.warning("dynamic=True: a tilefuse program has fixed sizes. For %s tilefuse %s", name, policy.text())
-    return _of_plain_tensors(_differentiable(gm, example_inputs, name, settings, policy if sized else None), example_inputs)
+    return _of_plain_tensors(_differentiable(gm, example_inputs, name, settings, policy if sized else Policy.of_fixed(settings), sized),
+                             example_inputs)
 
 
 def _of_plain_tensors(run: Callable[..., Any], example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -92,26 +93,26 @@ def _has_own_functions(x: Any) -> bool:
     return type(x).__torch_function__ not in (torch.Tensor.__torch_function__, torch._C._disabled_torch_function_impl)
 
 
-def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings,
-                    policy: Policy | None) -> Callable[..., Any]:
-    """The graph compiled for inputs like these, with its gradient where they ask for one. policy: of a graph over named sizes."""
+def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings, policy: Policy,
+                    sized: bool) -> Callable[..., Any]:
+    """The graph compiled for inputs like these, with its gradient where they ask for one. sized: whether it is one over named sizes."""
     from torch._dynamo.backends.common import aot_autograd
 
-    digest = trace_digest(gm, inputs, name, settings.options) if policy is None else ""
+    digest = "" if sized else trace_digest(gm, inputs, name, settings.options)
     known = find_trace(digest, settings.options) if digest else None
     if known is not None:
         return _unboxed(_part_of(known, settings, gm))
 
     def keep(trace: Trace) -> None:
-        if digest:
-            keep_trace(digest, trace, len(inputs), settings.options)
+        keep_trace(digest, trace, len(inputs), settings.options)
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_(part: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
-            if policy is not None and any(is_symbolic(node.meta.get("val")) for node in part.graph.find_nodes(op="placeholder")):
-                return _sized(part, kind, f"{name}_{kind}", settings, policy)
+            told = keep if digest and kind == "inference" and is_called_as_it_is(len(inputs)) else None
+            if not sized and not policy.at_once or any(is_symbolic(n.meta.get("val")) for n in part.graph.find_nodes(op="placeholder")):
+                return _sized(part, SizeCompiler(kind, f"{name}_{kind}", settings, Surroundings.now(), told), policy)
             _restride(part, given)
-            return compile_part(part, kind, f"{name}_{kind}", settings, told=keep if kind == "inference" else None)
+            return compile_part(part, kind, f"{name}_{kind}", settings, told=told)
 
         return compile_
 
@@ -157,25 +158,26 @@ class Surroundings:
         return cls(tuple(getattr(metadata, "static_input_indices", None) or ()), first if are_free else None)
 
 
-def _sized(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings, policy: Policy) -> Callable[[list[Any]], Any]:
-    """A graph over named sizes as a boxed callable."""
-    made = SizedPart(gm, kind, name, policy, SizeCompiler(kind, name, settings, Surroundings.now()), _by_torch(gm))
+def _sized(gm: torch.fx.GraphModule, compiler: SizeCompiler, policy: Policy) -> Callable[[list[Any]], Any]:
+    """A graph over named sizes, or one that is not compiled at its first call, as a boxed callable."""
+    made = SizedPart(gm, compiler.kind, compiler.name, policy, compiler, _by_torch(gm))
     _SIZED.append(weakref.ref(made))
     return made.boxed()
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCompiler:
-    """Compiles a graph over named sizes with the sizes filled in: now, or in the background."""
+    """Compiles a graph over named sizes with the sizes filled in: now, or in the background. told: as for `compile_part`."""
 
     kind: str
     name: str
     settings: Settings
     around: Surroundings
+    told: Callable[[Trace], None] | None = None
 
     def now(self, gm: torch.fx.GraphModule, sizes: str, known: Trace | None = None) -> Callable[[list[Any]], Any]:
         """The program as a boxed callable. known: the trace of the graph, where there is one."""
-        return compile_part(gm, self.kind, self.name, self.settings, around=self.around, sizes=sizes, known=known)
+        return compile_part(gm, self.kind, self.name, self.settings, told=self.told, around=self.around, sizes=sizes, known=known)
 
     def has_room(self) -> bool:
         """Whether a compile in the background would be begun soon."""

@@ -79,6 +79,11 @@ class Policy:
         at_once = 0 if told_dynamic() else max(settings.sizes_at_once - seen, 0)
         return cls(at_once, settings.compile_at_call, settings.recompile_limit, settings.in_background and is_keepable(settings.options))
 
+    @classmethod
+    def of_fixed(cls, settings: Settings) -> Policy:
+        """The policy for a graph of fixed sizes. Its second call waits for the compile: that it returns, it will again."""
+        return cls(min(settings.sizes_at_once, 1), settings.compile_at_call, 1)
+
     def text(self) -> str:
         """Policy for a new size, in words for the user."""
         first = f"compiles the first {self.at_once} at once and " if self.at_once else ""
@@ -158,13 +163,16 @@ class SizedPart:
         return found(arguments)
 
     def sizes_text(self, key: Key) -> str:
-        """The sizes of a program as text: s27=12, s31=4."""
+        """The sizes of a program as text: s27=12, s31=4; "" for a graph of fixed sizes."""
         return ", ".join(f"{b.symbol}={n}" for b, n in zip(self._bindings, key[0]))
 
     def notes(self) -> list[str]:
         """How calls were run so far, for an explanation."""
         listed = "; ".join(self.sizes_text(key) for key in list(self.compiled)) or "none"
         calls = "call" if self.num_in_torch == 1 else "calls"
+        if self._is_bound and not self._bindings:
+            later = f"compiled at call {self.policy.at_call}" if self.policy.at_call else "never compiled"
+            return [f"{self.name} ran in torch at {self.num_in_torch} {calls}; it is {later} (option sizes_at_once)"]
         found = [f"{self.name} is called with several sizes: tilefuse {self.policy.text()}",
                  f"sizes compiled: {listed}; {self.num_in_torch} {calls} with other sizes ran in torch"]
         rest = self._rest()
@@ -213,7 +221,7 @@ class SizedPart:
         with self._compiling:
             if key not in self.compiled:
                 text = self.sizes_text(key)
-                log.info("tilefuse compiles %s for %s", self.name, text)
+                log.info("tilefuse compiles %s for %s", self.name, text or "its sizes")
                 self._keep(key, self._compiler.now(self._fixed(key, arguments), text))
             return self.compiled[key]
 
@@ -292,7 +300,9 @@ class SizedPart:
         if self._is_told:
             return
         self._is_told = True
-        if self._is_bound:
+        if self._is_bound and not self._bindings:
+            log.info("tilefuse runs %s in torch at first (options compile_at_call, sizes_at_once)", self.name)
+        elif self._is_bound:
             log.warning("tilefuse runs %s in torch for %s: it %s (options compile_at_call, sizes_at_once, in_background)",
                         self.name, self.sizes_text(key), self.policy.text())
         else:

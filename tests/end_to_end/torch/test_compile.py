@@ -412,7 +412,7 @@ def test_sizes_declared_dynamic() -> None:
     """`mark_dynamic` forbids torch to guard on a size: each is compiled once, by the backend, and trains and mutates as ever."""
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU())
     eager = copy.deepcopy(model)
-    compiled = torch.compile(model, backend=strict)
+    compiled = torch.compile(model, backend=strict, options={"sizes_at_once": 2})
     for rows in (6, 9, 6):
         x = torch.randn(rows, 4)
         torch._dynamo.mark_dynamic(x, 0)

@@ -82,9 +82,26 @@ def test_how_often_is_an_option() -> None:
     fn = torch.compile(lambda x: x.exp().sum(0), backend=strict, options={"compile_at_call": 0, "sizes_at_once": 0})
     for x in inputs * 3:
         close(fn(x), x.exp().sum(0))
-    assert len(compiled_parts()) == 1, "a graph of fixed sizes is compiled"
+    assert not compiled_parts() and "it is never compiled" in torch_backend.explain()
     with pytest.raises(OptionError, match="compile_at_call is -1"):
         settings_of(None, {"compile_at_call": -1})
+
+
+def test_even_the_first_size_may_run_in_torch_until_it_returns() -> None:
+    """A graph of fixed sizes is then compiled at its second call, which waits; its gradient, too."""
+    model = MODELS["images"][0]()
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend=strict, options={"sizes_at_once": 0})
+    batches = [torch.randn(2, 3, 8, 8) for _ in range(4)]
+    for n, x in enumerate(batches):
+        close(_trained(model, compiled, [x]), _trained(eager, eager, [x]), 1e-3)
+        assert len(compiled_parts()) == (2 if n else 0)
+    assert in_torch() == 2 and num_traced() == 1
+    assert "graph0_forward ran in torch at 1 call; it is compiled at call 2" in torch_backend.explain()
+    with torch.no_grad():
+        for x in batches[:3]:
+            close(compiled(x), eager(x), 1e-3)
+    assert len(compiled_parts("inference")) == 1 and in_torch() == 3
 
 
 def test_a_declared_dynamic_model_is_told(caplog: pytest.LogCaptureFixture) -> None:
