@@ -30,7 +30,7 @@ from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.onnx_call import ValueNeededError
 from tilefuse.frontends.onnx_import import Stop, import_until
 from tilefuse.frontends.onnx_model import element_dtype, input_names, input_shapes, load_model
-from tilefuse.frontends.onnx_parts import Key, Part, given_results, key_of, part_model, split
+from tilefuse.frontends.onnx_parts import Key, Part, given_results, key_of, part_model, split, with_constants_held
 from tilefuse.frontends.onnx_reference import reference
 from tilefuse.ir.names import plain_name
 from tilefuse.ir.scalar import NUMPY_DTYPES
@@ -73,7 +73,8 @@ class SplitModel:
                  device: torch.device, device_name: str, runs: bool = True,
                  known: tuple[Mapping[str, Any], Sequence[Any]] | None = None) -> None:
         """Raises: UserError for a bad model or missing shapes; UnsupportedOpError for an operator that nobody runs."""
-        self._model, self._title = load_model(source)
+        model, self._title = load_model(source)
+        self._model = with_constants_held(model)
         self.device = device
         self._device_name = device_name
         self._make = make
@@ -221,8 +222,6 @@ class SplitModel:
             if found is not None:
                 state.programs.move_to_end(key)
                 return found
-            if any(0 in values[name].shape for name in part.takes):
-                return None
             calls = state.calls[key] = state.calls.get(key, 0) + 1
             if len(state.calls) > MOST_COUNTED:
                 state.calls.popitem(last=False)
@@ -239,10 +238,9 @@ class SplitModel:
 
     def _imported(self, part: Part, state: _Compiled, values: Mapping[str, Any], deciding: bool) -> Any:
         """The graph of a part for these values; None where data is needed that may not be looked at, CHANGED after a node was moved."""
+        model = part_model(self._model, part, {name: _stand_in(values[name]) for name in part.takes})
         while True:
-            arrays = {name: as_numpy(values[name]) if name in state.deciding else _stand_in(values[name]) for name in part.takes}
-            known = {name: arrays[name] for name in state.deciding}
-            found = import_until(part_model(self._model, part, arrays), self._title, {}, known)
+            found = import_until(model, self._title, {}, {name: as_numpy(values[name]) for name in state.deciding})
             if not isinstance(found, Stop):
                 return found
             more = found.error.inputs if isinstance(found.error, ValueNeededError) else ()

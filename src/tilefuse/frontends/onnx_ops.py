@@ -11,6 +11,7 @@ LOWERING_MODULES = (
     "onnx_ops_reduce",
     "onnx_ops_neural",
     "onnx_ops_resample",
+    "onnx_ops_regions",
     "onnx_ops_product",
     "onnx_ops_attention",
     "onnx_ops_recurrent",

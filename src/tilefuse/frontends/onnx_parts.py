@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tilefuse.frontends.onnx_import import needed_nodes
 from tilefuse.frontends.onnx_model import all_nodes, inner_graphs
@@ -100,6 +100,37 @@ def part_model(model: onnx.ModelProto, part: Part, arrays: Mapping[str, np.ndarr
                               sparse_initializer=[t for t in model.graph.sparse_initializer if t.values.name in read])
     return helper.make_model(graph, opset_imports=model.opset_import, functions=model.functions,
                              ir_version=model.ir_version or onnx.IR_VERSION)
+
+
+def with_constants_held(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its Constant nodes as initializers: those belong to every part that reads them. The given object is left as it is."""
+    constants = [_constant(node) for node in model.graph.node]
+    if not any(constants):
+        return model
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.node[:]
+    made.graph.node.extend(node for node, held in zip(model.graph.node, constants, strict=True) if held is None)
+    made.graph.initializer.extend(held for held in constants if held is not None)
+    return made
+
+
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """The data of a Constant node under the name of its output; None for text, sparse data and other operators."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.attribute) != 1:
+        return None
+    attribute = node.attribute[0]
+    match attribute.name:
+        case "value":
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(attribute.t)
+            tensor.name = node.output[0]
+            return tensor
+        case "value_int" | "value_ints":
+            return numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), np.int64), node.output[0])
+        case "value_float" | "value_floats":
+            return numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), np.float32), node.output[0])
+    return None
 
 
 def given_results(model: onnx.ModelProto) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""ONNX's reference implementation, as parts of a model run by it, with two operators of our own.
+"""ONNX's reference implementation, as parts of a model run by it, with operators of our own where its own are wrong or slow.
 
 The onnx package's own Loop joins what its steps show along an axis that it has (1.23: scalars become columns, matrices one long matrix),
 does not run without a condition, and fails after no step.
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_loop
 
 from tilefuse.frontends.onnx_model import static_extent
+from tilefuse.frontends.onnx_reference_boxes import NonMaxSuppression, RoiAlign
+from tilefuse.frontends.onnx_reference_places import Flatten, GatherElements, GatherND, ScatterElements, ScatterND
+from tilefuse.frontends.onnx_reference_windows import AveragePool, ConvTranspose, GridSample, MaxPool
 
 
 class Loop(op_loop.Loop):  # the evaluator finds it by this name
@@ -49,50 +51,11 @@ def _none_shown(declared: onnx.ValueInfoProto) -> np.ndarray:
     return np.zeros((0, *(static_extent(d) or 0 for d in tensor.shape.dim)), dtype)
 
 
-class NonMaxSuppression(OpRun):  # the evaluator finds it by this name
-    """Boxes by falling score, each kept unless it overlaps one that is; the overlaps of a kept box with all others are found at once.
-
-    The package's own looks at boxes one by one: 60 boxes of 3 classes take it 150 ms, and this 1 ms.
-    """
-
-    op_domain = ""
-
-    def _run(self, boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None,
-             center_point_box: int = 0) -> tuple[Any, ...]:
-        """Rows (batch, class, box), by batch, class and falling score; of equal scores the first box."""
-        count, limit = (0 if most is None else int(most.reshape(-1)[0])), (0.0 if overlap is None else overlap.reshape(-1)[0])
-        found: list[tuple[int, int, int]] = []
-        for batch, corners in enumerate(_corners(boxes, bool(center_point_box))):
-            for label, row in enumerate(scores[batch]):
-                order = np.argsort(-row, kind="stable")
-                order = order if least is None else order[row[order] > least.reshape(-1)[0]]
-                found += [(batch, label, int(n)) for n in _suppressed(corners, order, count, limit)]
-        return (np.asarray(found, np.int64).reshape(-1, 3),)
-
-
-def _corners(boxes: np.ndarray, by_centre: bool) -> np.ndarray:
-    """Boxes as (smaller corner, larger corner), from two opposite corners or from centre and extent."""
-    first, second = boxes[..., :2], boxes[..., 2:]
-    if by_centre:
-        first, second = first - second / 2, first + second / 2
-    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], -1)
-
-
-def _suppressed(corners: np.ndarray, order: np.ndarray, count: int, limit: float) -> list[int]:
-    """Boxes that stay, in order, at most `count`; a box without area overlaps none."""
-    areas = np.prod(corners[:, 2:] - corners[:, :2], -1)
-    kept: list[int] = []
-    while len(order) and len(kept) < count:
-        best, order = order[0], order[1:]
-        kept.append(int(best))
-        low, high = np.maximum(corners[best, :2], corners[order, :2]), np.minimum(corners[best, 2:], corners[order, 2:])
-        common = np.prod(np.maximum(high - low, 0), -1)
-        union = areas[best] + areas[order] - common
-        overlaps = (areas[best] > 0) & (areas[order] > 0) & (common > 0) & (common / np.where(union > 0, union, 1) > limit)
-        order = order[~overlaps]
-    return kept
+# Operators that take the place of the package's own.
+OWN = (Loop, NonMaxSuppression, RoiAlign, GatherElements, GatherND, ScatterND, ScatterElements, Flatten, MaxPool, AveragePool,
+       ConvTranspose, GridSample)
 
 
 def reference(model: onnx.ModelProto) -> ReferenceEvaluator:
     """The object that runs the model. Raises: what the package raises for an operator that it does not know."""
-    return ReferenceEvaluator(model, new_ops=[Loop, NonMaxSuppression])
+    return ReferenceEvaluator(model, new_ops=list(OWN))

@@ -46,7 +46,7 @@ def rows(*counts: int) -> list[dict[str, np.ndarray]]:
 CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[dict[str, np.ndarray]], set[str]]] = {
     "ssd": (detectors.ssd, images(3), {"NonMaxSuppression"}),
     "retina": (detectors.retina, images(3), {"NonZero"}),
-    "rcnn": (detectors.rcnn, images(3), {"NonMaxSuppression", "RoiAlign"}),
+    "rcnn": (detectors.rcnn, images(3), {"NonMaxSuppression"}),
     "yolo": (detectors.yolo, images(3), {"NonMaxSuppression"}),
     "unique": (detectors.unique_words, [{"ids": np.array(i, np.int64)} for i in ([3] * 12, range(12), [1, 2] * 6, [1, 2] * 6)], {"Unique"}),
     "loop": (detectors.counted_loop, rows(3, 3, 5, 0), set()),
@@ -73,6 +73,48 @@ def test_a_model_in_parts_agrees_with_onnxruntime(name: str) -> None:
     assert told["kernels"], "what can be compiled is"
     for operator in outside:
         assert f"fallback {operator}: runs by the reference implementation" in program.explain()
+
+
+# Least scores of boxes that pass, above those of an image of zeros.
+SCORE_THRESHOLDS: dict[str, dict[str, float]] = {"ssd": {"c15": 0.34}, "retina": {}, "rcnn": {}, "yolo": {"c20": 0.26}}
+
+
+@pytest.mark.parametrize("name", SCORE_THRESHOLDS)
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_image_without_boxes(name: str, first: int) -> None:
+    """No score passes, in the first call or in a later one: parts without elements are compiled too, or run by the reference."""
+    model = CASES[name][0]()
+    for tensor in model.graph.initializer:
+        if tensor.name in SCORE_THRESHOLDS[name]:
+            threshold = np.full(tensor.dims, SCORE_THRESHOLDS[name][tensor.name], np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(threshold, tensor.name))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    program = tilefuse.compile(model, device="host")
+    image = CASES[name][1][0]["image"]
+    counts = []
+    for feed in [np.zeros_like(image), image, np.zeros_like(image)][first:]:
+        wanted = session.run(None, {"image": feed})
+        counts.append(len(wanted[0]))
+        for a, b in zip(wanted, program(feed), strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+    assert 0 in counts and any(counts), counts
+
+
+def test_constant_nodes_belong_to_every_part_that_reads_them() -> None:
+    """As a TorchScript export writes them: constants decide no program, and no import is tried again for one."""
+    model = CASES["retina"][0]()
+    nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in model.graph.initializer]
+    del model.graph.initializer[:]
+    for node in reversed(nodes):
+        model.graph.node.insert(0, node)
+    program = tilefuse.compile(model, device="host")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for feed in CASES["retina"][1]:
+        for a, b in zip(session.run(None, feed), program(*feed.values()), strict=True):
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+    assert not any("a program for every value" in note for note in program._notes())
+    assert model.graph.node[0].op_type == "Constant", "the given model is left as it is"
 
 
 def compiled(name: str) -> tuple[onnx.ModelProto, Any]:
