@@ -261,6 +261,32 @@ def test_training_steps(mode: str | None) -> None:
         torch.testing.assert_close(p, q, rtol=2e-3, atol=2e-4)
 
 
+def test_a_replayed_training_step_copies_no_saved_values() -> None:
+    """The backward part's recording reads what the forward part's keeps where it lies."""
+    model = Small().cuda()
+    made = compiled(model, "reduce-overhead")
+    for n in range(CALLS):
+        model.zero_grad()
+        made(images(n)).square().mean().backward()
+    (part,) = compiled_parts("backward")
+    run = part.replayed
+    assert run is not None and run.num_replays >= CALLS - 3 and run.num_recordings == 1
+    (recording,) = run._recordings.values()
+    assert sum(len(sources) for _, sources in recording._copies) <= 2
+
+
+def test_attention_without_dropout_waits_for_nothing() -> None:
+    """The state of a generator that attention keeps for its gradient lies on the host, and stays there."""
+    attention = nn.MultiheadAttention(32, 2, batch_first=True, device="cuda")
+    made, x = compiled(attention, None), torch.randn(2, 16, 32, device="cuda", requires_grad=True)
+    made(x, x, x, need_weights=False)[0].sum().backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        made(x, x, x, need_weights=False)[0].sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def kernels_of(call: Callable[[], object]) -> list[str]:
     """Names of the kernels that one call starts, without copies of inputs and results."""
     from torch.profiler import ProfilerActivity, profile

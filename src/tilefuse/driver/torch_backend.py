@@ -344,7 +344,7 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
     lent = _lent(kind, imported, around) if replay == "always" else frozenset()
     if kind == "forward" and not lent:
         replay = "never"
-    static = _static_inputs(imported, around) if kind != "backward" else ()
+    static = _kept_inputs(imported, around) if kind == "backward" else _static_inputs(imported, around)
     return CompiledPart(kind, program, imported, trace.moved, static if whole else (), replay, lent, sizes)
 
 
@@ -401,6 +401,14 @@ def _static_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
     """Inputs whose address stays: parameters and buffers, as torch marks them."""
     names = (imported.arguments[n] for n in around.static if n < len(imported.arguments))
     return tuple(name for name in names if name is not None)
+
+
+def _kept_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
+    """Inputs of a backward part that lie where the forward part's recording has them, or that are parameters: all but gradients of results
+    and the forward part's own arguments, which AOTAutograd names so."""
+    parameters = {f"primals_{n + 1}" for n in around.static}
+    return tuple(name for name in imported.arguments
+                 if name is not None and (name in parameters or not name.startswith(("tangents", "primals"))))
 
 
 def _marked_static(gm: torch.fx.GraphModule) -> tuple[int, ...]:

@@ -21,7 +21,10 @@ from tilefuse.runtime.strided import fits, relaid
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One input of a program. `index` numbers its value; `slots` are the pointer arguments that point into it."""
+    """One input of a program. `index` numbers its value; `slots` are the pointer arguments that point into it.
+
+    may_stay: only torch's own operators read it, and it is one number: it may lie in the host's memory, too.
+    """
 
     name: str
     position: int
@@ -31,6 +34,7 @@ class Argument:
     strides: tuple[int, ...]
     slots: tuple[Slot, ...]
     updated: bool
+    may_stay: bool = False
 
     @property
     def may_be_negated(self) -> bool:
@@ -47,11 +51,13 @@ class Argument:
 NUMPY_EXTENSIONS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
-def make_argument(value: Value, told: str, position: int, index: int, slots: tuple[Slot, ...], updated: bool) -> Argument:
+def make_argument(value: Value, told: str, position: int, index: int, slots: tuple[Slot, ...], updated: bool,
+                  only_torch_reads: bool = False) -> Argument:
     """The argument of an input value. `told`: its name in the source."""
     if value.dtype not in TORCH_DTYPES:
         raise InternalError(f"input {value.name} has an unknown dtype {value.dtype!r}")
-    return Argument(told, position, index, TORCH_DTYPES[value.dtype], torch.Size(value.shape), tuple(value.strides), slots, updated)
+    return Argument(told, position, index, TORCH_DTYPES[value.dtype], torch.Size(value.shape), tuple(value.strides), slots, updated,
+                    only_torch_reads and not value.shape and not updated)
 
 
 def is_numpy(given: Any) -> bool:
@@ -129,7 +135,8 @@ def check_argument(given: Any, want: Argument, device: torch.device) -> torch.Te
                          hint="a program is compiled for one set of shapes; compile for this one")
     if tensor.device != device:
         if tensor.dim() == 0 and tensor.device.type == "cpu" and not want.updated:
-            return tensor.to(device)
+            # Attention gives its backward operator the state of the generator as numbers of the host; to move one waits for the device.
+            return tensor if want.may_stay else tensor.to(device)
         raise UserError(f"{where} is on {tensor.device}, the program runs on {device}", hint=f"move it with .to('{device}')")
     if tensor.layout != torch.strided:
         raise TypeMismatchError(f"{where} has layout {tensor.layout}, expected a dense tensor", hint="convert it with .to_dense()")

@@ -15,6 +15,8 @@ from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 ITEMSIZE: dict[str, int] = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "i32": 4, "i16": 2, "i8": 1,
                             "u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
 LARGE_BYTES = 1 << 20
+# Bytes of inputs that a call may hold longer than its steps need them.
+WAITING_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +242,8 @@ def _assemble(draft: _Draft, arena: Sequence[str]) -> CallPlan:
             allocate[use.first].append(name)
         if use.last < num_steps:
             release[use.last].append(name)
-    for name, use in draft.uses.items():
-        # A boxed call holds arguments alone; after the last step all are let go anyway.
-        if draft.values[name].role == "input" and use.last < num_steps - 1 and storage_bytes(draft.values[name]) >= LARGE_BYTES:
-            release[use.last].append(name)
+    for name, last in _given_up(draft):
+        release[last].append(name)
     own = _own_memory(draft)
     sizes = {v.name: aligned(storage_bytes(v)) for v in spec.values if v.role != "view"}
     memory = MemoryPlan(
@@ -255,6 +255,25 @@ def _assemble(draft: _Draft, arena: Sequence[str]) -> CallPlan:
     return CallPlan(
         draft.num_slots, {n: tuple(s) for n, s in draft.slots.items() if n not in inside}, tuple(arena_slots), tuple(draft.counters),
         tuple(draft.step_slots), tuple(map(tuple, allocate)), tuple(map(tuple, release)), _views(draft), memory)
+
+
+def _given_up(draft: _Draft) -> list[tuple[str, int]]:
+    """Inputs with the step after which the call lets go of them: a boxed call may be the last that holds them.
+
+    A training step's backward part is given hundreds of small values, whose memory the gradients need. Inputs wait until those that are
+    no longer needed fill `WAITING_BYTES`, so that few steps have something to release; after the last step all are let go anyway.
+    """
+    ends = sorted((use.last, n, name) for n, (name, use) in enumerate(draft.uses.items()) if draft.values[name].role == "input")
+    found: list[tuple[str, int]] = []
+    waiting: list[str] = []
+    num_bytes = 0
+    for last, _, name in ends:
+        waiting.append(name)
+        num_bytes += storage_bytes(draft.values[name])
+        if num_bytes >= WAITING_BYTES and last < len(draft.spec.steps) - 1:
+            found += [(n, last) for n in waiting]
+            waiting, num_bytes = [], 0
+    return found
 
 
 def _views(draft: _Draft) -> tuple[tuple[str, ...], ...]:

@@ -1,7 +1,10 @@
 """Results of a graph as a caller gets them: the graph's own memory, lent until the next call, or copies of it."""
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 
 import torch
 
@@ -16,19 +19,57 @@ class LentResults:
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
         self._results = [(t, tuple(t.shape), tuple(t.stride())) for t in results]
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in results if t.numel()}
-        self._storages = list(storages.values())
-        self._counts = [(s._cdata, torch._C._storage_Use_Count(s._cdata)) for s in self._storages]
-
-    def are_held(self) -> bool:
-        """Whether somebody still has a tensor over this memory."""
-        count = torch._C._storage_Use_Count
-        return any(count(address) > own for address, own in self._counts)
+        self._storages = _Storages(results)
+        self.are_held: Callable[[], bool] = self._storages.are_held
 
     def give(self) -> list[torch.Tensor]:
         """New tensors over the memory."""
         window = torch._C._dynamo.guards._reinterpret_tensor
         return [window(t, shape, strides, 0) for t, shape, strides in self._results]
+
+
+class SavedResults:
+    """Lent results that only autograd sees, from a forward part to its backward part: every call gives the same tensors.
+
+    A tensor costs more than all else that a replay does for it. What a caller sees must be new, because callers write attributes.
+    Requires: `shows_holders()`.
+    """
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        self._tensors = LentResults(results).give()
+        self._storages = _Storages([*results, *self._tensors])
+        self._holders = list(map(sys.getrefcount, self._tensors))
+
+    def are_held(self) -> bool:
+        """Whether somebody still has one of the tensors, or another one over the memory."""
+        return list(map(sys.getrefcount, self._tensors)) != self._holders or self._storages.are_held()
+
+    def give(self) -> list[torch.Tensor]:
+        """The tensors."""
+        return list(self._tensors)
+
+
+class _Storages:
+    """The memory of some tensors, with the number of tensors that are known to lie in it."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._kept = list({t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors if t.numel()}.values())
+        self._places = [s._cdata for s in self._kept]
+        self._counts = list(map(torch._C._storage_Use_Count, self._places))
+
+    def are_held(self) -> bool:
+        """Whether another tensor lies in the memory."""
+        return list(map(torch._C._storage_Use_Count, self._places)) != self._counts
+
+
+@functools.cache
+def shows_holders() -> bool:
+    """Whether the reference count of a tensor rises while torch's own code holds it, as autograd does."""
+    with torch.inference_mode(False), torch.enable_grad():
+        factor, saved = torch.ones(1, requires_grad=True), torch.ones(1)
+        before = sys.getrefcount(saved)
+        product = factor * saved
+        return sys.getrefcount(saved) > before and product.requires_grad
 
 
 class CopiedResults:
@@ -70,27 +111,31 @@ class CopiedResults:
 
 
 class MixedResults:
-    """Results of which some are lent (`lent`: their numbers) and the others copied."""
+    """Results of which some are lent (`lent`: their numbers, `are_saved`: to autograd alone) and the others copied."""
 
-    def __init__(self, results: Sequence[torch.Tensor], lent: Collection[int]) -> None:
-        self._lent_numbers = [n for n in range(len(results)) if n in lent]
-        self._own_numbers = [n for n in range(len(results)) if n not in lent]
-        self._lent = LentResults([results[n] for n in self._lent_numbers])
-        self._own = CopiedResults([results[n] for n in self._own_numbers])
-        self.are_held = self._lent.are_held
+    def __init__(self, results: Sequence[torch.Tensor], lent: Collection[int], are_saved: bool) -> None:
+        numbers = [n for n in range(len(results)) if n in lent]
+        own = [n for n in range(len(results)) if n not in lent]
+        self._lent = (SavedResults if are_saved else LentResults)([results[n] for n in numbers])
+        self._own = CopiedResults([results[n] for n in own])
+        place = {n: i for i, n in enumerate([*numbers, *own])}
+        self._in_order = itemgetter(*(place[n] for n in range(len(results))))
+        self.are_held: Callable[[], bool] = self._lent.are_held
 
     def give(self) -> list[torch.Tensor]:
         """All results in order."""
-        numbered = [*zip(self._lent_numbers, self._lent.give()), *zip(self._own_numbers, self._own.give())]
-        return [t for _, t in sorted(numbered, key=_first)]
+        return list(self._in_order([*self._lent.give(), *self._own.give()]))
 
 
-def _first(pair: tuple[int, torch.Tensor]) -> int:
-    return pair[0]
+Results = LentResults | SavedResults | CopiedResults | MixedResults
 
 
-def given_results(results: Sequence[torch.Tensor], lent: Collection[int]) -> LentResults | CopiedResults | MixedResults:
-    """These results as a caller gets them, of which those with the numbers `lent` may be lent."""
+def given_results(results: Sequence[torch.Tensor], lent: Collection[int], are_saved: bool = False) -> Results:
+    """These results as a caller gets them, of which those with the numbers `lent` may be lent.
+
+    are_saved: only autograd sees what is lent.
+    """
+    are_saved = are_saved and shows_holders()
     if len(lent) == len(results):
-        return LentResults(results)
-    return MixedResults(results, lent) if lent else CopiedResults(results)
+        return SavedResults(results) if are_saved else LentResults(results)
+    return MixedResults(results, lent, are_saved) if lent else CopiedResults(results)

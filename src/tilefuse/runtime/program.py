@@ -57,8 +57,10 @@ class Program:
         self._prepared = Prepared(spec, plan, index_by_name, self._bind(constants), self._load(), self.device, self.counts,
                                   self.device.type == "cuda")
         value_by_name = {v.name: v for v in spec.values}
+        read_by_torch = _read_by_torch(spec)
         self.arguments: tuple[Argument, ...] = tuple(
-            make_argument(value_by_name[name], told, i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates)
+            make_argument(value_by_name[name], told, i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates,
+                          name in read_by_torch)
             for i, (name, told) in enumerate(zip(spec.inputs, spec.told_inputs, strict=True)))
         # What the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
         self._expected = tuple((a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a) for a in self.arguments)
@@ -182,7 +184,7 @@ class Program:
         if consume:
             assert isinstance(tensors, list)
             tensors.clear()
-            tensor = None
+            given = tensor = None
         try:
             if around is None:
                 for operation in frame.operations:
@@ -334,6 +336,23 @@ class Program:
         from tilefuse.runtime.archive import save_program
 
         save_program(self, path, sign)
+
+
+def _read_by_torch(spec: ProgramSpec) -> frozenset[str]:
+    """Inputs that nothing but torch's own operators reads."""
+    others: set[str] = {*spec.results, *(v.base for v in spec.values if v.role == "view")}
+    torchs: set[str] = set()
+    for step in spec.steps:
+        match step:
+            case LibraryStep(operator, operands) if operator.startswith("aten."):
+                torchs.update(operands)
+            case LibraryStep(_, operands):
+                others.update(operands)
+            case KernelStep():
+                others.update(step.arguments)
+            case _:
+                others.update((step.source, step.target))
+    return frozenset(torchs - others)
 
 
 def _write_back(given: Any, tensor: torch.Tensor) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tilefuse.runtime.program import Program
 
 MAX_RECORDINGS = 64
+# Recordings of a backward part: one for each place of what its forward part keeps, each with memory of its own.
+MAX_BACKWARD_RECORDINGS = 8
 # A recording takes about as long as three calls, so it waits for three: the total is at most twice that of the better choice.
 CALLS_BEFORE_RECORDING = 3
 # The replay whose device time is measured: the driver uploads a graph at the first.
@@ -48,7 +50,7 @@ class _Recording:
     """
 
     def __init__(self, graphs: Any, pool: Any, recorded: Any, inputs: Sequence[torch.Tensor], buffers: Mapping[int, torch.Tensor],
-                 addresses: list[int], trusted: Collection[int], lent: Collection[int]) -> None:
+                 addresses: list[int], trusted: Collection[int], lent: Collection[int], are_saved: bool) -> None:
         self.guard = pool.guard
         self._same_addresses = graphs.same_addresses
         self._addresses = addresses
@@ -66,7 +68,7 @@ class _Recording:
         self._kept = recorded
         places = {n: i for n, r in enumerate(recorded.results) for i, t in enumerate(inputs) if t is r}
         own = [n for n in range(len(recorded.results)) if n not in places]
-        self.results = given_results([recorded.results[n] for n in own], [m for m, n in enumerate(own) if n in lent])
+        self.results = given_results([recorded.results[n] for n in own], [m for m, n in enumerate(own) if n in lent], are_saved)
         self._places = sorted(places.items())
 
     def serves(self, tensors: list[Any]) -> bool:
@@ -101,10 +103,12 @@ class _Recording:
 class ReplayedProgram:
     """A boxed call of a program (`Program.call_boxed`) that replays recordings.
 
-    static: numbers of the inputs that are parameters or buffers: read in place, and recorded again where they lie elsewhere.
+    static: numbers of the inputs that are parameters or buffers, or what a forward part kept: read in place, and recorded again where they
+    lie elsewhere.
     always: replay whatever it takes (`reduce-overhead`); otherwise where the host would take longer than the device.
     lent: numbers of the results that lie in the recording's memory while no caller keeps them; the others are copied at each call.
-    copies_kept: where a caller keeps lent results across a call, copy them from then on (else: call directly from then on).
+    copies_kept: where a caller keeps lent results across a call, copy them from then on. Else only autograd sees them (a forward part's,
+    for its backward part): every replay gives the same tensors, and where one is kept, every call is a direct one from then on.
     trusted: numbers of inputs beside the static ones whose types need no look (what a forward part kept for its backward part).
     graphs: records and replays (`CudaGraphs`, or a stand-in in tests).
     Figures: `num_recordings`, `num_replays`; `direct_s`, the host's least time for a direct call (seconds); `why_not`, why every call is
@@ -124,6 +128,7 @@ class ReplayedProgram:
         self._lent = frozenset(lent)
         self._trusted = self._static | frozenset(trusted)
         self._copies_kept = copies_kept
+        self._most_recordings = MAX_BACKWARD_RECORDINGS if trusted else MAX_RECORDINGS
         self._guard = threading.Lock()
         self._current: dict[int, _Recording] = {}
         self._recordings: dict[object, _Recording] = {}
@@ -250,15 +255,15 @@ class ReplayedProgram:
 
     def _recorded(self, tensors: list[Any], addresses: list[int], stream: int) -> _Recording | None:
         program = self.program
-        if len(self._recordings) >= MAX_RECORDINGS:
-            self._end(f"{MAX_RECORDINGS} sets of parameters are recorded already")
+        if len(self._recordings) >= self._most_recordings:
+            self._end(f"{self._most_recordings} sets of parameters are recorded already")
             return None
         if not self._always and _device_bound_s(program) > self.direct_s:
             self._end("the device takes longer than the host")
             return None
         arguments = program.arguments
         copied = {i for i, (t, want) in enumerate(zip(tensors, arguments))
-                  if i in self._moving or not fits(t, want.shape, want.strides) or t.is_neg()}
+                  if i in self._moving or not fits(t, want.shape, want.strides) or t.is_neg() or t.device != program.device}
         if self._updated & copied:
             self._end("an input that the program updates does not lie as it was compiled")
             return None
@@ -272,7 +277,8 @@ class ReplayedProgram:
                 inputs = [buffers.get(i, t) for i, t in enumerate(tensors)]
                 recorded = self._graphs.record(program, inputs, pool)
                 self.num_recordings += 1
-                return _Recording(self._graphs, pool, recorded, inputs, buffers, addresses, self._trusted, self._lent)
+                return _Recording(self._graphs, pool, recorded, inputs, buffers, addresses, self._trusted, self._lent,
+                                  not self._copies_kept)
         except (UnsupportedError, OutOfMemoryError) as reason:
             self._end(reason.message)
             return None

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.runtime.handmade import host_kernel, value
 from tilefuse.base.errors import InternalError
-from tilefuse.runtime.call_plan import plan_calls, root_of
+from tilefuse.runtime.call_plan import WAITING_BYTES, plan_calls, root_of
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Value
 from tilefuse.target.launch import Parameter
 
@@ -82,3 +82,14 @@ def test_view_cycle_is_refused() -> None:
     values: dict[str, Value] = {"a": value("a", "view", base="b"), "b": value("b", "view", base="a")}
     with pytest.raises(InternalError, match="view of itself"):
         root_of(values["a"], values)
+
+
+def test_inputs_that_nothing_needs_any_more_are_let_go_together() -> None:
+    """Values of a quarter of what may wait: every fourth step releases, and the last step none."""
+    count = WAITING_BYTES // 16
+    values = (*(value(f"x{n}", "input", (count,)) for n in range(10)), *(value(f"y{n}", "result", (count,)) for n in range(10)))
+    steps = tuple(KernelStep(0, (f"x{n}", f"y{n}")) for n in range(10))
+    spec = ProgramSpec("p", "host", tuple(f"x{n}" for n in range(10)), tuple(f"y{n}" for n in range(10)), values,
+                       (host_kernel("k", "a[i]", count),), steps)
+    plan = plan_calls(spec)
+    assert {n: names for n, names in enumerate(plan.release_after) if names} == {3: ("x0", "x1", "x2", "x3"), 7: ("x4", "x5", "x6", "x7")}

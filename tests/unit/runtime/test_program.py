@@ -13,6 +13,7 @@ import torch
 from tests.unit.runtime.handmade import HOST, host_kernel, value
 from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
+from tilefuse.runtime.arguments import check_argument
 from tilefuse.runtime.cache import KernelCache
 from tilefuse.runtime.frame import is_out_of_memory
 from tilefuse.runtime.program import Program
@@ -342,3 +343,24 @@ def test_out_of_memory_carries_the_plan(cache: KernelCache, role: str) -> None:
 
 def test_memory_plan_speaks_in_mebibytes(double: Program) -> None:
     assert "arena 0.00 MiB" in str(double.memory) and "Program(double: 1 kernel launches" in repr(double)
+
+
+def test_numbers_that_only_torch_reads_stay_where_they_are(cache: KernelCache) -> None:
+    """The state of a generator, as attention gives it to its backward operator: moving it would wait for the device at each call."""
+    values = (value("x", "input"), value("seed", "input", (), dtype="i64"), value("y", "result"), value("z", "result"))
+    steps = (KernelStep(0, ("x", "y")), LibraryStep("aten.mul.Tensor", ("y", "seed"), ("z",), (("args", (("%", 0), ("%", 1))),)))
+    program = Program(ProgramSpec("p", "host", ("x", "seed"), ("y", "z"), values, (TWICE,), steps), {}, cache=cache)
+    seed, elsewhere = torch.tensor(3), torch.device("meta")
+    assert [a.may_stay for a in program.arguments] == [False, True]
+    assert check_argument(seed, program.arguments[1], elsewhere) is seed
+    moved = check_argument(seed, dataclasses.replace(program.arguments[1], may_stay=False), elsewhere)
+    assert moved.device == elsewhere
+
+
+@pytest.mark.parametrize("reader", [KernelStep(0, ("seed", "y")), CopyStep("seed", "y"), LibraryStep("matmul", ("seed",), ("y",))])
+def test_numbers_that_others_read_are_moved(cache: KernelCache, reader: KernelStep | CopyStep | LibraryStep) -> None:
+    values = (value("seed", "input", ()), value("y", "result", ()), value("z", "result", ()))
+    call = LibraryStep("aten.exp.default", ("seed",), ("z",), (("args", (("%", 0),)),))
+    kernel = host_kernel("twice", "tf_twice(a[i])", 1)
+    program = Program(ProgramSpec("p", "host", ("seed",), ("y", "z"), values, (kernel,), (reader, call)), {}, cache=cache)
+    assert not program.arguments[0].may_stay

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from tilefuse.base.errors import UnsupportedError
 from tilefuse.runtime.cache import KernelCache
 from tilefuse.runtime.graphs import Recorded, have_addresses
 from tilefuse.runtime.program import Program
-from tilefuse.runtime.replay import CALLS_BEFORE_RECORDING, MAX_RECORDINGS, ReplayedProgram, may_be_replayed
+from tilefuse.runtime.replay import CALLS_BEFORE_RECORDING, MAX_BACKWARD_RECORDINGS, MAX_RECORDINGS, ReplayedProgram, may_be_replayed
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 
 COUNT = 32
@@ -327,3 +328,63 @@ def test_layouts_with_gaps_and_repeats_are_copied_as_they_lie() -> None:
     for found, expected in zip(given, results):
         assert torch.equal(found, expected) and found.stride() == expected.stride() and found.dtype is expected.dtype
         assert not found.numel() or found.untyped_storage().data_ptr() != expected.untyped_storage().data_ptr()
+
+
+class Kept(torch.autograd.Function):
+    """x, keeping another tensor for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(kept)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0], None
+
+
+def test_what_autograd_alone_sees_is_the_same_tensor_at_every_call(cache: KernelCache) -> None:
+    run, w = replayed(cache, HostGraphs(), always=True, copies_kept=False), tensor(1)
+    x = tensor(2)
+    places = []
+    for _ in range(5):
+        (y,) = run([x, w])
+        assert torch.equal(y, tensor(3))
+        places.append(id(y))
+        del y
+    assert len(set(places[1:])) == 1 and run.num_replays == 4
+
+
+@pytest.mark.parametrize("holder", ["autograd", "a view", "python"])
+def test_what_is_still_kept_for_a_gradient_is_not_overwritten(cache: KernelCache, holder: str) -> None:
+    """Of several forward parts before one backward part, each has values of its own."""
+    run, w = replayed(cache, HostGraphs(), always=True, copies_kept=False), tensor(1)
+    leaf = torch.zeros(1, requires_grad=True)
+    for x in held(3):
+        run([x, w])
+    keep = {"autograd": lambda y: Kept.apply(leaf, y), "a view": lambda y: y[1:], "python": lambda y: y}[holder]
+    kept = keep(run([tensor(7), w])[0])
+    assert run.num_replays == 3
+    assert torch.equal(run([tensor(9), w])[0], tensor(10)) and "keeps the results" in run.why_not
+    found = kept.grad_fn.saved_tensors[0] if holder == "autograd" else kept
+    assert torch.equal(found, tensor(8)[: found.numel()])
+
+
+def test_a_released_gradient_frees_what_was_kept(cache: KernelCache) -> None:
+    run, w = replayed(cache, HostGraphs(), always=True, copies_kept=False), tensor(1)
+    leaf = torch.zeros(1, requires_grad=True)
+    for n in range(5):
+        kept = Kept.apply(leaf, run([tensor(n), w])[0])
+        kept.sum().backward()
+        assert torch.equal(leaf.grad, torch.ones(1))
+        leaf.grad = None
+        del kept
+    assert run.num_replays == 4 and not run.why_not
+
+
+def test_a_backward_part_is_recorded_for_few_places(cache: KernelCache) -> None:
+    run = ReplayedProgram(Program(sum_spec(), {}, cache=cache), HostGraphs(), (0, 1), always=True, lent=(0,), trusted=(0, 1))
+    w, kept = tensor(1), list(held(MAX_BACKWARD_RECORDINGS + 1))
+    for x in (*kept, *kept):
+        assert torch.equal(run([x, w])[0], x + 1)
+    assert run.num_recordings == MAX_BACKWARD_RECORDINGS and "sets of parameters" in run.why_not

@@ -1,0 +1,40 @@
+"""Training parts as the backend makes them: which inputs of a backward part lie where they lay at the call before."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tilefuse.driver import torch_backend
+from tilefuse.driver.torch_part import CompiledPart
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch_backend.reset()
+    yield
+    torch_backend.reset()
+
+
+def test_a_backward_part_reads_what_was_kept_and_parameters_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its recording must copy neither: only gradients of results and the batch move from call to call."""
+    told: dict[str, tuple[str, ...]] = {}
+    inner = CompiledPart.__init__
+
+    def listening(self: CompiledPart, kind: str, program: object, imported: object, moved: object = (), static: tuple[str, ...] = (),
+                  *rest: object) -> None:
+        told[kind] = static
+        inner(self, kind, program, imported, moved, static, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CompiledPart, "__init__", listening)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    compiled = torch.compile(model, backend=torch_backend.backend, dynamic=False, options={"strict": True})
+    compiled(torch.randn(3, 8, requires_grad=True)).square().sum().backward()
+    (part,) = torch_backend.compiled_parts("backward")
+    inputs = part.program.spec.inputs
+    gradient, = (name for name in inputs if name.startswith("tangents"))
+    batch = {name for name in inputs if part.program.arguments[inputs.index(name)].shape == (3, 8) and name.startswith("primals")}
+    assert len(batch) == 1 and set(told["backward"]) == {*inputs} - batch - {gradient}
+    kept = [name for name in told["backward"] if not name.startswith("primals")]
+    assert kept and len(told["backward"]) > len(kept)
