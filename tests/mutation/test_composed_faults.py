@@ -20,6 +20,7 @@ from tests.unit.codegen.pattern_graphs import (
     row_sum,
     row_sums,
     running_sum,
+    running_sum_behind_zero,
     transpose,
 )
 from tests.unit.codegen.test_compose import assert_within, buffer_of, laid_out
@@ -45,6 +46,7 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "moments": (layer_norm(2, 128), rows(2, 32, 1, cluster=2)),
     "moments of warps": (layer_norm(2, 192), rows(1, 64, 3)),
     "scan": (running_sum(3, 100), rows(1, 64, 2)),
+    "scan between vectors": (running_sum_behind_zero(4, 508), rows(4, 64, 2)),
     "tiles": (transpose(9, 14), tiles("r0", "r1", (8, 4), 32, (1, 1))),
 }
 # Faults that change nothing, and how many of them a kernel holds.
@@ -56,6 +58,9 @@ HARMLESS = {
     "teams": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "columns": {"widen above 0": 2},  # in the last round only the first thread's sum is used, so a second one may be made
     "scan": {"narrow above 0": 1},  # the row's last vector comes before none: its total is not needed
+    # That total may have an element more or less, and the row's first element is zero. A vector of results may be stored lane by lane, and
+    # what is computed for lanes behind the row is stored nowhere.
+    "scan between vectors": {"widen above 0": 2, "narrow above 0": 2, "narrow below 0": 2, "one step more": 1},
 }
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
 

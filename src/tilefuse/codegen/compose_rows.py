@@ -25,11 +25,12 @@ from tilefuse.codegen.rows_combine import combine_threads, receive_parts
 from tilefuse.codegen.rows_moments import has_even_shares, joins_moments, receive_moments, reduce_moments, send_moments
 from tilefuse.codegen.rows_reduce import reduce_stage, send_stage
 from tilefuse.codegen.rows_walk import RowState, load_row, needed_keys, varies, walk_row
-from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.affine import Affine, axis, bounds, floordiv, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.pipelined import are_wide, column_touches, fetched_touches
 from tilefuse.schedule.resolved import Instance
+from tilefuse.schedule.row_starts import between_vectors, vectors_of
 from tilefuse.schedule.stages import after_shared, stages
 from tilefuse.schedule.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
 
@@ -228,8 +229,23 @@ def _start(writer: KernelWriter, choice: Rows) -> RowState:
     else:
         row = e.let("row", wanted, count)
     kept_env = flat_axes(choice.kept_order, row, domain.extents, e.extents)
-    return RowState(writer, choice, e.fresh("lane_"), place, row_of_block, row, row_bounds, kept_env, rank, part, vectors, tail,
-                    choice.chunks * choice.threads, [])
+    state = RowState(writer, choice, e.fresh("lane_"), place, row_of_block, row, row_bounds, kept_env, rank, part, vectors, tail,
+                     choice.chunks * choice.threads, [])
+    start = between_vectors(domain, choice)
+    return state if start is None else _with_lead(state, start)
+
+
+def _with_lead(state: RowState, start: Affine) -> RowState:
+    """The state of a walk along vectors of memory that the row begins and ends anywhere between."""
+    w, width = state.writer, state.choice.vector
+    e = w.emitter
+    first = substitute(start, state.kept_env, e.extents)
+    places = bounds(first, e.extents)
+    assert places is not None and places[0] >= 0, "rows begin inside their tensor"
+    e.emit(Comment("rows begin and end between vectors: the walk follows vectors of memory"))
+    vector = e.let("first_vector", floordiv(first, width, e.extents), places[1] // width + 1)
+    w.row_axis = next(a for a in state.choice.reduced_order if w.domain.extents[a] > 1)
+    return replace(state, vectors=vectors_of(w.domain, state.choice), tail=0, lead=vector * width - first)
 
 
 def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 from tilefuse.codegen.kernel import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Load, Reg, Shuffle, Store
 from tilefuse.codegen.kernel_writer import Running
 from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
-from tilefuse.codegen.rows_walk import RowState, in_row, restart_scans, vector_at
-from tilefuse.ir.affine import Affine, axis
+from tilefuse.codegen.rows_walk import RowState, in_row, lane_env_of, restart_scans, vector_at
+from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import F32, F64
 from tilefuse.ir.scalar import Bound
-from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
 
@@ -77,12 +76,6 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     w.running.append(Running(i, running, before))
 
 
-def _env(state: RowState, vector: Affine, width: int) -> dict[str, Affine]:
-    e = state.writer.emitter
-    return flat_axes(state.choice.reduced_order, vector * width + axis(state.lane), state.writer.domain.extents,
-                     e.extents | {state.lane: width})
-
-
 def _add_lanes(state: RowState, i: Instance, totals: Reg, identity: KExpr) -> None:
     """Total of each vector; elements past the row's end count as the identity."""
     w, c = state.writer, state.choice
@@ -92,7 +85,7 @@ def _add_lanes(state: RowState, i: Instance, totals: Reg, identity: KExpr) -> No
         e.emit(Assign(Reg(totals.name, dtype, k), identity))
         vector = e.let("vector", vector_at(state, k), c.chunks * c.threads * c.cluster)
         with e.when(in_row(state, k, vector)):
-            env = _env(state, vector, c.vector)
+            env = lane_env_of(state, vector, c.vector)
             restart_scans(state, True)
             with w.lanes(c.vector, env, state.lane) as v:
                 w.bind(state.held, k, v)

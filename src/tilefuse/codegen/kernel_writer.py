@@ -16,9 +16,11 @@ from tilefuse.codegen.kernel import (
     Assign,
     Buffer,
     Declare,
+    If,
     Kernel,
     KExpr,
     Reg,
+    Stmt,
     Store,
     VectorLoad,
     VectorStore,
@@ -77,6 +79,7 @@ class KernelWriter:
         self.unroll = device.kind == "cuda"
         self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
         self.running: list[Running] = []
+        self.row_axis = ""  # the axis that rows run along, where they begin and end inside vectors: lanes outside of them are left out
         self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
         self.lane_expressions: dict[object, Reg] = {}  # the same of parts of bodies
         graph = program.graph
@@ -201,11 +204,36 @@ class KernelWriter:
         buffer = e.buffers[held.touch.value].name
         cache = e.cache.get(held.touch.value, "")
         start = chunk * held.width
+
+        def load_lanes() -> None:
+            with e.lanes(held.width, self.unroll) as v, e.when(self._lane_in_row(lane_env, lane, v)):
+                e.emit(VectorLoad(held.array, start + v, buffer, substitute(offset, {lane: v}), 1, cache))
+
         if held.width == 1 or held.vector:
-            e.emit(VectorLoad(held.array, start, buffer, substitute(offset, {lane: number(0)}), held.width, cache))
+            whole = VectorLoad(held.array, start, buffer, substitute(offset, {lane: number(0)}), held.width, cache)
+            self._whole_or_lanes(whole, load_lanes, lane_env, lane, held.width)
+        else:
+            load_lanes()
+
+    def _lane_in_row(self, lane_env: Mapping[str, Affine], lane: str, at: Affine) -> tuple[Bound, ...]:
+        """Bounds that hold where lane `at` is an element of the row; none where rows are whole vectors."""
+        if not self.row_axis:
+            return ()
+        place = substitute(lane_env[self.row_axis], {lane: at}, self.emitter.extents)
+        return (Bound(place, 0, self.domain.extents[self.row_axis]),)
+
+    def _whole_or_lanes(self, whole: Stmt, by_lanes: Callable[[], None], lane_env: Mapping[str, Affine], lane: str, width: int) -> None:
+        """Emits `whole` where the row has all lanes of a vector, what `by_lanes` emits where it begins or ends inside the vector."""
+        e = self.emitter
+        if not self.row_axis or width == 1:
+            with e.when(self._lane_in_row(lane_env, lane, number(0))):
+                e.emit(whole)
             return
-        with e.lanes(held.width, self.unroll) as v:
-            e.emit(VectorLoad(held.array, start + v, buffer, substitute(offset, {lane: v}), 1, cache))
+        first = substitute(lane_env[self.row_axis], {lane: number(0)}, e.extents)
+        with e.nested() as otherwise:
+            by_lanes()
+        inside = Bound(first, 0, self.domain.extents[self.row_axis] - width + 1)
+        e.emit(If((inside,), (whole,), tuple(otherwise.statements)))
 
     def bind(self, held: Iterable[Held], chunk: Affine, lane: Affine) -> None:
         """In the current lane frame, touches held in arrays are read from them."""
@@ -267,9 +295,20 @@ class KernelWriter:
                         e.emit(Store(e.buffers[name].name, substitute(at, {lane: v}, e.extents), value, (), self.leaving))
         for name, _, at, array in plans:
             if array is not None:
-                first = substitute(at, {lane: number(0)}, e.extents)
                 with e.when(self.writers(name, {a: substitute(x, {lane: number(0)}, e.extents) for a, x in lane_env.items()})):
-                    e.emit(VectorStore(e.buffers[name].name, first, array, number(0), width, self.leaving))
+                    self._store_vector(name, array, at, lane_env, lane, width)
+
+    def _store_vector(self, name: str, array: str, at: Affine, lane_env: Mapping[str, Affine], lane: str, width: int) -> None:
+        """Stores the computed lanes of a result that lie side by side from an aligned place on."""
+        e = self.emitter
+        buffer = e.buffers[name]
+
+        def store_lanes() -> None:
+            with e.lanes(width, self.unroll) as v, e.when(self._lane_in_row(lane_env, lane, v)):
+                e.emit(Store(buffer.name, substitute(at, {lane: v}, e.extents), Reg(array, buffer.dtype, v), (), self.leaving))
+
+        whole = VectorStore(buffer.name, substitute(at, {lane: number(0)}, e.extents), array, number(0), width, self.leaving)
+        self._whole_or_lanes(whole, store_lanes, lane_env, lane, width)
 
     def writers(self, name: str, at: Mapping[str, Affine] = MappingProxyType({})) -> tuple[Bound, ...]:
         """Bounds under which a row writes a result: of rows that compute the same element of it, the first. `at`: axes not set yet."""
@@ -296,7 +335,8 @@ class KernelWriter:
             inner.values.update({k: r if width == 1 else Reg(r.name, r.dtype, v) for k, r in self.lane_values.items()})
             inner.expressions.update({k: Reg(r.name, r.dtype, v) for k, r in self.lane_expressions.items()})
             e.neighbours += width > 1
-            yield v
+            with e.when(self._lane_in_row(lane_env, lane, v)):
+                yield v
             e.neighbours -= width > 1
             e.frames[-2].statements.extend(inner.statements)
         e.env = saved

@@ -20,10 +20,8 @@ from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
 from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.resolved import Instance, Touch, Use, resolved_walk
+from tilefuse.schedule.row_starts import BY_VECTOR
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
-
-# Reductions that take a vector at once: first something of the whole vector, then every element relative to it.
-BY_VECTOR = ("m2", EXPSUM.name)
 
 # An output: the value's name, its instance, and where an element lies.
 Output = tuple[str, int, Affine]

@@ -13,12 +13,13 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
 )
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
-from tilefuse.codegen.vector_operands import vector_operands
+from tilefuse.codegen.vector_operands import fill_guarded, guarded_elements, vector_operands
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance, Resolved, Touch
+from tilefuse.schedule.stages import is_multi_stage
 from tilefuse.schedule.template import Rows
 
 
@@ -66,6 +67,7 @@ class RowState:
     warp_tops: set[int] = field(default_factory=set)  # sums of exponentials relative to the maximum of their warp, not of their thread
     after_meeting: list[Callable[[], None]] = field(default_factory=list)  # what follows the next barrier of the row's threads
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
+    lead: Affine = number(0)  # what to add to a place in the walk for the row's element: rows that begin anywhere between vectors
 
 
 # Hardware barriers of a block besides its own.
@@ -102,7 +104,7 @@ def in_row(state: RowState, chunk: Affine, vector: Affine) -> list[Bound]:
 def lane_env_of(state: RowState, vector: Affine, width: int, base: int = 0) -> dict[str, Affine]:
     """Root axes of a vector of the row, with the lane as its variable."""
     e = state.writer.emitter
-    flat = vector * width + axis(state.lane) + base
+    flat = vector * width + axis(state.lane) + base + state.lead
     return flat_axes(state.choice.reduced_order, flat, state.writer.domain.extents, e.extents | {state.lane: width})
 
 
@@ -128,14 +130,17 @@ def load_row(state: RowState) -> None:
                and not t.offset.axes() - reduced - set(domain.kept)]
     extents = e.extents
     probe = vector_at(state, axis("chunk_probe"))
-    probe_env = flat_axes(c.reduced_order, probe * c.vector + axis(state.lane), domain.extents,
+    probe_env = flat_axes(c.reduced_order, probe * c.vector + axis(state.lane) + state.lead, domain.extents,
                           extents | {"chunk_probe": c.chunks, state.lane: c.vector}) | state.kept_env
     known = {h.touch for h in state.held}
     made = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe_env)) for t in touches if t not in known]
-    state.held = [*state.held, *made]
-    if not made:
+    # A row that is walked again would be read again where it stands behind guards.
+    paths = guarded_elements(w, bodies, probe_env, state.lane, c.vector) if w.unroll and is_multi_stage(domain) else {}
+    guarded = [w.held(t, c.chunks, c.vector, False) for t in paths if t not in known]
+    state.held = [*state.held, *made, *guarded]
+    if not made and not guarded:
         return
-    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in made)}: global memory -> registers"))
+    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in [*made, *guarded])}: global memory -> registers"))
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
         with e.when(in_row(state, chunk, vector)):
@@ -143,6 +148,8 @@ def load_row(state: RowState) -> None:
             env = lane_env_of(state, vector, c.vector) | state.kept_env
             for h in made:
                 w.fill(h, chunk, env, state.lane)
+            for h in guarded:
+                fill_guarded(w, h, paths[h.touch], chunk, env, state.lane)
 
 
 def fill_queued(state: RowState, held: Held, into: Affine, chunk: Affine) -> None:

@@ -26,8 +26,8 @@ def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: 
 
     known: touches that are loaded already.
     """
-    if width == 1:
-        return []
+    if width == 1 or writer.row_axis:
+        return []  # lanes may lie outside of the row
     bodies = list(bodies)
     found: dict[Touch, set[Path]] = {}
     for body in bodies:
@@ -49,6 +49,48 @@ def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: 
         held.append(Held(touch, array, width, True, True, point.subscripts(touch)))
     _load(point, [(wanted[h.touch], h) for h in held])
     return held
+
+
+def guarded_elements(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str,
+                     width: int) -> dict[Touch, Path]:
+    """Reads of the row's elements behind guards that no vector takes, each with the one path on which it stands."""
+    bodies = list(bodies)
+    found: dict[Touch, set[Path]] = {}
+    for body in bodies:
+        _collect(body, (), found)
+    plain = set(writer.touches(bodies))
+    point = _Point(writer, lane_env, lane, width)
+    chosen: dict[Touch, Path] = {}
+    for touch, paths in found.items():
+        path = next(iter(paths))
+        axes = touch.offset.axes().union(*(b.index.axes() for bounds, _ in path for b in bounds))
+        vector = width > 1 and not writer.row_axis and point.is_vector(touch, True) and all(point.is_uniform(bounds) for bounds, _ in path)
+        known = touch not in plain and not touch.dynamic and len(paths) == 1 and axes <= lane_env.keys() and not vector
+        if known and touch.offset.axes() & set(writer.domain.reduced) and writer.emitter.buffers[touch.value].num_elements:
+            chosen[touch] = path
+    return chosen
+
+
+def fill_guarded(writer: KernelWriter, held: Held, path: Path, chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:
+    """Loads what a vector's lanes read behind the guards of `path`, lane by lane; other lanes of the register array stay as they are."""
+    e = writer.emitter
+    with writer.lanes(held.width, lane_env, lane) as v:
+        _fill_lane(writer, held, path, chunk * held.width + v, e.cache.get(held.touch.value, ""))
+
+
+def _fill_lane(writer: KernelWriter, held: Held, path: Path, place: Affine, cache: str) -> None:
+    e = writer.emitter
+    if not path:
+        e.emit(VectorLoad(held.array, place, e.buffers[held.touch.value].name, e.index(held.touch.offset), 1, cache))
+        return
+    (bounds, side), rest = path[0], path[1:]
+    here = tuple(b for b in (Bound(e.index(b.index), b.low, b.high) for b in bounds) if not e.always(b))
+    with e.nested() as inner:
+        _fill_lane(writer, held, rest, place, cache)
+    if side and not here:
+        e.emit(*inner.statements)
+    elif here:
+        e.emit(If(here, tuple(inner.statements)) if side else If(here, (), tuple(inner.statements)))
 
 
 def _collect(e: Resolved, path: Path, found: dict[Touch, set[Path]]) -> None:

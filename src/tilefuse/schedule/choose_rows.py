@@ -9,6 +9,7 @@ from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_
 from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue, through_shared_memory
 from tilefuse.schedule.resolved import Domain, direct_touches
+from tilefuse.schedule.row_starts import num_vectors, widest_run
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
@@ -73,8 +74,7 @@ def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows
     width = widest_vector(found, tuple(last), length, limit)
     if width < limit and length % limit == 0 and not domain.has_scan and _are_runs(domain, found, reduced, limit):
         width = limit
-    if domain.has_scan:
-        width = min(width, 8)
+    width = widest_run(domain, min(width, 8), min(limit, 8)) if domain.has_scan else widest_run(domain, width, limit)
     wide = _with_rest(domain, device, found, kept, reduced, tuple(last), width, multi)
     return wide or _rows_on_cuda(domain, device, kept, reduced, width, kept_bytes_of(domain, found), multi)
 
@@ -116,7 +116,7 @@ def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tu
 def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int,
                   multi: bool) -> Rows | Rejected:
     length, count = domain.num_reduced, domain.num_kept
-    vectors = -(-length // width)
+    vectors = num_vectors(domain, width)
     vector_bytes = max(kept_bytes, 1) * width
     # A scan holds two more values a vector, its total and what comes before it: as much again twice where a vector is one element (H200,
     # running sums of 32768 rows of 32769 f32: 8947 us by 160 threads with 26 elements each, 5694 by 256 with 9).

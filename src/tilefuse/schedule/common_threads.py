@@ -11,6 +11,7 @@ from math import log2
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.choose_stitch import registers_of
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.row_starts import vectors_of
 from tilefuse.schedule.stitch_plan import StitchPlan
 from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
 from tilefuse.schedule.tile import TileProgram
@@ -67,7 +68,7 @@ def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choi
         case Rows(threads=lanes) if choice.split == 1 and threads % lanes == 0 and (lanes <= 128 or threads // lanes <= 2):
             return replace(choice, rows=threads // lanes)
         case Rows() if threads % 32 == 0 and (threads > choice.threads or not choice.on_chip):
-            vectors = -(-domain.num_reduced // choice.vector)
+            vectors = vectors_of(domain, choice)
             return replace(choice, threads=threads, rows=1, chunks=-(-vectors // (threads * choice.split)))
         case Columns(threads_x=x) if threads % x == 0:
             down = threads // x

@@ -17,6 +17,7 @@ from tilefuse.schedule.packed import Packed, PackedGroup, packed_like, regrouped
 from tilefuse.schedule.pattern import schedule_graph
 from tilefuse.schedule.pipelined import RESERVED_BYTES, runs_ahead
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.row_starts import vectors_of
 from tilefuse.schedule.stitch_pattern import anchor_of
 from tilefuse.schedule.stitched import schedule_stitched
 from tilefuse.schedule.template import Choice, Columns, Online, Pointwise, Rows, Stitched, Transpose
@@ -161,7 +162,7 @@ def _on_cuda(base: Choice, domain: Domain, device: DeviceSpec) -> Iterator[Choic
 
 
 def _rows(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[Choice]:
-    share = -(-domain.num_reduced // base.vector)
+    share = vectors_of(domain, base)
     clusters = [c for c in CLUSTERS if c <= device.max_cluster_blocks]
     if base.stages:
         base = replace(base, on_chip=True, batch=1, ahead=False) if base.ahead else base
@@ -179,6 +180,8 @@ def _rows(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[Choice]:
                     yield replace(base, threads=threads, chunks=-(-(-(-share // cluster)) // threads), cluster=cluster, stages=0, groups=0)
     elif base.on_chip and (base.threads > 32 or base.cluster > 1):
         yield from _held_rows(base, share, clusters, device)
+        if domain.num_reduced % base.vector == 0:  # a queue holds whole vectors
+            yield from _queued_rows(base, share, clusters, device)
     elif base.on_chip:
         for threads in (4, 8, 16, 32):
             for rows in (4, 8, 16, 32, 64):
@@ -209,6 +212,9 @@ def _held_rows(base: Rows, share: int, clusters: list[int], device: DeviceSpec) 
                     if threads * rows <= device.max_threads_per_block:
                         yield replace(base, threads=threads, rows=rows, chunks=-(-width // threads), cluster=cluster,
                                       resident=base.resident if cluster == base.cluster and threads == base.threads else 0)
+
+
+def _queued_rows(base: Rows, share: int, clusters: list[int], device: DeviceSpec) -> Iterator[Choice]:
     for cluster in clusters:
         for chunks in (2, 4):
             for stages in (2, 3):

@@ -18,6 +18,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.schedule.pipelined import runs_ahead
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.row_starts import between_vectors, vectors_of
 from tilefuse.schedule.side_by_side import last_axis
 from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import Level, TileProgram
@@ -211,7 +212,7 @@ def _complete(base: Walked) -> Walked:
 def steps_of(choice: Rows | Columns, domain: Domain) -> int:
     """Vectors (rows template) or rows (columns template) that each thread walks along the reduced axes."""
     if isinstance(choice, Rows):
-        return max(1, -(-(-(-domain.num_reduced // choice.vector)) // (choice.threads * choice.cluster * choice.split)))
+        return max(1, -(-vectors_of(domain, choice) // (choice.threads * choice.cluster * choice.split)))
     return max(1, -(-domain.num_reduced // (choice.threads_y * choice.split)))
 
 
@@ -317,12 +318,14 @@ def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, tem
         settle(choice.cluster == 1 or choice.rows == 1, "a row over a cluster leaves one row a block", "GRID without CTA")
         covered = choice.threads * choice.chunks * choice.vector * choice.cluster * choice.split
         # The elements that fill no vector are walked behind the others, unless they are held.
-        needed = domain.num_reduced if choice.on_chip else domain.num_reduced // choice.vector * choice.vector
+        anywhere = between_vectors(domain, choice) is not None
+        held = vectors_of(domain, choice) * choice.vector if anywhere else domain.num_reduced
+        needed = held if choice.on_chip or anywhere else domain.num_reduced // choice.vector * choice.vector
         settle(covered >= needed, f"rows of {domain.num_reduced} elements{' on chip' if choice.on_chip else ''}, but threads x chunks x "
                f"vector are {covered}", f"chunks={steps_of(choice, domain)} at least, or no chunks: they follow from the rest")
         whole = next(v for v in (16, 8, 4, 2, 1) if domain.num_reduced % v == 0)
         streams = not (choice.on_chip or choice.groups or choice.stages or domain.has_scan) and choice.cluster == 1
-        settle(choice.threads * choice.cluster == 1 or domain.num_reduced % choice.vector == 0 or streams,
+        settle(choice.threads * choice.cluster == 1 or domain.num_reduced % choice.vector == 0 or streams or anywhere,
                f"rows of {domain.num_reduced} elements are no whole vectors of {choice.vector}, and several threads share one",
                f"vector={whole}, or on_chip=false")
         if isinstance(base, Rows) and (base.span or choice.span):

@@ -21,6 +21,7 @@ from math import prod
 from tilefuse.base.errors import UserError
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.row_starts import vectors_of
 from tilefuse.schedule.template import Pointwise, Rows
 from tilefuse.schedule.tile import Level, TileProgram
 from tilefuse.schedule.walk_template import kept_extents, spread_extents
@@ -162,6 +163,6 @@ def _reduced(attr: Attr, warps: bool, threads: int, choice: Rows, domain: Domain
     if warps:
         # More rows than a block has warps: rows share a warp's lanes.
         return (Step(Worker.WARP, min(WARP, 1 << max(threads, 1).bit_length() - 1)),)
-    vectors = -(-domain.num_reduced // choice.vector)
+    vectors = vectors_of(domain, choice)
     count = threads or max(choice.threads, min(MOST_THREADS, max(2 * WARP, -(-vectors // WARP) * WARP)))
     return (Step(Worker.CTA, count),)

@@ -28,6 +28,7 @@ from tests.unit.codegen.pattern_graphs import (
     row_sum,
     row_sums,
     running_sum,
+    running_sum_behind_zero,
     scaled_columns,
     scaled_row_sum,
     scatter_add,
@@ -168,6 +169,9 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}", written_and_scanned(r, n), {}) for r, n in ((6, 10), (3, 700))),
     *((f"{r}x{n}-{t}", running_sum(r, n, t), {}) for r, n, t in (
         (5, 100, "f32"), (3, 5000, "f32"), (2, 77, "i64"), (4, 1, "f32"), (3, 640, "f16"))),
+    # Rows that begin and end between vectors: whole vectors and parts of them, in what is read and in what is written.
+    *((f"{r}x{n}-{t}-between-vectors", running_sum(r, n, t), {}) for r, n, t in ((5, 101, "f32"), (3, 5003, "f32"), (9, 643, "f16"))),
+    *((f"{r}x{n}", running_sum_behind_zero(r, n), {}) for r, n in ((6, 24), (3, 4096), (130, 13))),
     *((f"{r}x{n}-{t}", bias_gelu(r, n, t), {}) for r, n, t in ((33, 128, "f16"), (17, 33, "f16"), (5, 24, "f32"), (3, 40, "bf16"))),
     *((f"{r}x{a}+{b}-{t}", concatenation(r, a, b, t), {}) for r, a, b, t in ((7, 8, 24, "f32"), (5, 3, 9, "f16"))),
     *((f"{r}x{w}", three_pieces(r, w, t), {}) for r, w, t in ((5, (16, 32, 8), "f32"), (4, (8, 3, 5), "f32"))),
@@ -199,6 +203,8 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("window", written_and_summed(3, 4099, "rows", "f16"), {"x": (4104, 1)}),
     ("gaps", transpose(130, 140), {"x": (144, 1), "y": (133, 1)}),
     ("gaps", running_sum(4, 200), {"x": (256, 1)}),
+    ("gaps-between-vectors", running_sum(4, 203), {"x": (257, 1), "y": (206, 1)}),
+    ("turned-between-vectors", running_sum(4, 203), {"x": (1, 4)}),
     ("every-second", embedding(20, 16, 12), {"t": (32, 2), "ids": (3,)}),
     ("channels-last", max_pool(2, 4, 6, 6), {"x": (144, 1, 24, 4), "y": (36, 1, 12, 4)}),
 )
@@ -309,6 +315,11 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("many-warps", running_sum(3, 4000), rows(4, 128, 8)),
     ("many-warps-cluster", running_sum(2, 4100), rows(4, 64, 9, cluster=2)),
     ("cluster4-odd", running_sum(3, 999), rows(1, 64, 4, cluster=4)),
+    ("cluster2-between-vectors", running_sum(5, 301), rows(4, 32, 2, cluster=2)),
+    ("cluster4-between-vectors", running_sum(3, 1003, "f16"), rows(8, 32, 1, cluster=4)),
+    ("many-warps-between-vectors", running_sum(3, 4001), rows(4, 128, 8)),
+    ("rows-of-warps-between-vectors", running_sum(7, 61), rows(4, 16, 1, rows=4)),
+    ("one-thread-between-vectors", running_sum(7, 13), rows(4, 1, 4, rows=32)),
     ("rows-of-warps", running_sum(7, 64), rows(2, 32, 1, rows=4)),
     ("part-warp", running_sum(9, 24), rows(2, 4, 3, rows=8)),
     ("queue", running_sum(7, 256), rows(4, 32, 2, stages=2, groups=3)),

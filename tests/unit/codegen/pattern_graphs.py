@@ -400,6 +400,14 @@ def running_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
     }}"""), integers)
 
 
+def running_sum_behind_zero(rows: int, length: int) -> Pattern:
+    """Prefix sums that begin with a zero: results in rows one longer than what they are made of. Exact: integers."""
+    return Pattern(parse_graph(f"""graph @running_sum_behind_zero(%x: f32[{rows}, {length}]) -> (f32[{rows}, {length + 1}]) {{
+      %y: f32[{rows}, {length + 1}] = scan.sum [i, j] along j {{ guard(0 <= j < 1 ? 0.0:f32 : %x[i, j + -1]) }}
+      return %y
+    }}"""), integers)
+
+
 def written_and_scanned(rows: int, length: int) -> Pattern:
     """A map and the prefix sums of what it reads in one kernel: the map depends on no reduction. Exact: integers."""
     return Pattern(parse_graph(f"""graph @written_and_scanned(%x: i32[{rows}, {length}]) -> (i32[{rows}, {length}], i32[{rows}, {length}]) {{
