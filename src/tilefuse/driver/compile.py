@@ -24,6 +24,7 @@ from tilefuse.driver.model_file import onnx_shapes, opened
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.product_precision import with_precision
 from tilefuse.driver.request import noted, rarely_collected, shown_progress, traced
+from tilefuse.driver.static_weights import kept_values, planned_apart
 from tilefuse.driver.torch_model import import_torch
 from tilefuse.frontends.imported import UNTITLED, Imported, Titles
 from tilefuse.frontends.onnx_call import ValueNeededError
@@ -164,10 +165,11 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
 @rarely_collected()
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
              options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
-             free_results: Collection[int] = (), measurer: Measurer | None = None) -> Generated:
+             free_results: Collection[int] = (), measurer: Measurer | None = None, static: Collection[str] = ()) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
     free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
+    static: inputs (parameters) from which what is prepared gets launches of its own, so that it can be kept from call to call.
     measurer: times kernels on the device, which must be present; without it costs are predictions.
     Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
     """
@@ -175,8 +177,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     ready = prepare(graph, constants=constants, input_layouts=input_layouts, device=device, options=options,
                     result_layouts=result_layouts, free_results=free_results)
     with now.span("plan") as facts:
-        plan = plan_on_device(ready.graph, ready.given, device, options, result_layouts=ready.fixed, layouts=ready.layouts,
-                              measurer=measurer)
+        plan = _planned(ready, device, options, measurer, static)
         facts.update(nodes=len(ready.graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)
@@ -196,6 +197,18 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     return Generated(plan, replace(spec, plan_text=text, explanation=explanation, plan_seconds=seconds), bound, device)
 
 
+def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Measurer | None, static: Collection[str]) -> Plan:
+    """The plan; apart what is kept of `static` inputs, if anything is. A plan that the options write is followed as it is."""
+    def plan(graph: Graph, given: Layouts, fixed: Layouts) -> Plan:
+        return plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=ready.layouts, measurer=measurer)
+
+    written = options.plan or options.template
+    kept = kept_values(ready.graph, static, {**ready.layouts, **ready.given}, ready.fixed) if static and not written else ()
+    if not kept:
+        return plan(ready.graph, ready.given, ready.fixed)
+    return planned_apart(ready.graph, kept, ready.given, {**ready.layouts, **ready.given}, ready.fixed, plan)
+
+
 def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
     if not any(n.category == "library" for n in graph.nodes):
         return None
@@ -206,10 +219,12 @@ def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
 
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
                   device: DeviceSpec | str | None = None, options: Options | None = None, fallbacks: Iterable[tuple[str, str]] = (),
-                  result_layouts: Layouts | None = None, free_results: Collection[int] = (), titles: Titles = UNTITLED) -> Any:
+                  result_layouts: Layouts | None = None, free_results: Collection[int] = (), titles: Titles = UNTITLED,
+                  static: Collection[str] = ()) -> Any:
     """The runnable program (`runtime.program.Program`) of a graph.
 
     constants: data of every constant input. device: a record, an executor's name, or None for the one at hand. titles: names of the source.
+    static: as for `generate`.
     Raises: as `generate`; ToolchainError when a compiler fails; DeviceError.
     """
     from tilefuse.runtime.program import Program
@@ -225,7 +240,7 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
         digest = ""
         if is_keepable(chosen):
             with now.span("known program", "cache"):
-                digest = program_digest(graph, constants, input_layouts, spec, chosen, told, result_layouts, free_results)
+                digest = program_digest(graph, constants, input_layouts, spec, chosen, told, result_layouts, free_results, static)
                 known = find_program(digest, chosen)
             if known is not None:
                 kept = {v.name for v in known.spec.values if v.role == "constant"}
@@ -233,7 +248,7 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 with now.span("build"), shown_progress(chosen) as progress:
                     return Program(titled(known.spec, titles), bound, place, chosen, progress=progress)
         made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
-                        result_layouts=result_layouts, free_results=free_results,
+                        result_layouts=result_layouts, free_results=free_results, static=static,
                         measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
         with now.span("build"), shown_progress(chosen) as progress:
             program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress)
@@ -244,11 +259,11 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
 
 
 def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None,
-                     free_results: Collection[int] = ()) -> Any:
+                     free_results: Collection[int] = (), static: Collection[str] = ()) -> Any:
     """The runnable program of what a frontend imported. Raises: as `compile_graph`."""
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
                          fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results,
-                         titles=imported.titles)
+                         titles=imported.titles, static=static)
 
 
 def titled(spec: ProgramSpec, titles: Titles) -> ProgramSpec:

@@ -339,12 +339,13 @@ def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError
 def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: Surroundings, sizes: str = "") -> CompiledPart:
     imported = trace.imported
     free = _free(imported, kind, around) if whole else ()
-    program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free)
+    static = _kept_inputs(imported, around) if kind == "backward" else _static_inputs(imported, around)
+    kept = static if kind == "inference" and settings.options.keep_weights else ()
+    program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free, static=kept)
     replay = _replay(kind, settings.options) if whole and not trace.moved else "never"
     lent = _lent(kind, imported, around) if replay == "always" else frozenset()
     if kind == "forward" and not lent:
         replay = "never"
-    static = _kept_inputs(imported, around) if kind == "backward" else _static_inputs(imported, around)
     return CompiledPart(kind, program, imported, trace.moved, static if whole else (), replay, lent, sizes)
 
 

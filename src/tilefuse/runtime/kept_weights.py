@@ -3,8 +3,8 @@
     program(x, w):  p = pack(w); y = conv(x, p)    ->    weights(w):  p = pack(w)         when w has changed
                                                          rest(x, w, p):  y = conv(x, p)   at each call
 
-A parameter has changed where it lies elsewhere or its version counter differs. Writes through `.data`, or by kernels that torch does not
-know, change no counter: an option asks for kept weights, and says so.
+A parameter has changed where it lies elsewhere, its version counter differs, or an optimiser has made a step: torch's fused ones count
+nothing. Writes through `.data`, or by kernels that torch does not know, change no counter: an option asks for kept weights, and says so.
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tilefuse.runtime.call_plan import root_of
 from tilefuse.runtime.program import Program
@@ -132,6 +133,26 @@ def _part(spec: ProgramSpec, numbers: Sequence[int], values: Sequence[Value]) ->
     return replace(spec, kernels=tuple(kernels.values()), steps=tuple(steps), values=tuple(values))
 
 
+class _Steps:
+    """Number of steps that torch's optimisers have made in this process since the first kept weights."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._is_told = False
+
+    def listen(self) -> None:
+        """Has every optimiser tell of its steps from now on."""
+        if not self._is_told:
+            self._is_told = True
+            register_optimizer_step_post_hook(self._step)
+
+    def _step(self, *_: object) -> None:
+        self.count += 1
+
+
+_STEPS = _Steps()
+
+
 class KeptWeights:
     """A boxed call of a program whose prepared weights are kept. `around(rest)` gives the boxed call of the rest.
 
@@ -145,17 +166,18 @@ class KeptWeights:
         self._rest = around(_program(program, split.rest))
         self._read = [program.spec.inputs.index(name) for name in split.read]
         self._guard = threading.Lock()
-        self._seen: tuple[list[int], list[int]] = ([], [])
+        self._seen: tuple[list[int], list[int], int] = ([], [], -1)
         self._kept: list[torch.Tensor] = []
         self._ready: Any = None
         self._stream = 0
         self._on_gpu = program.device.type == "cuda"
+        _STEPS.listen()
 
     def __call__(self, tensors: list[Any]) -> list[torch.Tensor]:
         """Runs the program and empties the list. Raises: as the program."""
         if any(tensors[i].is_inference() for i in self._read) or self._on_gpu and torch._C._cuda_isCurrentStreamCapturing():
             return self.program.call_boxed(tensors)
-        seen = [tensors[i].data_ptr() for i in self._read], [tensors[i]._version for i in self._read]
+        seen = [tensors[i].data_ptr() for i in self._read], [tensors[i]._version for i in self._read], _STEPS.count
         with self._guard:
             if seen != self._seen:
                 self._prepare([tensors[i] for i in self._read], seen)
@@ -164,7 +186,7 @@ class KeptWeights:
         tensors.extend(self._kept)
         return self._rest(tensors)
 
-    def _prepare(self, weights: list[torch.Tensor], seen: tuple[list[int], list[int]]) -> None:
+    def _prepare(self, weights: list[torch.Tensor], seen: tuple[list[int], list[int], int]) -> None:
         """Makes the kept forms, where they lay before if there were any: graphs read them there."""
         made = self._weights(*weights)
         if self._kept:

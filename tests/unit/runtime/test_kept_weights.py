@@ -65,6 +65,34 @@ def test_weights_are_prepared_when_they_change(cache: KernelCache) -> None:
     assert torch.equal(run([x, parameter])[0], x + 1)
 
 
+@pytest.mark.parametrize("write", [
+    "add_", "foreach", "inference", "set", "adam", "fused adam", "compiled",
+])
+def test_every_write_that_is_promised_to_show_does(cache: KernelCache, write: str) -> None:
+    program = Program(spec(), {"c": torch.ones(COUNT)}, cache=cache)
+    run, x, w = kept(program), torch.arange(float(COUNT)), torch.nn.Parameter(torch.full((COUNT,), 3.0))
+    for _ in range(2):
+        run([x, w])
+    before, w.grad = w.detach().clone(), torch.ones(COUNT)
+    with torch.no_grad():
+        match write:
+            case "add_":
+                w.add_(1)
+            case "foreach":
+                torch._foreach_mul_([w], 2.0)
+            case "inference":
+                with torch.inference_mode():
+                    w.mul_(2)
+            case "set":
+                w.set_(torch.zeros(COUNT))
+            case "adam" | "fused adam":
+                torch.optim.Adam([w], 0.5, fused=write == "fused adam").step()
+            case "compiled":
+                torch.compile(lambda p: p.mul_(2), backend="aot_eager")(w)
+    assert not torch.equal(before, w)
+    assert torch.equal(run([x, w])[0], x + 2 * w.detach() + 1)
+
+
 def test_tensors_without_a_version_run_the_whole_program(cache: KernelCache) -> None:
     program = Program(spec(), {"c": torch.ones(COUNT)}, cache=cache)
     run, x = kept(program), torch.arange(float(COUNT))
