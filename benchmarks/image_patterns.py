@@ -5,6 +5,7 @@ Each class at several sizes, odd ones among them, in f32; those with a convoluti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -167,6 +168,33 @@ def convolution_instance_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return F.instance_norm(F.conv2d(x, w)) / 2.0
 
 
+def transposed_group_norm(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A transposed convolution, GELU and a group norm of eight groups."""
+    return F.group_norm(F.gelu(F.conv_transpose2d(x, w)), 8, g, b, EPS)
+
+
+def gated_convolution_group_norm(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor, g: torch.Tensor,
+                                 b: torch.Tensor) -> torch.Tensor:
+    """A convolution of few channels, bias and scale of its channels, sigmoid, and a group norm of eight groups."""
+    return F.group_norm(torch.sigmoid((F.conv2d(x, w) + bias) * scale), 8, g, b, EPS)
+
+
+def volume_group_norm(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A transposed convolution of volumes to twice their side, swish, a group norm of four groups and hard swish."""
+    y = F.conv_transpose3d(x, w, stride=2, padding=1)
+    return F.hardswish(F.group_norm(torch.sigmoid(y) * y, 4, g, b, EPS))
+
+
+def places_group_norm(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A group norm of 32 groups whose channels are neighbours in memory, and swish."""
+    return F.silu(F.group_norm(x.permute(0, 3, 1, 2), 32, g, b, EPS)).permute(0, 2, 3, 1).contiguous()
+
+
+def strided_convolution(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A convolution by large steps, as networks begin with: few channels become many."""
+    return F.conv2d(x, w, stride=w.shape[-1] // 3, padding=w.shape[-1] // 4)
+
+
 def _tf32_error(function: Callable[..., object]) -> Callable[[Sequence[torch.Tensor], Tensors], float]:
     """Error of a result whose products are rounded to tf32, in the same share of its unit as `case.allowed_error` allows of f32's."""
     def error(inputs: Sequence[torch.Tensor], outputs: Tensors) -> float:
@@ -186,4 +214,24 @@ def _convolutions(size: int) -> Iterator[Case]:
             ("convolution-instancenorm", convolution_instance_norm, ()),
         ):
             yield _case(family, function, shape, weight, *more, share=0.0, check=_tf32_error(function))
+    for side in (254, 61):
+        shape = (max(1, size // (2 * ITEM_BYTES * 64 * side * side)), 64, side, side)
+        yield _case("transposed-groupnorm", transposed_group_norm, shape, (64, 64, 3, 3), (64,), (64,), share=0.0,
+                    check=_tf32_error(transposed_group_norm))
+    for side in (256, 93):
+        shape = (max(1, size // (ITEM_BYTES * 40 * side * side)), 8, side, side)
+        yield _case("gated-convolution-groupnorm", gated_convolution_group_norm, shape, (32, 8, 3, 3), (32, 1, 1), (32, 1, 1), (32,), (32,),
+                    share=0.0, check=_tf32_error(gated_convolution_group_norm))
+    for volume in ((16, 32, 32), (9, 20, 28)):
+        shape = (max(1, size // (ITEM_BYTES * (3 + 8 * 16) * prod(volume))), 3, *volume)
+        yield _case("volume-groupnorm", volume_group_norm, shape, (3, 16, 3, 3, 3), (16,), (16,), share=0.0,
+                    check=_tf32_error(volume_group_norm))
+    for channels, side in ((320, 64), (128, 255)):
+        shape = (max(1, size // (2 * ITEM_BYTES * channels * side * side)), side, side, channels)
+        yield _case("groupnorm-of-places", places_group_norm, shape, (channels,), (channels,), share=0.5)
+    for channels, window in ((96, 11), (64, 7)):
+        step = window // 3
+        shape = (max(1, size // (ITEM_BYTES * 224 * 224 * (3 + channels // step**2))), 3, 224, 224)
+        yield _case("strided-convolution", strided_convolution, shape, (channels, 3, window, window), share=0.0,
+                    check=_tf32_error(strided_convolution))
 

@@ -19,7 +19,7 @@ from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance, Resolved, Touch
-from tilefuse.schedule.stages import is_multi_stage
+from tilefuse.schedule.stages import is_multi_stage, is_row_element
 from tilefuse.schedule.template import Rows
 
 
@@ -124,10 +124,9 @@ def load_row(state: RowState) -> None:
     """Every full read of the row, before anything waits: all of the thread's vectors are in flight at once."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
-    reduced = set(domain.reduced)
     bodies = [i.body for i in domain.instances]
-    touches = [t for t in w.touches(bodies) if t.offset.axes() & reduced and (t.offset.axes() & set(domain.kept) or domain.num_kept == 1)
-               and not t.offset.axes() - reduced - set(domain.kept)]
+    touches = [t for t in w.touches(bodies) if is_row_element(domain, t.offset)
+               and t.offset.axes() <= {*domain.reduced, *domain.kept}]
     extents = e.extents
     probe = vector_at(state, axis("chunk_probe"))
     probe_env = flat_axes(c.reduced_order, probe * c.vector + axis(state.lane) + state.lead, domain.extents,

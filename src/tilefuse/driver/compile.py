@@ -32,7 +32,9 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
+from tilefuse.plan.channel_sums import split_channel_sums
 from tilefuse.plan.channel_windows import sum_channel_windows
+from tilefuse.plan.convolution_biases import split_convolution_biases
 from tilefuse.plan.cross import split_cross_reductions
 from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
 from tilefuse.plan.long_products import split_long_products
@@ -148,6 +150,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
         graph = split_long_scans(graph, given, device)
         if options.fuse:
             graph = pad_products(split_long_products(split_cross_reductions(graph, device), device), device)
+            graph = split_convolution_biases(graph, device)
         # Passes may give a result another name, never another place.
         wanted = {new: tuple((result_layouts or {})[old]) for old, new in zip(results, graph.results, strict=True)
                   if old in (result_layouts or {})}
@@ -155,7 +158,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
         graph = with_packed_weights(graph, given, device, options, free, wanted)
         graph = behind_readers(graph)
         layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
-        summed = sum_channel_windows(graph, layouts, device) if options.fuse else graph
+        summed = split_channel_sums(sum_channel_windows(graph, layouts, device), layouts, device) if options.fuse else graph
         if summed is not graph:
             graph = summed
             layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)

@@ -8,7 +8,7 @@ from math import gcd, prod
 from tilefuse.ir.affine import Affine, Extents, delinearise, simplify
 from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Call, Guard
-from tilefuse.schedule.resolved import Domain, Resolved, Touch, resolved_walk
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, resolved_walk
 from tilefuse.target.device import DeviceSpec
 
 
@@ -157,6 +157,18 @@ class Traffic:
     flops: int
 
 
+# One element into the squared deviations that one thread makes alone: Chan's formula with a division, which takes as long as so many
+# operations. Threads together divide once a vector.
+ALONE_M2_FLOPS = 70
+
+
+def _combine_flops(instance: Instance) -> int:
+    """Operations that take one element into a reduction; 0 for a map."""
+    if instance.serial and instance.node.detail == "m2":
+        return ALONE_M2_FLOPS
+    return 1 if instance.node.category != "map" else 0
+
+
 def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
     """Ideal traffic of a domain; `sizes` gives the whole size of every boundary value. Units: bytes."""
     read: dict[str, int] = {}
@@ -175,7 +187,7 @@ def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
     alone = not any(i.shared for i in domain.instances)
     for instance in domain.instances:
         # In a flat walk, a thread that needs what one thread reduces makes it for itself.
-        everywhere = {*domain.kept} if instance.serial and alone else {*domain.reduced} if instance.shared else set()
+        everywhere = {*domain.kept, *domain.reduced} if instance.serial and alone else {*domain.reduced} if instance.shared else set()
         axes = set(instance.depends) | everywhere | {a for a, _ in instance.serial}
-        flops += (flops_of(instance.body) + (1 if instance.node.category != "map" else 0)) * prod(domain.extents[a] for a in axes)  # type: ignore[arg-type]
+        flops += (flops_of(instance.body) + _combine_flops(instance)) * prod(domain.extents[a] for a in axes)  # type: ignore[arg-type]
     return Traffic(sum(read.values()), written, flops)

@@ -8,6 +8,7 @@ from math import gcd
 from tilefuse.schedule.access import stride_of
 from tilefuse.schedule.carried import clusters_in_turn
 from tilefuse.schedule.resolved import Domain, Touch, direct_touches, resolved_dtype
+from tilefuse.schedule.stages import is_row_element
 from tilefuse.schedule.stages import stages as stage_by_key
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Rows
 from tilefuse.target.device import DeviceSpec
@@ -257,11 +258,11 @@ def column_touches(domain: Domain) -> list[Touch]:
 
 def fetched_touches(domain: Domain) -> list[Touch]:
     """Direct reads of every element of the row: what a pipelined kernel fetches ahead."""
-    reduced, known = set(domain.reduced), set(domain.reduced) | set(domain.kept)
+    known = set(domain.reduced) | set(domain.kept)
     found: dict[Touch, None] = {}
     for i in domain.instances:
         for t in direct_touches(i.body):
-            if t.offset.axes() & reduced and (t.offset.axes() & set(domain.kept) or domain.num_kept == 1) and t.offset.axes() <= known:
+            if is_row_element(domain, t.offset) and t.offset.axes() <= known:
                 found.setdefault(t)
     return list(found)
 

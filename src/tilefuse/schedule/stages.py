@@ -1,15 +1,35 @@
 """What a row or column must give to reductions that depend on each other: their order, and the bytes that stay on chip between them."""
 from __future__ import annotations
 
+from math import prod
+
+from tilefuse.ir.affine import Affine
 from tilefuse.schedule.access import Access
-from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.resolved import Domain, direct_touches
 
 
 def kept_bytes_of(domain: Domain, found: list[Access]) -> int:
     """Bytes an element of the row that must stay on chip between stages (each distinct full read once)."""
-    full = [a for a in found if not a.written and not a.dynamic and a.offset.axes() & set(domain.reduced)
-            and (not domain.kept or domain.num_kept == 1 or a.offset.axes() & set(domain.kept))]
+    full = [a for a in found if not a.written and not a.dynamic and is_row_element(domain, a.offset)]
     return sum(a.itemsize for a in full)
+
+
+def is_row_element(domain: Domain, offset: Affine) -> bool:
+    """Whether what lies at `offset` is one element for each of a row, and another for each row: it is read once and kept.
+
+        x[n, g, c, i]   over c, i      one for each element of the row (n, g)
+        w[g, c]         over c, i      one for all i of a channel: the first-level cache has it where it is read again
+        w[c, i]         over c, i      the same for all rows
+    """
+    along = offset.axes() & set(domain.reduced)
+    of_rows = not domain.kept or domain.num_kept == 1 or bool(offset.axes() & set(domain.kept))
+    return of_rows and bool(along) and 2 * prod(domain.extents[a] for a in along) > domain.num_reduced
+
+
+def has_channel_values(domain: Domain) -> bool:
+    """Whether some operand is one value for many elements of a row, and others for the next ones: w[g, c] of `is_row_element`."""
+    return any(t.offset.axes() & set(domain.reduced) and t.offset.axes() & set(domain.kept) and not is_row_element(domain, t.offset)
+               for i in domain.instances for t in direct_touches(i.body))
 
 
 def stages(domain: Domain) -> dict[int, int]:

@@ -18,6 +18,7 @@ from tests.unit.codegen.pattern_graphs import (
     embedding,
     embedding_sum,
     full_sum,
+    group_norm,
     kept_and_turned,
     layer_norm,
     max_pool,
@@ -134,6 +135,9 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
         (9, 64, "f16"), (5, 768, "f32"), (3, 1001, "bf16"), (2, 65, "f64"), (2, 8192, "f16"))),
     *((f"{n}x{c}x{h}x{w}-{t}", batch_norm(n, c, h, w, t), {}) for n, c, h, w, t in (
         (4, 8, 7, 7, "f32"), (8, 3, 16, 16, "f16"), (1, 5, 7, 1, "f32"))),
+    *((f"{n}x{g}x{c}x{p}-{t}", group_norm(n, g, c, p, t), {}) for n, g, c, p, t in (
+        (3, 4, 3, 49, "f32"), (2, 2, 8, 900, "f32"), (2, 3, 5, 64, "f16"), (1, 2, 4, 4097, "f32"))),
+    ("channels-last", group_norm(3, 4, 6, 40), {"x": (960, 6, 1, 24)}),
     *((f"{r}x{n}-{t}", cross_entropy(r, n, t), {}) for r, n, t in ((6, 9, "f32"), (6, 700, "f16"), (5, 6000, "f32"), (5, 200, "f64"))),
     *((f"{r}x{n}-{t}", row_sum(r, n, t), {}) for r, n, t in ((7, 33, "f32"), (2, 20000, "bf16"), (5, 300, "i64"))),
     # What elements and results need is loaded by all threads.
@@ -278,6 +282,10 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("ahead-rows-of-a-block", norm_backward(21, 192, 2), ahead(2, 96, 1, 3, 2, span=6, rows=2)),
     ("ahead", row_sums(9, 512), ahead(4, 64, 2, 3, 4)),
     ("ahead-one-sum-many-warps", row_sum(9, 2560), ahead(4, 160, 2, 3, 2, cluster=2)),
+    ("cluster4", group_norm(3, 2, 3, 160), rows(4, 32, 1, cluster=4, lanes=2)),
+    ("streamed", group_norm(3, 2, 3, 151), rows(1, 32, 15, on_chip=False, batch=2)),
+    ("queue", group_norm(5, 1, 4, 64), rows(4, 32, 2, stages=2, groups=2)),
+    ("once-from-shared-memory", group_norm(2, 2, 4, 64), rows(4, 32, 1, cluster=2, on_chip=False, batch=1, stages=1, groups=4)),
     ("queue-of-pieces", batch_norm(4, 7, 4, 4), rows(4, 32, 1, stages=2, groups=2)),
     ("queue-of-pieces-cluster", batch_norm(4, 5, 8, 4), rows(4, 32, 1, cluster=2, stages=2, groups=2)),
     ("streamed", batch_norm(4, 3, 7, 7), rows(1, 32, 7, on_chip=False, batch=2)),

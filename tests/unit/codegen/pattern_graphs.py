@@ -194,6 +194,38 @@ def batch_norm(n: int, c: int, h: int, w: int, dtype: str = "f32") -> Pattern:
     return Pattern(graph, smooth, bounds)
 
 
+def group_norm(n: int, groups: int, channels: int, places: int, dtype: str = "f32") -> Pattern:
+    """Group norm of scaled channels: gains, weights and biases are one value for all places of a channel."""
+    acc, count = computed(dtype), channels * places
+    shape, over = f"{n}, {groups}, {channels}, {places}", f"over [k < {channels}, p < {places}]"
+    scaled = f"mul({wide('%x[i, j, k, p]', dtype)}, {wide('%gain[j, k]', dtype)})"
+    normal = f"mul(sub({scaled}, mul(%s[i, j], {1 / count}:{acc})), %rstd[i, j])"
+    result = narrow(f"add(mul({normal}, {wide('%w[j, k]', dtype)}), {wide('%b[j, k]', dtype)})", dtype)
+    graph = parse_graph(f"""graph @group_norm(%x: {dtype}[{shape}], %gain: {dtype}[{groups}, {channels}], %w: {dtype}[{groups}, {channels}],
+                                      %b: {dtype}[{groups}, {channels}]) -> ({dtype}[{shape}]) {{
+      %s: {acc}[{n}, {groups}] = reduce.sum [i, j] {over} {{ {scaled} }}
+      %q: {acc}[{n}, {groups}] = reduce.m2 [i, j] {over} {{ {scaled} }}
+      %rstd: {acc}[{n}, {groups}] = map [i, j] {{ rsqrt(add(mul(%q[i, j], {1 / count}:{acc}), 0.00001:{acc})) }}
+      %y: {dtype}[{shape}] = map [i, j, k, p] {{ {result} }}
+      return %y
+    }}""")
+
+    def fill(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        # Products of small integers are exact: only the norm rounds.
+        return smooth(rng, name, shape) if name in "wb" else integers(rng, name, shape)
+
+    def bounds(arrays: Arrays) -> list[np.ndarray]:
+        def spread(name: str) -> np.ndarray:
+            values = arrays[name].astype(np.float64)[None, :, :, None]
+            return np.broadcast_to(values, (n, groups, channels, places)).reshape(n * groups, count)
+
+        rows = arrays["x"].astype(np.float64).reshape(n * groups, count) * spread("gain")
+        made = layer_norm_bounds({"x": rows, "w": spread("w"), "b": spread("b")}, dtype)[0]
+        return [made.reshape(n, groups, channels, places)]
+
+    return Pattern(graph, fill, bounds)
+
+
 def cross_entropy(rows: int, length: int, dtype: str = "f32") -> Pattern:
     """Log-sum-exp of rows and each row's loss: maximum and sum of exponentials leave row results only, and one element is looked up."""
     acc = computed(dtype)
