@@ -98,17 +98,19 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     """The graph compiled for inputs like these, with its gradient where they ask for one. sized: whether it is one over named sizes."""
     from torch._dynamo.backends.common import aot_autograd
 
+    # A number: the functions here live as long as the compiled one, and tensors behind a graph break may be large.
+    num_inputs = len(inputs)
     digest = "" if sized else trace_digest(gm, inputs, name, settings.options)
     known = find_trace(digest, settings.options) if digest else None
     if known is not None:
         return _unboxed(_part_of(known, settings, gm))
 
     def keep(trace: Trace) -> None:
-        keep_trace(digest, trace, len(inputs), settings.options)
+        keep_trace(digest, trace, num_inputs, settings.options)
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_(part: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
-            told = keep if digest and kind == "inference" and is_called_as_it_is(len(inputs)) else None
+            told = keep if digest and kind == "inference" and is_called_as_it_is(num_inputs) else None
             if not sized and not policy.at_once or any(is_symbolic(n.meta.get("val")) for n in part.graph.find_nodes(op="placeholder")):
                 return _sized(part, SizeCompiler(kind, f"{name}_{kind}", settings, Surroundings.now(), told), policy)
             _restride(part, given)

@@ -1,6 +1,7 @@
 """Training parts as the backend makes them: which inputs of a backward part lie where they lay at the call before."""
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -38,3 +39,21 @@ def test_a_backward_part_reads_what_was_kept_and_parameters_in_place(monkeypatch
     assert len(batch) == 1 and set(told["backward"]) == {*inputs} - batch - {gradient}
     kept = [name for name in told["backward"] if not name.startswith("primals")]
     assert kept and len(told["backward"]) > len(kept)
+
+
+def test_a_compiled_function_keeps_no_tensor_of_its_first_call() -> None:
+    """Behind a graph break the inputs are intermediate values: logits of a language model are a gigabyte."""
+    weight = torch.randn(11, 37, requires_grad=True)
+
+    @torch.compile(backend=torch_backend.backend, options={"strict": True})
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        scores = x @ weight
+        torch._dynamo.graph_break()
+        return scores.tanh().sum()
+
+    for rows in (13, 13, 14):
+        loss(torch.randn(rows, 11)).backward()
+        with torch.no_grad():
+            loss(torch.randn(rows, 11))
+    gc.collect()
+    assert [tuple(x.shape) for x in gc.get_objects() if type(x) is torch.Tensor and x.dim() == 2 and x.shape[1] == 37] == [(11, 37)] * 2
