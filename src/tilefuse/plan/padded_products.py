@@ -14,12 +14,12 @@ from dataclasses import replace
 from math import prod
 
 from tilefuse.base.candidate import Rejected
-from tilefuse.ir.affine import axis, row_major_strides
+from tilefuse.ir.affine import Extents, axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.library_meaning import inner_extent
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Lookup, Read, call, const, transform
+from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Lookup, Read, call, const, substitute_axes, transform
 from tilefuse.plan.cost import AnalyticCost, transfer_us
 from tilefuse.plan.long_products import without_unused
 from tilefuse.plan.products import FEW_ROWS, library_product_us
@@ -55,7 +55,7 @@ def pad_products(graph: Graph, device: DeviceSpec) -> Graph:
     if not padded:
         return graph
     taken = set(graph.type_by_name)
-    made: dict[tuple[str, tuple[int, ...], bool], str] = {}
+    made: dict[tuple[Expr, tuple[int, ...]], str] = {}
     nodes: list[Node] = []
     windows: dict[str, str] = {}
     for node in graph.nodes:
@@ -192,7 +192,7 @@ def _is_stored_for(graph: Graph, value: str) -> bool:
 
 
 def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[str],
-            made: dict[tuple[str, tuple[int, ...], bool], str]) -> Iterator[Node]:
+            made: dict[tuple[Expr, tuple[int, ...]], str]) -> Iterator[Node]:
     """The operands with zeros behind their ends, the product of these, and a window of it under the node's own name."""
     sizes = _sizes(graph, node)
     operands: list[str] = []
@@ -205,9 +205,12 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
         # As it lies in memory, so that a copy runs along it.
         across = _runs_along_first(graph, value)
         shape = tuple(wanted[p] for p in (place[::-1] if across else place))
-        name = made.get((value, shape, across))
+        # Both products of a gradient read one copy of it, turned or not.
+        copied = _looked_through(graph, Read(value, (axis("j"), axis("i")) if across else (axis("i"), axis("j"))),
+                                 dict(zip("ij", (sizes[p] for p in (place[::-1] if across else place)), strict=True))), shape
+        name = made.get(copied)
         if name is None:
-            name = made[value, shape, across] = free_name(f"{value}_padded", taken)
+            name = made[copied] = free_name(f"{value}_padded", taken)
             yield _with_zeros(graph, name, value, shape, across)
         operands.append(name)
         turned.append((place != usual) != across)
@@ -219,6 +222,15 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
                       operands=tuple(operands), attributes=attributes)
     yield product
     yield Node(node.name, node.type, "map", ("i", "j"), body=Read(product.name, (axis("i"), axis("j"))), span=node.span)
+
+
+def _looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
+    """The read of what a read through views reads in the end."""
+    while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
+        found = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
+        assert isinstance(found, Read)
+        read = found
+    return read
 
 
 def _with_zeros(graph: Graph, name: str, value: str, shape: tuple[int, ...], across: bool) -> Node:

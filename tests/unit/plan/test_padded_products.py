@@ -148,3 +148,20 @@ def test_what_is_looked_up_of_a_window_needs_no_copy_of_it() -> None:
              "t": draw.integers(-3, 1010, 4096)}
     for ours, theirs in zip(interpret(padded, given), interpret(graph, given), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_gradient_that_two_products_read_is_padded_once() -> None:
+    """As the last layer of a language model has it: through a reshape, and turned for the gradient of the weights."""
+    graph = parse_graph("""graph @g(%g: f16[4, 512, 1001], %x: f16[2048, 768], %w: f16[1001, 768]) -> (f16[1001, 768], f16[2048, 768]) {
+      %t: f16[1001, 2048] = map [i, j] { %g[(j // 512), (j % 512), i] }
+      %dw: f16[1001, 768] = library.matmul (%t, %x) {}
+      %flat: f16[2048, 1001] = map [i, j] { %g[(i // 512), (i % 512), j] }
+      %dx: f16[2048, 768] = library.matmul (%flat, %w) {}
+      return %dw, %dx
+    }""")
+    padded = pad_products(graph, H200)
+    assert not verify(padded) and [n.name for n in padded.nodes if n.type.shape == (2048, 1008)] == ["t_padded"]
+    draw = np.random.default_rng(5)
+    given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
+    for found, wanted in zip(interpret(padded, given), interpret(graph, given), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
