@@ -22,6 +22,9 @@ Run = Callable[[Callable[..., Any]], list[Tensor]]
 # Factor over eager's own error against f64 within which results count as right.
 ERROR_FACTOR = 4.0
 
+# Time for the compiles in the background to end, while the calls go on. Units: seconds
+SETTLE_S = 8.0
+
 # Different sizes in a tiny stream of batches.
 TINY_SIZES = 4
 
@@ -140,9 +143,11 @@ def compiled(model: nn.Module, peer: str, options: dict[str, Any] | None = None)
     return torch.compile(model, backend=backend, options=options)  # type: ignore[no-any-return]
 
 
-def measured(name: str, peer: str, tiny: bool, device: torch.device, options: dict[str, Any] | None = None) -> dict[str, Any]:
+def measured(name: str, peer: str, tiny: bool, device: torch.device, options: dict[str, Any] | None = None,
+             settles: bool = False) -> dict[str, Any]:
     """Time of a stream's calls for a peer, and whether its results are right.
 
+    settles: the calls go on while sizes that returned are compiled in the background, and are timed in the end.
     Units: seconds. The peer compiles a small model first, so that imports and the loading of compilers are not charged to it.
     """
     torch.manual_seed(0)
@@ -159,7 +164,9 @@ def measured(name: str, peer: str, tiny: bool, device: torch.device, options: di
         made = stream.run(run)
         wait(device)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
-        found: dict[str, Any] = {"seconds": seconds, "cpu_seconds": cpu_seconds, **_again(stream, run, device), **_facts(peer)}
+        found: dict[str, Any] = {"seconds": seconds, "cpu_seconds": cpu_seconds, **_facts(peer), **_again(stream, run, device)}
+        if settles:
+            found |= _settled(stream, run, device, SETTLE_S)
         return {**found, **_judged(stream, made, wanted)}
 
 
@@ -168,7 +175,7 @@ def _warming() -> nn.Module:
 
 
 def _again(stream: Stream, run: Callable[..., Any], device: torch.device) -> dict[str, float]:
-    """The same calls twice more: the second time may compile what returns, the third runs what there is. Units: seconds."""
+    """The same calls twice more: sizes that come once in the stream return. Units: seconds."""
     found = {}
     for key in ("second_seconds", "third_seconds"):
         started = time.perf_counter()
@@ -176,6 +183,27 @@ def _again(stream: Stream, run: Callable[..., Any], device: torch.device) -> dic
         wait(device)
         found[key] = time.perf_counter() - started
     return found
+
+
+def _settled(stream: Stream, run: Callable[..., Any], device: torch.device, most_s: float) -> dict[str, float]:
+    """The same calls again while sizes that returned are compiled in the background, until none is left or the time is over.
+
+    settled_seconds: of the last turn. settled_after: seconds until it began. settled_programs, settled_in_torch: programs that there are
+    then, and calls of that turn that ran in torch.
+    """
+    began, found = time.perf_counter(), {}
+    while True:
+        before = _facts("tilefuse")
+        started = time.perf_counter()
+        stream.run(run)
+        wait(device)
+        ended = time.perf_counter()
+        in_torch = _facts("tilefuse")["calls_in_torch"] - before["calls_in_torch"]
+        found = {"settled_seconds": ended - started, "settled_after": started - began, "settled_programs": before["programs"],
+                 "settled_in_torch": in_torch}
+        if not in_torch or ended - began > most_s:
+            return found
+        time.sleep(0.05)
 
 
 def _facts(peer: str) -> dict[str, int]:

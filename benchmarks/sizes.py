@@ -1,8 +1,9 @@
 """Sizes that change from call to call: what a whole stream of calls takes, compilation included, and whether its results are right.
 
-    python -m benchmarks sizes [--quick] [--only REGEX] [--peers LIST] [--budget SECONDS]
+    python -m benchmarks sizes [--quick] [--only REGEX] [--peers LIST] [--budget SECONDS]        LIST may name measurements of tilefuse
 
-Every peer of a case has a process of its own with empty caches. Tilefuse is measured once more with what it kept on disk (`warm`).
+Every peer of a case has a process of its own with empty caches. Tilefuse is measured once more with what it kept on disk (`warm`), and
+once with no size compiled before it returns (`tilefuse_later`: option sizes_at_once=0).
 """
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from benchmarks.record import Record
 from benchmarks.size_streams import STREAMS
 
 PEERS = ("eager", "aot_eager", "inductor")
-OURS = ("tilefuse", "warm")
+# Measurements of tilefuse: the options of each, and the name of its cache folder.
+OURS: dict[str, tuple[dict[str, int], str]] = {
+    "tilefuse": ({}, "ours"), "warm": ({}, "ours"), "tilefuse_later": ({"sizes_at_once": 0}, "later")}
 QUICK = ("generate/40", "returning/10")
 TIMEOUT_S = 300.0
 
@@ -27,7 +30,7 @@ MEASURE = """
 import json
 from benchmarks.environment import default_device
 from benchmarks.size_streams import measured
-print(json.dumps(measured({name!r}, {peer!r}, {tiny}, default_device())))
+print(json.dumps(measured({name!r}, {peer!r}, {tiny}, default_device(), {options}, {settles})))
 """
 
 
@@ -38,16 +41,20 @@ def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0
     if is_listed:
         print("\n".join(chosen))
         return 0
+    others = [peer for peer in (PEERS if peers is None else peers) if peer not in OURS]
+    ours = [peer for peer in OURS if peer in (peers or ())] or list(OURS)
     record = Record.start(out, "sizes", describe(default_device()))
     started = time.monotonic()
     is_good = True
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix="tilefuse-sizes-", ignore_cleanup_errors=True) as folder:
-            caches = {"TILEFUSE_CACHE_DIR": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-            for peer in (*(PEERS if peers is None else peers), *OURS):
+            for peer in (*others, *ours):
                 if budget_s and time.monotonic() - started > budget_s:
                     break
-                script = MEASURE.format(name=name, peer="tilefuse" if peer in OURS else peer, tiny=tiny)
+                options, cache = OURS.get(peer, (None, "ours"))
+                caches = {"TILEFUSE_CACHE_DIR": f"{folder}/{cache}", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+                script = MEASURE.format(name=name, peer="tilefuse" if peer in OURS else peer, tiny=tiny, options=options,
+                                        settles=peer == "tilefuse")
                 found = python(script, caches, TIMEOUT_S)
                 is_good = is_good and (peer not in OURS or found["status"] == "ok" and found["right"])
                 record.add(name, {"family": name.split("/")[0]}, peer, found)

@@ -17,10 +17,12 @@ HOST = torch.device("cpu")
 
 
 def test_sizes_that_return_run_compiled() -> None:
-    """Every size has a program after its second call, and results are as near to f64 as eager's."""
+    """Every size has a program after its second call, and results are as near to f64 as eager's. (Tests know no programs: calls wait.)"""
     torch_backend.reset()
-    found = measured("returning/10", "tilefuse", True, HOST)
-    assert found["right"] and found["graphs"] == 2 and TINY_SIZES <= found["programs"] <= TINY_SIZES + 1 and found["calls_in_torch"] <= 2
+    found = measured("returning/10", "tilefuse", True, HOST, settles=True)
+    assert found["settled_in_torch"] == 0 and found["settled_programs"] == found["programs"]
+    assert found["right"] and found["graphs"] == 2 and TINY_SIZES <= found["programs"] <= TINY_SIZES + 1
+    assert found["calls_in_torch"] <= TINY_SIZES
 
 
 def test_a_wrong_result_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
