@@ -34,6 +34,8 @@ from tilefuse.target.device import DeviceSpec
 LENGTH = struct.Struct("<q")
 # Torch tells the layouts of these operators' results by the device at hand, which the other process does not see.
 ASKS_THE_DEVICE = "library.convolution"
+# -P: no module of the working folder, which need not be on this process's path, in the place of one of Python's.
+COMMAND = (sys.executable or "python3", "-P", "-m", "tilefuse.driver.background_process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class BackgroundProcess:
     It ends with this process, however that ends: its input is closed then. After it ended by itself, it starts again for the next request.
     """
 
-    def __init__(self, command: tuple[str, ...] = (sys.executable, "-m", "tilefuse.driver.background_process")) -> None:
+    def __init__(self, command: tuple[str, ...] = COMMAND) -> None:
         self._command = command
         self._tickets: list[weakref.ref[Ticket]] = []
         self._changed = threading.Condition()
@@ -124,6 +126,7 @@ class BackgroundProcess:
         process = self._process
         if process is not None:
             process.kill()
+            process.wait()
 
     def _waiting(self) -> list[Ticket]:
         """Tickets that are not in work yet and that somebody holds, the oldest first. Requires: the lock."""

@@ -186,13 +186,16 @@ class SizeCompiler:
         return background().has_room()
 
     def later(self, gm: torch.fx.GraphModule, sizes: str) -> PendingPart | None:
-        """The compile in the background; None for a graph that is compiled here: one in parts, or one that only this process can make."""
+        """The compile in the background; None for a graph that is compiled here: one in parts, or one that only this process can make.
+
+        A slip of ours is no reason to fail here: the compile in this process meets it again and reports it.
+        """
         try:
             with _disable_current_modes():
                 trace = _trace_of(gm, self.name)
                 spec, _ = present_device(trace.device)
                 asked = request_of(trace.imported, spec, self.settings.options, _free(trace.imported, self.kind, self.around))
-        except UnsupportedError:
+        except Exception:  # the boundary to the user's program
             return None
         return None if asked is None else PendingPart(self, gm, trace, sizes, background().ask(asked))
 
