@@ -11,6 +11,7 @@ from tilefuse.codegen.kernel import (
     Reg,
 )
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
+from tilefuse.codegen.rows_batches import BatchSquares, takes_batches, twin_sums
 from tilefuse.codegen.rows_combine import combine_threads, send_parts
 from tilefuse.codegen.rows_exponentials import at_once, declare_all, merge_all, merge_vector
 from tilefuse.codegen.rows_squares import TwoPassSquares, takes_stretches
@@ -62,17 +63,25 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
     whole = {i.key: declare_all(state, i) for i in group if i.node.detail == EXPSUM.name and at_once(state)}
     squares = _squares(state, group, parts, arrays)
     cascade = _cascade(state, group, parts, squares)
-    for chunk, env, width, held in walk_row(state, bodies, bool(written), cascade):
-        vectors = [i for i in group if i.node.detail in BY_VECTOR and width > 1 and not takes_stretches(state, i)]
+    batches, twins = _batches(state, group, parts)
+    for chunk, env, width, held in walk_row(state, bodies, bool(written), cascade, batches):
+        # Elements behind the last vector come one by one, in no batch.
+        batched = batches if width == c.vector else None
+        vectors = [i for i in group if i.node.detail in BY_VECTOR and width > 1 and not takes_stretches(state, i)
+                   and not takes_batches(state, i)]
         chunk_values = {i.key: _declare_values(state, i, width) for i in vectors if i.key not in whole}
         hoist_lane_free(state, bodies, env, held)
 
         step = cascade.within if cascade is not None and width > 1 else chunk
 
         def one_lane(v: Affine, chunk: Affine = chunk, step: Affine = step, width: int = width,
-                     chunk_values: dict[int, Reg] = chunk_values) -> None:
+                     chunk_values: dict[int, Reg] = chunk_values, batched: BatchSquares | None = batched) -> None:
             for i in group:
-                if squares is not None and takes_stretches(state, i) and (width > 1 or squares.tail):
+                if batched is not None and takes_batches(state, i):
+                    batched.take(i, chunk, v)
+                elif batched is not None and i.key in twins:
+                    continue
+                elif squares is not None and takes_stretches(state, i) and (width > 1 or squares.tail):
                     squares.take(i, step * c.vector + v if width > 1 else squares.extent * c.vector + step, v)
                 elif i.key in whole:
                     e.emit(Assign(Reg(whole[i.key].name, whole[i.key].dtype, chunk * c.vector + v), e.expression(i.body)))
@@ -91,6 +100,8 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
                 one_lane(v)
         if squares is not None and width > 1:
             squares.next_vector()
+        if batched is not None:
+            batched.next_vector()
         for i in group:
             if i.key in chunk_values and i.node.detail == EXPSUM.name:
                 merge_vector(state, parts[i.key][0], chunk_values[i.key], width)
@@ -116,6 +127,16 @@ def _squares(state: RowState, group: list[Instance], parts: dict[int, list[list[
             if s.node.detail == "sum" and s.body == i.body and len(parts[s.key]) == c.vector}
     kept = {i.key: arrays[i.body.key] for i in squares if isinstance(i.body, Use) and i.body.key in arrays and _stretch(state) == c.chunks}
     return TwoPassSquares(state, squares, {i.key: parts[i.key][0] for i in squares}, _stretch(state), sums, kept)
+
+
+def _batches(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]]) -> tuple[BatchSquares | None, set[int]]:
+    """The squared deviations that the stage makes batch by batch (None: none), and the sums that come with them."""
+    squares = [i for i in group if takes_batches(state, i)]
+    if not squares:
+        return None, set()
+    twins = twin_sums(group, parts, squares, {i.key: state.writer.emitter.dtype(i.body) for i in group})
+    made = BatchSquares(state, squares, {i.key: parts[i.key][0] for i in squares}, {k: reg for k, (_, reg) in twins.items()})
+    return made, {key for key, _ in twins.values()}
 
 
 def _stretch(state: RowState) -> int:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -21,6 +22,26 @@ from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance, Resolved, Touch
 from tilefuse.schedule.stages import is_multi_stage, is_row_element
 from tilefuse.schedule.template import Rows
+
+
+class ByBatch(Protocol):
+    """Reductions that see the batches of a streamed row as wholes, and their elements twice."""
+
+    def start(self) -> None:
+        """Before the elements of a batch."""
+        ...
+
+    def turn(self) -> None:
+        """Between the two passes."""
+        ...
+
+    def distances(self, step: Affine) -> None:
+        """The second pass over vector `step` of the batch."""
+        ...
+
+    def end(self) -> None:
+        """After a batch."""
+        ...
 
 
 class PieceQueue(Protocol):
@@ -174,11 +195,11 @@ Step = tuple[Affine, dict[str, Affine], int, list[Held]]
 
 
 def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = False,
-             cascade: Cascade | None = None) -> Iterator[Step]:
+             cascade: Cascade | None = None, by_batch: ByBatch | None = None) -> Iterator[Step]:
     """The thread's vectors of the row, one after another.
 
     What the consumer emits between two yields becomes the loop's body; a last narrow round covers the rest of the row.
-    cascade: what is summed in stretches of the walk.
+    cascade: what is summed in stretches of the walk. by_batch: what sees the batches of a streamed row.
     """
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
@@ -191,7 +212,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
     if state.vectors and cascade is not None:
         with cascade.steps("chunk", c.chunks) as chunk:
             yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
-    elif state.vectors and (c.on_chip or c.batch == 1 or c.groups):
+    elif state.vectors and not is_streamed(state):
         with e.loop("chunk", c.chunks, unroll=w.unroll and (c.on_chip or c.groups > 0)) as chunk:
             if state.ring is not None and not bounded_rows:
                 state.ring.arrive(chunk)
@@ -199,7 +220,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
             if state.ring is not None and bounded_rows:
                 state.ring.leave(chunk)
     elif state.vectors:
-        yield from _walk_in_batches(state, bodies, missing, state.row_bounds if bounded_rows else [])
+        yield from _walk_in_batches(state, bodies, missing, state.row_bounds if bounded_rows else [], by_batch)
     if state.tail:
         e.emit(Comment(f"the last {state.tail} elements of the row do not fill a vector"))
         base = state.vectors * c.vector
@@ -208,6 +229,12 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
         one = [Bound(state.place, 0, 1)] if c.threads > 1 else []
         with e.loop("rest", state.tail) as rest, e.when([*rows, *last, *one]):
             yield rest, lane_env_of(state, rest, 1, base), 1, []
+
+
+def is_streamed(state: RowState) -> bool:
+    """Whether the row is walked in batches of vectors."""
+    c = state.choice
+    return state.vectors > 0 and not c.on_chip and c.batch > 1 and not c.groups
 
 
 def _ask_first(state: RowState, missing: list[Touch]) -> tuple[RowState, list[Touch]]:
@@ -266,26 +293,40 @@ def _unguarded(c: Rows) -> bool:
     return c.chunks % c.batch == 0 and (c.vector <= 2 or c.chunks > 2 * c.batch)
 
 
-def _walk_in_batches(state: RowState, bodies: Sequence[Resolved], missing: list[Touch], rows: list[Bound]) -> Iterator[Step]:
+def _walk_in_batches(state: RowState, bodies: Sequence[Resolved], missing: list[Touch], rows: list[Bound],
+                     by_batch: ByBatch | None) -> Iterator[Step]:
     """A streamed row, `batch` vectors at a time: their loads are all in flight before the first is used."""
     w, c = state.writer, state.choice
     e = w.emitter
     with e.loop("chunk", -(-c.chunks // c.batch)) as outer:
         probe = lane_env_of(state, axis("vector_probe"), c.vector)
         local = _step_arrays(state, missing, probe, c.batch)
-        for load in (True, False):
-            with e.loop("inner", c.batch, unroll=w.unroll) as inner:
-                chunk = outer * c.batch + inner
-                beyond = 0 if _unguarded(c) else c.batch * c.threads
-                vector = e.let("vector", vector_at(state, chunk), vector_extent(state) + beyond)
-                bounds = [Bound(vector, 0, state.vectors)]
-                if c.chunks % c.batch and max(c.split, c.cluster) > 1:
-                    bounds.append(Bound(chunk, 0, c.chunks))
-                with e.when(bounds + ([] if load else rows)):
-                    e.narrow_to(vector, state.vectors)
-                    env = lane_env_of(state, vector, c.vector)
-                    if load:
-                        for h in local:
-                            w.fill(h, inner, env | state.kept_env, state.lane)
-                    else:
-                        yield inner, env, c.vector, [*local, *vector_operands(w, bodies, env | state.kept_env, state.lane, c.vector)]
+        with e.loop("inner", c.batch, unroll=w.unroll) as inner, _vector_of_batch(state, outer, inner, []) as vector:
+            env = lane_env_of(state, vector, c.vector)
+            for h in local:
+                w.fill(h, inner, env | state.kept_env, state.lane)
+        if by_batch is not None:
+            by_batch.start()
+        with e.loop("inner", c.batch, unroll=w.unroll) as inner, _vector_of_batch(state, outer, inner, rows) as vector:
+            env = lane_env_of(state, vector, c.vector)
+            yield inner, env, c.vector, [*local, *vector_operands(w, bodies, env | state.kept_env, state.lane, c.vector)]
+        if by_batch is not None:
+            by_batch.turn()
+            with e.loop("inner", c.batch, unroll=w.unroll) as inner, _vector_of_batch(state, outer, inner, rows):
+                by_batch.distances(inner)
+            by_batch.end()
+
+
+@contextmanager
+def _vector_of_batch(state: RowState, outer: Affine, inner: Affine, rows: list[Bound]) -> Iterator[Affine]:
+    """The number of a batch's vector, in a block of statements for where it is there."""
+    c, e = state.choice, state.writer.emitter
+    chunk = outer * c.batch + inner
+    beyond = 0 if _unguarded(c) else c.batch * c.threads
+    vector = e.let("vector", vector_at(state, chunk), vector_extent(state) + beyond)
+    bounds = [Bound(vector, 0, state.vectors)]
+    if c.chunks % c.batch and max(c.split, c.cluster) > 1:
+        bounds.append(Bound(chunk, 0, c.chunks))
+    with e.when(bounds + rows):
+        e.narrow_to(vector, state.vectors)
+        yield vector

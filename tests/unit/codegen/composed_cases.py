@@ -284,6 +284,8 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("ahead-one-sum-many-warps", row_sum(9, 2560), ahead(4, 160, 2, 3, 2, cluster=2)),
     ("cluster4", group_norm(3, 2, 3, 160), rows(4, 32, 1, cluster=4, lanes=2)),
     ("streamed", group_norm(3, 2, 3, 151), rows(1, 32, 15, on_chip=False, batch=2)),
+    ("streamed-vectors", group_norm(3, 2, 3, 164), rows(4, 32, 4, on_chip=False, lanes=2, batch=4)),
+    ("streamed-uneven", group_norm(2, 2, 5, 37, "f16"), rows(4, 32, 3, on_chip=False, lanes=2, batch=2)),
     ("queue", group_norm(5, 1, 4, 64), rows(4, 32, 2, stages=2, groups=2)),
     ("once-from-shared-memory", group_norm(2, 2, 4, 64), rows(4, 32, 1, cluster=2, on_chip=False, batch=1, stages=1, groups=4)),
     ("queue-of-pieces", batch_norm(4, 7, 4, 4), rows(4, 32, 1, stages=2, groups=2)),
