@@ -4,8 +4,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.codegen.routine_scripts import SEQUENCES, sequence
+from tests.unit.codegen.sized_runs import made
 from tilefuse.codegen.compose_routines import compose_routines
-from tilefuse.codegen.cuda import print_cuda
+from tilefuse.codegen.cuda import print_cuda, print_cuda_together
 from tilefuse.plan.routine_fusions import find_fusions
 from tilefuse.plan.routine_implementations import implementations
 from tilefuse.runtime.nvrtc import compile_text, parse_resources
@@ -27,3 +28,17 @@ def test_fusions_compile_without_spills(name: str, double: bool) -> None:
             source = print_cuda(kernel, H200)
             resources = parse_resources(compile_text(source, kernel.name, "sm_90a", kernel.name).log)
             assert resources is not None and resources.spill_bytes == 0, kernel.name
+
+
+@pytest.mark.parametrize("name", ["axpydot", "bicgk", "gesummv"])
+def test_kernels_of_given_sizes_compile_without_spills(name: str) -> None:
+    """All cases of a program whose sizes are arguments, as they stand in one emitted text."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    text, shapes = SEQUENCES[name]
+    program, _ = made(text, {v: tuple({"m": 4096, "n": 4096}[e] for e in s) for v, s in shapes.items()})
+    kernels = [k for step in program.steps for k in step.kernels]
+    log = compile_text(print_cuda_together(kernels, H200), "all", "sm_90a", kernels[0].name).log
+    for part in log.split("Compiling entry function")[1:]:
+        resources = parse_resources(part)
+        assert resources is not None and resources.spill_bytes == 0, part
+    assert log.count("Compiling entry function") == len(kernels)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from types import CodeType
 
@@ -23,6 +23,7 @@ from tilefuse.codegen.kernel import (
     LastBlock,
     Let,
     Load,
+    OfTwo,
     Pointer,
     RoutineCall,
     Stmt,
@@ -32,6 +33,7 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.writer import identifier
 from tilefuse.ir.affine import Affine, evaluate
+from tilefuse.ir.counts import count_value
 from tilefuse.ir.scalar import Bound, Call, Guard, Index
 
 INT, LONG = 32, 64
@@ -116,13 +118,15 @@ def compiled(text: str) -> CodeType:
 class Points:
     """Runs a kernel's index arithmetic; `errors` says what went wrong, with the expression and the point."""
 
-    def __init__(self, kernel: Kernel, random: Random) -> None:
+    def __init__(self, kernel: Kernel, random: Random, sizes: Mapping[str, int] | None = None) -> None:
         self.kernel, self.random = kernel, random
+        self.given = {s.name: count_value(s.count, sizes or {}) for s in kernel.sizes}
         self.bits = kernel.index_bits
         self.errors: list[str] = []
         self.num_checked = 0
         self.depth = 0  # of loops
-        self.sizes = {name: b.num_elements for name, b in kernel.addressed.items()}
+        self.sizes = {name: b.num_elements if b.count is None else count_value(b.count, sizes or {})
+                      for name, b in kernel.addressed.items()}
 
     def run(self, blocks: Iterable[int], threads: Iterable[int]) -> None:
         """The kernel in these blocks and threads."""
@@ -130,7 +134,7 @@ class Points:
         for block in blocks:
             for thread in threads:
                 self.scope = IndexScope(self.kernel)
-                self.values = {"block": block, "thread": thread, "rank": block % launch.cluster}
+                self.values = {"block": block, "thread": thread, "rank": block % launch.cluster, **self.given}
                 self.body(self.kernel.body)
 
     def wrong(self, what: str) -> None:
@@ -150,6 +154,16 @@ class Points:
         except Overflow as error:
             self.wrong(f"{text}: {error}")
         return value
+
+    def of_two(self, value: OfTwo) -> int:
+        """The value of a product, quotient, remainder or least of two index expressions."""
+        left, right = self.index(value.left), self.index(value.right)
+        if value.function in ("quotient", "remainder") and (left < 0 or right <= 0):
+            self.wrong(f"{left} is divided by {right}")
+            return 0
+        found = {"product": left * right, "quotient": left // max(right, 1), "remainder": left % max(right, 1), "least": min(left, right)}
+        self.within(found[value.function], f"the {value.function} of {value.left} and {value.right}")
+        return found[value.function]
 
     def body(self, body: tuple[Stmt, ...]) -> None:
         """The statements of one scope."""
@@ -177,12 +191,13 @@ class Points:
         """One statement, and those inside it."""
         match s:
             case Let(name, value, extent):
-                self.values[name] = found = self.index(value)
+                self.values[name] = found = self.of_two(value) if isinstance(value, OfTwo) else self.index(value)
                 self.scope.extents[name] = extent
                 if not 0 <= found < extent:
                     self.wrong(f"{name} = {found} is stated to be below {extent}")
             case For(var, start, stop, step, inner):
                 first, end = self.index(start), self.index(stop)
+                step = self.index(step) if isinstance(step, Affine) else step
                 self.within(end + step - 1, f"the end of {var}")
                 with self.scope.nested():
                     self.scope.add_loop(var, start, stop)
@@ -264,7 +279,11 @@ class Points:
                 if self.values["thread"] == 0:
                     self.element(shared, shared_index, count)
                     self.element(buffer, index, count)
-            case LastBlock(counter=buffer, index=index) | Prefetch(buffer, index):
+            case LastBlock(counter=buffer, index=index, count=count):
+                self.element(buffer, index)
+                if isinstance(count, Affine):
+                    self.index(count)
+            case Prefetch(buffer, index):
                 self.element(buffer, index)
             case RoutineCall(_, arguments):
                 for a in arguments:

@@ -5,7 +5,7 @@ drawn points, with the width that C++ gives each of them (`index_points.py`).
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from random import Random
@@ -17,11 +17,14 @@ from tests.unit.codegen import online_graphs, stitched_graphs
 from tests.unit.codegen import pattern_graphs as patterns
 from tests.unit.codegen.packed_graphs import side_by_side, update
 from tests.unit.codegen.routine_scripts import SEQUENCES, sequence
+from tests.unit.codegen.sized_runs import made
 from tilefuse.base.errors import UnsupportedError
 from tilefuse.codegen.compose import compose
 from tilefuse.codegen.compose_routines import compose_routines
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.kernel import Kernel
+from tilefuse.driver.sized_programs import SizedProgram
+from tilefuse.ir.counts import count_value
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
@@ -227,6 +230,40 @@ def test_fused_routines_fit_their_widths(name: str) -> None:
             if isinstance(implementation.content, FusedRoutines):
                 for kernel in compose_routines(implementation.content):
                     assert_fits(kernel, random)
+
+
+@pytest.mark.parametrize("name", [*SEQUENCES, "strmv", "strmtv"])
+def test_kernels_whose_sizes_are_given_fit_their_widths(name: str) -> None:
+    """At the largest sizes that each case allows, long one way or the other, and at drawn ones: every product and quotient of sizes too."""
+    random = Random(name)
+    if name in SEQUENCES:
+        text, shapes = SEQUENCES[name]
+    else:
+        text, shapes = f"matrix A; vector x; input A, x; y = {name}(A, x); return y;", {"A": "nn", "x": "n"}
+    program, _ = made(text, {v: tuple({"m": 3000, "n": 5000}[e] for e in s) for v, s in shapes.items()})
+    for number, case in enumerate(program.cases):
+        for sizes in drawn_sizes(random, program, number):
+            for step in program.steps:
+                kernel = step.kernels[number]
+                assert kernel.blocks is not None
+                assert kernel.index_bits == 32 or case.name.endswith("wide"), f"{kernel.name} needs 64 bits"
+                blocks = count_value(kernel.blocks, sizes)
+                points = Points(kernel, random, sizes)
+                points.run(sorted({0, blocks - 1, random.randrange(blocks)}), (0, kernel.launch.num_threads - 1))
+                assert points.num_checked and not points.errors, f"{kernel.name}, {kernel.index_bits} bits, {sizes}: {points.errors[0]}"
+
+
+def drawn_sizes(random: Random, program: SizedProgram, case: int) -> Iterator[dict[str, int]]:
+    """Sizes that keep a case's limits: as large as they can be, each in turn the longest."""
+    step = 4 if program.cases[case].aligned else 1
+    for longest in (*program.sizes, ""):
+        sizes = dict.fromkeys(program.sizes, program.cases[case].most_extent)
+        for other in (s for s in program.sizes if s != longest):
+            sizes[other] = random.choice((1, 77, 4096, 40000)) if longest else 1 << 40
+        while not all(count_value(count, sizes) <= most for _, count, most in program.limits[case]):
+            larger = max(sizes, key=lambda s: sizes[s])
+            sizes[larger] = sizes[larger] * 63 // 64
+        yield {s: max(v // step * step, step) for s, v in sizes.items()}
 
 
 def test_the_law_finds_indices_that_are_too_narrow() -> None:

@@ -338,9 +338,10 @@ class CheckedPrinter(HostPrinter):
         """A checked store to another block's shared memory."""
         return f"{self._remote_buffer(buffer, rank)}.store({self.scope.text(index)}, {value}, {self.site});"
 
-    def last_block(self, counter: str, index: Affine, count: int) -> str:
+    def last_block(self, counter: str, index: Affine, count: int | Affine) -> str:
         """A checked arrival."""
-        return f"{identifier(counter)}.last_block({self.scope.text(index)}, {count}, {self.site})"
+        arrivals = self.scope.text(count) if isinstance(count, Affine) else count
+        return f"{identifier(counter)}.last_block({self.scope.text(index)}, {arrivals}, {self.site})"
 
     def bulk_copy(self, s: BulkCopy) -> str:
         """A checked copy, in flight until its barrier is waited for."""

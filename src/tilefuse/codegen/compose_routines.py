@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilefuse.base.errors import InternalError
-from tilefuse.codegen.kernel import Buffer, Comment, Declare, For, If, Kernel, Let, Load, Stmt
+from tilefuse.codegen.kernel import Buffer, Declare, For, If, Kernel, Let, Load, Stmt
 from tilefuse.codegen.routine_finish import clear_kernel, last_blocks, second_kernels
 from tilefuse.codegen.routine_step import step
+from tilefuse.codegen.routine_tiles import behind_groups, edge_tile, may_exceed
 from tilefuse.codegen.routine_triangle import ends_early, triangle_walk
 from tilefuse.codegen.routine_writer import RoutineWriter, Where
 from tilefuse.codegen.widths import check_launch, with_index_bits
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
+from tilefuse.schedule.routine_sizes import Case
 from tilefuse.schedule.routine_steps import Step, elements_of
 from tilefuse.schedule.routines import FusedRoutines
 from tilefuse.target.launch import Launch
@@ -38,22 +39,26 @@ def compose_routines(fused: FusedRoutines) -> tuple[Kernel, ...]:
     shared = (*_shared_buffers(fused), *w.extra)
     num_bytes = max((b.offset_bytes + b.num_elements * b.dtype.itemsize for b in shared), default=0)
     num_bytes = -(-num_bytes // 16) * 16 + fused.extra_shared_bytes
-    launch = Launch(fused.num_blocks, fused.threads, 1, num_bytes, fused.device.starts_early)
+    launch = Launch(w.sizes.most_blocks, fused.threads, 1, num_bytes, fused.device.starts_early)
     buffers = (*w.buffers.values(), *w.scratch, *shared)
-    main = Kernel(fused.name, buffers, launch, tuple(body), _header(fused), fused.index_bits, 0, 0, False, w.namespaces.texts())
-    kernels = (*clear_kernel(w), main, *second_kernels(w))
+    main = Kernel(fused.name, buffers, launch, tuple(body), _header(fused), routines=w.namespaces.texts())
+    kernels = tuple(map(with_index_bits, (*clear_kernel(w), w.sizes.of(main, w.sizes.num_blocks), *second_kernels(w))))
     if fused.device.kind == "cuda":
         for kernel in kernels:
             check_launch(kernel)
-    if any(with_index_bits(kernel).index_bits > fused.index_bits for kernel in kernels):
-        raise InternalError(f"indices of kernel {fused.name} do not fit {fused.index_bits} bits")
     return kernels
 
 
 def _header(fused: FusedRoutines) -> tuple[str, ...]:
     names = ", ".join(f"{', '.join(c.results)} = {c.function.name}({', '.join(map(str, c.arguments))})"
                       for c in (fused.call(k) for k in range(len(fused.decision.calls))))
-    return (f"calls: {names}", f"decision: {fused.decision}", f"moves {fused.transfers} words")
+    moved = (f"moves {fused.transfers} words",) if fused.given is None else (_needs(fused.given.case),)
+    return (f"calls: {names}", f"decision: {fused.decision}", *moved)
+
+
+def _needs(case: Case) -> str:
+    rows = "rows of matrices begin at 16 bytes" if case.aligned else "matrices of any width"
+    return f"sizes are arguments: up to {case.most_extent} words along each, {rows}"
 
 
 def _block_indices(w: RoutineWriter) -> tuple[Stmt, ...]:
@@ -61,13 +66,16 @@ def _block_indices(w: RoutineWriter) -> tuple[Stmt, ...]:
 
     Where a triangle ends the walks of some blocks early, those with the longest come first, so that short ones fill the end.
     """
+    sizes = w.sizes
     if w.other is None:
-        return (Let("block_x", axis("block"), w.blocks("x")),)
-    along = w.blocks("x")
-    numbers = {"x": axis("block") % along, "y": axis("block") // along}
+        return (Let("block_x", axis("block"), sizes.most(w.blocks("x"))),)
+    along, most = w.blocks("x"), {d: sizes.most(w.blocks(d)) for d in "xy"}
+    first, x = sizes.remainder("launched_x", axis("block"), along, most["x"] - 1)
+    second, y = sizes.quotient("launched_y", axis("block"), along, most["y"] - 1)
+    numbers = {"x": x, "y": y}
     if ends_early(w.fused):
-        numbers[w.other] = number(w.blocks(w.other) - 1) - numbers[w.other]
-    return tuple(Let(f"block_{d}", at, w.blocks(d)) for d, at in numbers.items())
+        numbers[w.other] = w.blocks(w.other) - 1 - numbers[w.other]
+    return (*first, *second, *(Let(f"block_{d}", at, most[d]) for d, at in numbers.items()))
 
 
 def _shared_buffers(fused: FusedRoutines) -> tuple[Buffer, ...]:
@@ -95,16 +103,17 @@ def _steps(w: RoutineWriter, stage: Iterable[Step], where: Where) -> tuple[Stmt,
 def _loops(w: RoutineWriter, outer: frozenset[str]) -> tuple[Stmt, ...]:
     """The stage before the loop and the loop, for blocks whose tiles lie inside the data across the walk and for those at its edge."""
     o = w.other
-    if o is None or w.whole[o] == w.fused.num_tiles[o]:
+    if o is None or w.sizes.whole(o) == w.sizes.tiles(o):
         return _walk(w, outer, True)
-    if not w.whole[o]:
+    whole = w.sizes.whole(o)
+    if whole == number(0):
         return _walk(w, outer, False)
-    return (If((Bound(w.block(o), 0, w.whole[o]),), _walk(w, outer, True), _walk(w, outer, False)),)
+    return (If((w.sizes.below(w.block(o), whole),), _walk(w, outer, True), _walk(w, outer, False)),)
 
 
 def _walk(w: RoutineWriter, outer: frozenset[str], inside_other: bool) -> tuple[Stmt, ...]:
-    fused, d = w.fused, w.walk
-    chunks, unroll, whole, tiles = fused.chunks, fused.decision.unroll, w.whole[w.walk], fused.num_tiles[w.walk]
+    fused, d, sizes = w.fused, w.walk, w.sizes
+    chunks, unroll, whole, tiles = sizes.chunks, fused.decision.unroll, sizes.whole(d), sizes.tiles(d)
     inside = dict.fromkeys(fused.grid.extents, inside_other)
     before = _steps(w, fused.before, Where(None, inside | {d: False}))
 
@@ -118,23 +127,27 @@ def _walk(w: RoutineWriter, outer: frozenset[str], inside_other: bool) -> tuple[
         return (*before, *_tiles(block, tiles, chunks, chunks, body(fused.edge, tile, False)))
     found: list[Stmt] = list(before)
     start = block
-    grouped = unroll * chunks
-    if whole > (unroll - 1) * chunks and unroll > 1:
-        found += _tiles(block, whole - (unroll - 1) * chunks, grouped, chunks, body(fused.group, tile, True))
-        start = block + (number(whole + chunks - 1) - block) // grouped * grouped
-    if whole % grouped or unroll == 1:
-        found += _tiles(start, whole, chunks, chunks, body(fused.single, tile, True)) if whole else ()
-    if tiles > whole:
-        found.append(Comment(f"the tile that reaches over the edge of {fused.grid.extents[d]} words"))
-        last = whole % chunks
-        edge = (Let("tile", number(whole), whole + 1), *body(fused.edge, tile, False))
-        found.append(If((Bound(block, last, last + 1),), edge))
+    grouped, ahead = chunks * unroll, chunks * (unroll - 1)
+    if unroll > 1 and may_exceed(whole, ahead):
+        found += _tiles(block, whole - ahead, grouped, chunks, body(fused.group, tile, True))
+        rest, start = behind_groups(w, block, whole, grouped)
+        found += rest
+    if whole != number(0) and (unroll == 1 or not _divides(grouped, whole)):
+        found += _tiles(start, whole, chunks, chunks, body(fused.single, tile, True))
+    if tiles != whole:
+        found += edge_tile(w, body(fused.edge, tile, False), whole, tiles)
     return tuple(found)
 
 
-def _tiles(start: Affine, stop: int, step: int, chunks: int, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _divides(by: Affine, e: Affine) -> bool:
+    """Whether a number is known to be a multiple of another one."""
+    return by.is_const and e.is_const and e.const % by.const == 0
+
+
+def _tiles(start: Affine, stop: Affine, step: Affine, chunks: Affine, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The body for tile = start, start + step, ... below `stop`; without a loop where that is one tile at most."""
-    if step >= stop and len(start.terms) == 1 and not start.const:
-        once = (Let("tile", start, max(chunks, 1)), *body)
-        return (If((Bound(start, 0, chunks),), once),) if stop >= chunks else (If((Bound(start, 0, stop),), once),)
-    return (For("tile", start, number(stop), step, body),)
+    known = stop.is_const and step.is_const and chunks.is_const
+    if known and step.const >= stop.const and len(start.terms) == 1 and not start.const:
+        once = (Let("tile", start, max(chunks.const, 1)), *body)
+        return (If((Bound(start, 0, min(chunks.const, stop.const)),), once),)
+    return (For("tile", start, stop, step.const if step.is_const else step, body),)

@@ -4,6 +4,8 @@ Adds no decision: widths, guards and barriers are settled in the kernel IR. Supp
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilefuse.base.errors import InternalError
 from tilefuse.codegen import support
 from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
@@ -49,24 +51,38 @@ from tilefuse.target.device import DeviceSpec
 
 
 def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
-    """CUDA C++ of `kernel`: `extern "C" __global__ void name(T* p0, ...)`, one pointer a global buffer, in order.
+    """CUDA C++ of `kernel`: `extern "C" __global__ void name(T* p0, ...)`, one pointer a global buffer, in order, then its sizes.
 
     Requires: launched with kernel.launch (grid, block, cluster dimension, dynamic shared memory).
     Exact: equal kernel and device give the same text.
     """
+    head, body = _printed(kernel, device)
+    pasted = support.paste("cuda", body)
+    return head + "\n" + (pasted + "\n\n" if pasted else "") + body
+
+
+def print_cuda_together(kernels: Sequence[Kernel], device: DeviceSpec) -> str:
+    """CUDA C++ of several kernels of different names, each in a namespace of its name; what they rely on stands in it once."""
+    printed = [_printed(kernel, device) for kernel in kernels]
+    pasted = support.paste("cuda", "\n".join(body for _, body in printed))
+    parts = [f"namespace {kernel.name}_of {{\n{head}{body}}}  // namespace {kernel.name}_of\n"
+             for kernel, (head, body) in zip(kernels, printed, strict=True)]
+    return "\n\n".join(([pasted] if pasted else []) + parts)
+
+
+def _printed(kernel: Kernel, device: DeviceSpec) -> tuple[str, str]:
+    """(comment lines, the function and its routines)."""
     printer = _CudaPrinter(kernel, device)
     printer.kernel_function()
-    body = printer.out.text()
     head = Writer()
     launch = kernel.launch
-    head.comment(f"{kernel.name}: {launch.num_blocks} blocks of {launch.num_threads} threads"
+    count = "" if kernel.blocks is not None else f"{launch.num_blocks} "
+    head.comment(f"{kernel.name}: {count}blocks of {launch.num_threads} threads"
                  + (f", clusters of {launch.cluster}" if launch.cluster > 1 else "")
                  + (f", {launch.shared_bytes} bytes of shared memory" if launch.shared_bytes else "") + f", for {device.arch}")
     for text in kernel.header:
         head.comment(text)
-    body = routine_namespaces(kernel) + body
-    pasted = support.paste("cuda", body)
-    return head.text() + "\n" + (pasted + "\n\n" if pasted else "") + body
+    return head.text(), routine_namespaces(kernel) + printer.out.text()
 
 
 class _CudaPrinter:
@@ -91,7 +107,8 @@ class _CudaPrinter:
         if self.kernel.groups:
             parameters = operand_table(self.kernel, self.scope.index_type, out)
         else:
-            parameters = ",\n    ".join(self._parameter(b) for b in self.kernel.parameters)
+            sizes = (f"const {self.scope.index_type} {identifier(s.name)}" for s in self.kernel.sizes)
+            parameters = ",\n    ".join((*(self._parameter(b) for b in self.kernel.parameters), *sizes))
         with out.block(f'extern "C" __global__ void __launch_bounds__({bound})\n{self.kernel.name}(\n    {parameters})'):
             self._prologue()
             if has_checks(self.kernel):
@@ -166,7 +183,7 @@ class _CudaPrinter:
             case Comment(text):
                 out.comment(text)
             case Let(name, value, extent):
-                out.line(f"const {scope.index_type} {identifier(name)} = {scope.text(value)};")
+                out.line(f"const {scope.index_type} {identifier(name)} = {scope.value_text(value)};")
                 scope.extents[name] = extent
             case Declare():
                 self._declare(s)
@@ -297,7 +314,8 @@ class _CudaPrinter:
             case ClusterStore(buffer, index, rank, value):
                 return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
             case LastBlock(target, counter, index, count):
-                return f"{self._register(target)} = tf_last_block({self._element(counter, index)}, {count});"
+                arrivals = text(count) if isinstance(count, Affine) else count
+                return f"{self._register(target)} = tf_last_block({self._element(counter, index)}, {arrivals});"
             case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive, team, cache):
                 num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
                 of_team = f"<{team}>" if team else ""
@@ -330,7 +348,7 @@ class _CudaPrinter:
     def _loop(self, s: For) -> None:
         scope, var = self.scope, identifier(s.var)
         start, stop = scope.text(s.start), scope.text(s.stop)
-        step = f"++{var}" if s.step == 1 else f"{var} += {s.step}"
+        step = f"++{var}" if s.step == 1 else f"{var} += {scope.text(s.step) if isinstance(s.step, Affine) else s.step}"
         if s.unroll:
             self.out.directive("#pragma unroll")
         with self.out.block(f"for ({scope.index_type} {var} = {start}; {var} < {stop}; {step})"), scope.nested():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilefuse.base.errors import InternalError
-from tilefuse.codegen.kernel import Group, InRange, Kernel, KExpr, Load, Reg
+from tilefuse.codegen.kernel import Group, InRange, Kernel, KExpr, Load, OfTwo, Reg
 from tilefuse.codegen.writer import identifier
 from tilefuse.ir import ops
 from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render, simplify
@@ -20,6 +20,7 @@ from tilefuse.ir.dtype import DTYPES, F32, I64, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, const
 
 INT32_MAX = 2**31 - 1
+_OPERATORS = {"product": "*", "quotient": "/", "remainder": "%"}
 
 # Functions of f32 that kernels know and graphs do not: one step of a product as the matrix unit does it, a * b + c, which only the host
 # prints (on a GPU a whole product is one statement), and a term of a sum of exponentials. `{n}` is argument n.
@@ -61,6 +62,7 @@ class IndexScope:
         self.index_bits = kernel.index_bits
         self.extents: dict[str, int] = {
             "thread": kernel.launch.num_threads, "block": max(kernel.launch.num_blocks, 1), "rank": kernel.launch.cluster}
+        self.extents |= {s.name: s.most + 1 for s in kernel.sizes}
         self.facts: list[Bound] = []
 
     @property
@@ -120,6 +122,17 @@ class IndexScope:
             if not self.sums_fit(narrow):
                 return render(e, self._wide_atom)
         return render(e, self._atom)
+
+    def value_text(self, value: Affine | OfTwo) -> str:
+        """C++ text of what a name is bound to."""
+        if isinstance(value, Affine):
+            return self.text(value)
+        left, right = self.operand(value.left), self.operand(value.right)
+        if value.function == "least":
+            return f"{left} < {right} ? {left} : {right}"
+        # Both operands may be of 32 bits where the product needs 64.
+        cast = "(long long)" if value.function == "product" and self.index_bits == 64 else ""
+        return f"{cast}{left} {_OPERATORS[value.function]} {right}"
 
     def sums_fit(self, e: Affine) -> bool:
         """Whether each term of `e`, and the sum of any of them, is proved to fit 32 bits with sign."""

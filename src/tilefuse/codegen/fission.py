@@ -44,6 +44,8 @@ from tilefuse.ir.ops import C_TYPES
 
 # Below this much memory a kernel runs on one core: starting the others costs more.
 PARALLEL_BYTES = 1 << 16
+# How many blocks a kernel runs where the launch says it: the last of its arguments.
+BLOCKS = "tf_blocks"
 
 
 class HostPrinter(ThreadPrinter):
@@ -73,8 +75,13 @@ class HostPrinter(ThreadPrinter):
         for number, group in enumerate(self.kernel.groups):
             member_tables(group, number, f"static const {self.scope.index_type}", self.out)
         if not self.kernel.groups:
-            for n, b in enumerate(self.kernel.parameters):
+            pointers = self.kernel.parameters
+            for n, b in enumerate(pointers):
                 self._argument(b, str(n))
+            given = [size.name for size in self.kernel.sizes] + ([BLOCKS] if self.kernel.blocks is not None else [])
+            for n, name in enumerate(given, len(pointers)):
+                self.out.line(f"const {self.scope.index_type} {identifier(name)} = ({self.scope.index_type})*static_cast<const long long*>"
+                              f"(arguments[{n}]);")
 
     def _argument(self, b: Buffer, place: str) -> None:
         """The typed pointer of one argument; `place`: its subscript."""
@@ -145,7 +152,8 @@ class HostPrinter(ThreadPrinter):
         used = index_names(body)
         var = "launched" if group else "group" if self.cluster > 1 else "block"
         first = group.first_block if group else 0
-        with self.out.block(f"for ({index} {var} = {first}; {var} < {first + count}; ++{var})"):
+        end = BLOCKS if self.kernel.blocks is not None else first + count
+        with self.out.block(f"for ({index} {var} = {first}; {var} < {end}; ++{var})"):
             if group:
                 number = self.kernel.groups.index(group)
                 find_member(group, number, var, index, self.out)
@@ -235,7 +243,7 @@ class HostPrinter(ThreadPrinter):
         if s.value.axes() & (varying | ({"thread", "rank", "block"} if wide == CLUSTER else {"thread"})):
             varying.add(s.name)
             return False
-        self.out.line(f"const {self.scope.index_type} {identifier(s.name)} = {self.scope.text(s.value)};")
+        self.out.line(f"const {self.scope.index_type} {identifier(s.name)} = {self.scope.value_text(s.value)};")
         self.scope.extents[s.name] = s.extent
         return True
 
@@ -292,7 +300,7 @@ class HostPrinter(ThreadPrinter):
             case Barrier(scope):
                 self.barrier(scope)
             case For():
-                self._uniform(s.start, s.stop)
+                self._uniform(s.start, s.stop, *((s.step,) if isinstance(s.step, Affine) else ()))
                 with self._loop_head(s), self._names():
                     self.scope.add_loop(s.var, s.start, s.stop)
                     recurse(s.body)

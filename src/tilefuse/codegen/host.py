@@ -41,7 +41,8 @@ def _printed(kernel: Kernel, check: bool) -> tuple[str, tuple[str, ...], str]:
     printer: HostPrinter = CheckedPrinter(kernel) if check else HostPrinter(kernel)
     printer.function()
     head = Writer()
-    head.comment(f"{kernel.name}: {kernel.launch.num_blocks} blocks of {kernel.launch.num_threads} threads, for the host"
+    count = "" if kernel.blocks is not None else f"{kernel.launch.num_blocks} "
+    head.comment(f"{kernel.name}: {count}blocks of {kernel.launch.num_threads} threads, for the host"
                  + (", every access checked" if check else ""))
     for text in kernel.header:
         head.comment(text)

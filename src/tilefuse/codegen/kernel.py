@@ -1,10 +1,10 @@
 """Kernel IR: what both printers print. One block's program for every thread, with explicit barriers.
 
 Index arithmetic is `ir.affine.Affine` over the names "thread" (threadIdx.x), "block" (blockIdx.x), "rank" (block rank in
-its cluster), loop variables and names bound by `Let`. Values are scalar expressions of `ir.scalar` (Const, Call, Index,
-Guard) with two more leaves, `Reg` and `Load`; `Read` and `Lookup` do not occur here. All control flow that contains a
-barrier, a shuffle or a cluster access is uniform over the block (over the cluster for cluster barriers), so the host printer
-can run each stretch between two such statements as a loop over the threads.
+its cluster), loop variables, names bound by `Let`, and sizes that calls give (`Kernel.sizes`). Values are scalar expressions of
+`ir.scalar` (Const, Call, Index, Guard) with two more leaves, `Reg` and `Load`; `Read` and `Lookup` do not occur here. All control
+flow that contains a barrier, a shuffle or a cluster access is uniform over the block (over the cluster for cluster barriers), so the host
+printer can run each stretch between two such statements as a loop over the threads.
 """
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tilefuse.codegen.asynchronous import (
     Prefetch,
 )
 from tilefuse.ir.affine import Affine
+from tilefuse.ir.counts import Operand
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index
 from tilefuse.target.launch import Launch
@@ -35,6 +36,7 @@ class Buffer:
     role    global: as `target.launch.Parameter.role`; shared: ""
     origin  the graph value it holds, for comments; "" for scratch
     offset_bytes  shared: position in the block's shared memory (buffers whose live ranges are disjoint may overlap)
+    count   elements where sizes that calls give decide them; `num_elements` is then the most that there may be
     """
 
     name: str
@@ -44,6 +46,32 @@ class Buffer:
     role: str = ""
     origin: str = ""
     offset_bytes: int = 0
+    count: Operand | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A number that each launch gives to a kernel, 0 .. most: an extent, or what follows from extents (`count`, of the program's sizes)."""
+
+    name: str
+    most: int
+    count: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class OfTwo:
+    """What two index expressions make where that is not affine, since both depend on sizes that calls give.
+
+    function: "product", "quotient" and "remainder" (of a number that is not negative, by one that is positive), "least".
+    """
+
+    function: str
+    left: Affine
+    right: Affine
+
+    def axes(self) -> frozenset[str]:
+        """All names that occur."""
+        return self.left.axes() | self.right.axes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +143,7 @@ class Let:
     """
 
     name: str
-    value: Affine
+    value: Affine | OfTwo
     extent: int
 
 
@@ -145,7 +173,7 @@ class For:
     var: str
     start: Affine
     stop: Affine
-    step: int
+    step: int | Affine
     body: tuple[Stmt, ...]
     unroll: bool = False
     simd: bool = False
@@ -289,7 +317,7 @@ class LastBlock:
     target: Reg
     counter: str
     index: Affine
-    count: int
+    count: int | Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +414,7 @@ class Touched:
     target   a buffer, or a register array of the calling thread (`register`)
     loops    (name, number of values), names of `index` and `bounds`
     bounds   where one does not hold, the word is not touched
+    scaled   further terms of `index`: (index expression, size), which are multiplied
     Words of buffers are touched by all threads of the call together, nobody knows which by whom: only where `first` holds (the call's
     first thread) they are declared, for all. Only the checking mode of the host executor asks.
     """
@@ -397,6 +426,7 @@ class Touched:
     register: bool = False
     bounds: tuple[Bound, ...] = ()
     first: tuple[Bound, ...] = ()
+    scaled: tuple[tuple[Affine, Affine], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +470,8 @@ Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, Vector
 class Kernel:
     """One kernel. Parameters are the global buffers, in order; a kernel of groups takes them as one structure of pointers.
 
+    Behind the buffers stand the `sizes` that a launch gives, and `blocks` is then how many blocks it has (`launch.num_blocks` the most).
+
     Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
     second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
     ones of `ir.ops.NARROW_CUDA`. `backwards`: the first block does what stands for the last number. `header` is what the reader should
@@ -458,6 +490,8 @@ class Kernel:
     routines: tuple[RoutineText, ...] = ()
     backwards: bool = False
     checked: bool = True
+    sizes: tuple[Size, ...] = ()
+    blocks: Operand | None = None
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:

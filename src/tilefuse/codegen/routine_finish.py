@@ -30,9 +30,20 @@ from tilefuse.codegen.kernel import (
     Stmt,
     Touched,
 )
-from tilefuse.codegen.routine_partials import combine, exchange, from_slab, padded_words, repeated_once, result, to_slab, workspace
+from tilefuse.codegen.routine_partials import (
+    combine,
+    exchange,
+    from_slab,
+    padded_words,
+    repeated_once,
+    result,
+    row_of_workspace,
+    to_slab,
+    workspace,
+)
 from tilefuse.codegen.routine_writer import RoutineWriter
 from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.counts import Operand, ceil, most
 from tilefuse.ir.dtype import BOOL, I32
 from tilefuse.ir.elementary import ThreadMapping
 from tilefuse.ir.scalar import Bound
@@ -61,18 +72,23 @@ def last_blocks(w: RoutineWriter) -> tuple[Stmt, ...]:
     found: list[Stmt] = []
     for n, (over, elements) in enumerate(by_blocks.items()):
         kept = [d for d in w.fused.grid.extents if d not in over]
-        index, cells = number(0), 1
-        for d in kept:
-            index, cells = index * w.blocks(d) + w.block(d), cells * w.blocks(d)
+        index, cells = number(0), number(1)
+        for d in kept:  # one direction at most: the blocks along the other share the words
+            index, cells = w.block(d), w.blocks(d)
         counter, last = f"arrivals_{n}", f"last_{n}"
-        w.scratch.append(Buffer(counter, I32, cells, "global", "counter"))
+        count = None if w.fused.given is None else w.sizes.count(cells)
+        w.scratch.append(Buffer(counter, I32, w.sizes.most(cells), "global", "counter", "", 0, count))
         body: list[Stmt] = []
         w.extra_read = False
         for e in elements:
             body += _of_this_block(w, e)
-        found += [Declare(last, BOOL), LastBlock(Reg(last, BOOL), counter, index, w.fused.reductions[elements[0].variable].partials),
+        found += [Declare(last, BOOL), LastBlock(Reg(last, BOOL), counter, index, _as_known(w.sizes.partials(elements[0].variable))),
                   IfValue(Reg(last, BOOL), tuple(body), uniform=True)]
     return tuple(found)
+
+
+def _as_known(e: Affine) -> int | Affine:
+    return e.const if e.is_const else e
 
 
 def _of_this_block(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
@@ -80,24 +96,28 @@ def _of_this_block(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
     if w.walk not in e.axes:
         return _sums(w, e, w.fused.threads, [w.block(d) for d in e.axes], e.words, e.words)
     # The words of all tiles of the walk side by side: one thread each, no barriers.
-    walked = -(-w.fused.num_tiles[w.walk] // w.fused.chunks)
-    name, rows, value = workspace(w, e), w.fused.reductions[e.variable].partials, f"{e.variable}_total"
+    sizes = w.sizes
+    tiles, chunks = sizes.tiles(w.walk), sizes.chunks
+    most = sizes.most(tiles)
+    stated, walked = sizes.quotient("walked", tiles + chunks - 1, chunks, most)
+    name, rows, value = workspace(w, e), sizes.partials(e.variable), f"{e.variable}_total"
 
     def one(n: Affine) -> tuple[Stmt, ...]:
         tile, word = axis(f"tile_of_{e.name}"), n % e.words
         body = (*from_slab(w, e, name, rows, padded_words(w, e), tile * e.words + word, value),
                 *result(w, e, Reg(value, e.unit, number(0)), word, [tile]))
-        inside = Bound(tile, 0, w.fused.num_tiles[w.walk])
-        at = n // e.words * w.fused.chunks + w.block(w.walk)
-        return Let(f"tile_of_{e.name}", at, walked * w.fused.chunks), If((inside,), body)
+        first, begins = sizes.product(f"turn_of_{e.name}", n // e.words, chunks, 2 * most)
+        at = begins + w.block(w.walk)
+        last = walked.const * chunks.const if walked.is_const and chunks.is_const else 3 * most
+        return (*first, Let(f"tile_of_{e.name}", at, last), If((sizes.below(tile, tiles),), body))
 
-    return w.spread_over_threads(walked * e.words, one)
+    return (*stated, *w.spread_over_threads(_as_known(walked * e.words), one))
 
 
 def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], words: int, extent: int) -> tuple[Stmt, ...]:
     """Completes the `words` words of a tile of `extent` words; all threads of the block take part."""
     wide = 1 << (words - 1).bit_length()
-    name, rows = workspace(w, e), w.fused.reductions[e.variable].partials
+    name, rows = workspace(w, e), w.sizes.partials(e.variable)
     stride = padded_words(w, e)
     start = tiles[0] * extent if tiles else number(0)
     value = f"{e.variable}_total"
@@ -112,13 +132,15 @@ def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], w
     other = f"{value}_other"
     clear = RoutineCall(w.namespaces.clear(function, implementation, 1), (Reg(value, e.unit, number(0)),),
                         (Touched(value, axis("tf_w"), (("tf_w", e.units),), True, True),))
-    at = (axis("row") * stride + start + word) * e.units
-    loads = [Assign(Reg(other, e.unit, number(u)), Load(name, e.unit, at + u)) for u in range(e.units)]
-    loop = For("row", group, number(rows), each, (Declare(other, e.unit, e.units), *loads,
+    stated, begins = row_of_workspace(w, axis("row"), stride)
+    at = (begins + start + word) * e.units
+    loads = [*stated, *(Assign(Reg(other, e.unit, number(u)), Load(name, e.unit, at + u)) for u in range(e.units))]
+    loop = For("row", group, rows, each, (Declare(other, e.unit, e.units), *loads,
                                                   *combine(w, e, Reg(value, e.unit, number(0)), Reg(other, e.unit, number(0)))))
     # A tile of a second kernel may end beyond a row of the workspace.
     held = [Bound(word, 0, words)] if wide > words else []
-    held += [Bound(start + word, 0, stride)] if tiles and extent != e.words and stride % extent else []
+    whole_rows = all(c % extent == 0 for c in (stride.const, *(c for _, c in stride.terms)))
+    held += [w.sizes.below(start + word, stride)] if tiles and extent != e.words and not whole_rows else []
     found: list[Stmt] = [Declare(value, e.unit, e.units), clear, If(tuple(held), (loop,)) if held else loop]
     mapping = ThreadMapping((1,), (axis("tx"),) if wide > 1 else ())
     combination = combine_threads(mapping, (wide, each), threads, (wide,) if wide > 1 else ())
@@ -166,16 +188,17 @@ def second_kernels(w: RoutineWriter) -> tuple[Kernel, ...]:
 
 def _second_kernel(w: RoutineWriter, e: Element) -> Kernel:
     own = RoutineWriter(w.fused)
-    count = w.fused.grid.extents[e.axes[0]] if e.axes else 1
+    count = own.sizes.extent(e.axes[0]) if e.axes else number(1)
     words = SECOND_WORDS if e.axes else 1
-    blocks = max(-(-count // words), 1)
+    blocks = max(-(-own.sizes.most(count) // words), 1)
     tiles = [axis("block_x")] if e.axes else []
     body = (Let("block_x", axis("block"), blocks), *_sums(own, e, SECOND_THREADS, tiles, words, words))
-    scratch = Buffer(own.scratch[0].name, own.scratch[0].dtype, own.scratch[0].num_elements, "global", "in", e.variable)
+    scratch = replace(own.scratch[0], role="in")
     shared = max((b.num_elements * b.dtype.itemsize for b in own.extra), default=0)
     launch = Launch(blocks, SECOND_THREADS, 1, -(-shared // 16) * 16, w.fused.device.starts_early)
-    return Kernel(f"{w.fused.name}_{e.variable}", (*own.buffers.values(), scratch, *own.extra), launch, body,
-                  (f"adds up the partial values of %{e.variable}",), w.fused.index_bits, routines=own.namespaces.texts())
+    made = Kernel(f"{w.fused.name}_{e.variable}", (*own.buffers.values(), scratch, *own.extra), launch, body,
+                  (f"adds up the partial values of %{e.variable}",), routines=own.namespaces.texts())
+    return own.sizes.of(made, most(ceil(own.sizes.count(count), words), 1))
 
 
 def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
@@ -185,18 +208,19 @@ def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
         return ()
     own = RoutineWriter(w.fused)
     body: list[Stmt] = [Comment("results that are updated by atomics")]
-    most = 1
+    largest = 1
+    words: Operand = 1
     for e in elements:
         function, implementation, _ = own.role(*e.owner)
         own.uses(e.variable, True)
-        count = w.fused.grid.extents[e.axes[0]] if e.axes else 1
-        most = max(most, count)
-        stride = w.fused.graph.variables[e.variable].word_strides
+        count = own.sizes.extent(e.axes[0]) if e.axes else number(1)
+        largest, words = max(largest, own.sizes.most(count)), most(words, own.sizes.count(count))
         word = axis("block") * SECOND_THREADS + axis("thread")
-        at = word * stride[0] if stride else number(0)
+        at = word if e.axes else number(0)
         name = own.namespaces.clear(function, implementation, 1)
         call = RoutineCall(name, (Pointer(e.variable, at),), (Touched(e.variable, at, (), True),))
-        body.append(If((Bound(word, 0, count),), (call,)))
-    launch = Launch(-(-most // SECOND_THREADS), SECOND_THREADS, 1, 0, w.fused.device.starts_early)
-    return (Kernel(f"{w.fused.name}_clear", tuple(own.buffers.values()), launch, tuple(body), ("clears results",), w.fused.index_bits,
-                   routines=own.namespaces.texts()),)
+        body.append(If((own.sizes.below(word, count),), (call,)))
+    launch = Launch(-(-largest // SECOND_THREADS), SECOND_THREADS, 1, 0, w.fused.device.starts_early)
+    made = Kernel(f"{w.fused.name}_clear", tuple(own.buffers.values()), launch, tuple(body), ("clears results",),
+                  routines=own.namespaces.texts())
+    return (own.sizes.of(made, ceil(words, SECOND_THREADS)),)

@@ -29,7 +29,7 @@ class _Namespace:
 class Namespaces:
     """All routines of one kernel."""
 
-    def __init__(self, index_type: str) -> None:
+    def __init__(self, index_type: Callable[[ElementaryFunction], str]) -> None:
         self.index_type = index_type
         self.names: dict[tuple[str, str, frozenset[str]], str] = {}
         self.spaces: dict[str, _Namespace] = {}
@@ -40,7 +40,7 @@ class Namespaces:
         if key not in self.names:
             same = sum(name == function.name for name, _, _ in self.names)
             self.names[key] = name = f"{function.name}_{same}" if same else f"{function.name}_routines"
-            macros = routine_macros(function, implementation) | {"INDEX": self.index_type}
+            macros = routine_macros(function, implementation) | {"INDEX": self.index_type(function)}
             macros |= {f"CONTIGUOUS_{p.name}": str(int(p.name in contiguous)) for p in (*function.inputs, *function.outputs)}
             self.spaces[name] = _Namespace(function.name, implementation, macros)
         return self.names[key]

@@ -26,10 +26,12 @@ from tilefuse.codegen.kernel import (
 )
 from tilefuse.codegen.routine_writer import RoutineWriter, Where
 from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.counts import times
 from tilefuse.ir.elementary import ElementaryFunction
 from tilefuse.ir.scalar import Bound, Call, Guard
 from tilefuse.schedule.routine_combine import Combination
 from tilefuse.schedule.routine_elements import ATOMICS, SECOND_KERNEL, SINGLE, Element
+from tilefuse.schedule.routine_sizes import strides_of
 
 OPERATORS = {"+": ("add", "sum"), "max": ("maximum", "max"), "min": ("minimum", "min")}
 
@@ -92,19 +94,29 @@ def to_slab(e: Element, array: str, combination: Combination, slab: str) -> tupl
     return (If(bounds, tuple(stores)),) if bounds else tuple(stores)
 
 
-def from_slab(w: RoutineWriter, e: Element, slab: str, rows: int, stride: int, word: Affine, value: str) -> tuple[Stmt, ...]:
+def from_slab(w: RoutineWriter, e: Element, slab: str, rows: int | Affine, stride: int | Affine, word: Affine,
+              value: str) -> tuple[Stmt, ...]:
     """Declares `value` as the combination of a word's copies: rows of `stride` words."""
+    rows, stride = (number(n) if isinstance(n, int) else n for n in (rows, stride))
+
     def load(row: Affine, name: str) -> list[Stmt]:
-        at = (row * stride + word) * e.units
-        return [Assign(Reg(name, e.unit, number(u)), Load(slab, e.unit, at + u)) for u in range(e.units)]
+        stated, begins = row_of_workspace(w, row, stride)
+        at = (begins + word) * e.units
+        return [*stated, *(Assign(Reg(name, e.unit, number(u)), Load(slab, e.unit, at + u)) for u in range(e.units))]
 
     found: list[Stmt] = [Declare(value, e.unit, e.units), *load(number(0), value)]
-    if rows > 1:
+    if not rows.is_const or rows.const > 1:
         other = f"{value}_other"
         into, more = Reg(value, e.unit, number(0)), Reg(other, e.unit, number(0))
         body = (Declare(other, e.unit, e.units), *load(axis("row"), other), *combine(w, e, into, more))
-        found.append(For("row", number(1), number(rows), 1, body))
+        found.append(For("row", number(1), rows, 1, body))
     return tuple(found)
+
+
+def row_of_workspace(w: RoutineWriter, row: Affine, stride: Affine) -> tuple[tuple[Stmt, ...], Affine]:
+    """Where a row of partial values begins, rows `stride` words apart."""
+    known = row.is_const or stride.is_const
+    return w.sizes.product("row_begins", row, stride, 0 if known else w.sizes.most_handed - 1)
 
 
 def gather(w: RoutineWriter, e: Element, slab: str) -> tuple[Stmt, ...]:
@@ -149,13 +161,17 @@ def deliver(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Seque
         index, bounds = place(w, e, word, tiles)
         update = Atomic(operator_of(function)[1], e.variable, index, value)
         return (If(bounds, (update,)),) if bounds else (update,)
-    row = number(0)
-    for d in reduction.over:
-        row = row * w.blocks(d) + w.block(d)
-    at = (row * padded_words(w, e) + tile_word(e, word, tiles)) * e.units
+    if len(reduction.over) == len(w.fused.grid.extents) and w.fused.given is not None:
+        row = axis("block")  # every block has a row
+    else:
+        row = number(0)
+        for d in reduction.over:
+            row = row * w.blocks(d).const + w.block(d) if row != number(0) else w.block(d)
+    stated, begins = row_of_workspace(w, row, padded_words(w, e))
+    at = (begins + tile_word(e, word, tiles)) * e.units
     name = workspace(w, e)
     assert value.index is not None
-    return tuple(Store(name, at + u, Reg(value.name, value.dtype, value.index + u)) for u in range(e.units))
+    return (*stated, *(Store(name, at + u, Reg(value.name, value.dtype, value.index + u)) for u in range(e.units)))
 
 
 def result(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequence[Affine]) -> tuple[Stmt, ...]:
@@ -176,13 +192,14 @@ def result(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequen
 
 def place(w: RoutineWriter, e: Element, word: Affine, tiles: Sequence[Affine]) -> tuple[Affine, tuple[Bound, ...]]:
     """Where a word of a tile lies in the result, and the bounds within which it does."""
-    strides = w.fused.graph.variables[e.variable].word_strides
+    strides = strides_of(w.fused.graph.variables[e.variable])
     index, bounds = number(0), []
     for d, extent, tile, stride in zip(e.axes, e.extents, tiles, strides, strict=True):
         at = tile * extent + (word if len(e.axes) == 1 else word % extent)
-        index = index + at * stride
-        if w.fused.grid.extents[d] % extent or not w.fused.grid.extents[d]:
-            bounds.append(Bound(at, 0, w.fused.grid.extents[d]))
+        index = index + at * stride.const  # results of reductions are dense
+        words = w.sizes.extent(d)
+        if not words.is_const or words.const % extent or not words.const:
+            bounds.append(w.sizes.inside(at, d))
     return index, tuple(bounds)
 
 
@@ -191,9 +208,9 @@ def tile_word(e: Element, word: Affine, tiles: Sequence[Affine]) -> Affine:
     return tiles[0] * e.words + word if tiles else word
 
 
-def padded_words(w: RoutineWriter, e: Element) -> int:
+def padded_words(w: RoutineWriter, e: Element) -> Affine:
     """Words of a row of the workspace."""
-    return w.fused.num_tiles[e.axes[0]] * e.words if e.axes else 1
+    return w.sizes.tiles(e.axes[0]) * e.words if e.axes else number(1)
 
 
 def workspace(w: RoutineWriter, e: Element) -> str:
@@ -203,5 +220,11 @@ def workspace(w: RoutineWriter, e: Element) -> str:
         reduction = w.fused.reductions[e.variable]
         # A second kernel reads what this one leaves; a last block reads it before the kernel ends.
         role = "out" if reduction.finish == SECOND_KERNEL else "workspace"
-        w.scratch.append(Buffer(name, e.unit, reduction.partials * padded_words(w, e) * e.units, "global", role, e.variable))
+        words, count = reduction.partials * e.units, None
+        if w.fused.given is None:
+            words *= padded_words(w, e).const
+        else:
+            words = w.sizes.most_handed * e.units
+            count = times(w.sizes.count(w.sizes.partials(e.variable)), w.sizes.count(padded_words(w, e)), e.units)
+        w.scratch.append(Buffer(name, e.unit, words, "global", role, e.variable, 0, count))
     return name

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilefuse.codegen.kernel import Comment, Declare, For, If, Let, Reg, RoutineCall, Stmt, Touched
+from tilefuse.codegen.kernel import Declare, For, Let, OfTwo, Reg, RoutineCall, Stmt, Touched
 from tilefuse.codegen.routine_partials import deliver
+from tilefuse.codegen.routine_tiles import behind_groups, edge_tile, may_exceed, up_to_multiple
 from tilefuse.codegen.routine_writer import RoutineWriter
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
@@ -31,48 +32,57 @@ def ends_early(fused: FusedRoutines) -> bool:
 
 def triangle_walk(w: RoutineWriter, body: Body, inside_other: bool) -> tuple[Stmt, ...]:
     """The loops over a block's tiles of the triangle; `inside_other`: its strip lies inside the data across the walk."""
-    fused, d, o = w.fused, w.walk, w.other
+    fused, d, o, sizes = w.fused, w.walk, w.other, w.sizes
     assert o is not None
-    chunks, unroll, tiles = fused.chunks, fused.decision.unroll, fused.num_tiles[d]
+    chunks, unroll, tiles = sizes.chunks, fused.decision.unroll, sizes.tiles(d)
     block, tile = w.block(d), axis("tile")
     strip, along = fused.tiles[o], fused.tiles[d]
     early = ends_early(fused)
-    whole = w.whole[d] if inside_other else tiles
+    whole = sizes.whole(d) if inside_other else tiles
     # Tiles before `ends` and, in whole tiles, from `begins` on hold words of the triangle. The last strip reaches all.
     found: list[Stmt] = []
-    ends, begins, stop, start = number(tiles), number(0), number(whole), block
+    ends, begins, stop, start = tiles, number(0), whole, block
     if early and inside_other:
-        found.append(Let("ends", (w.block(o) * strip + (strip - 1)) // along + 1, tiles + 1))
+        found.append(Let("ends", (w.block(o) * strip + (strip - 1)) // along + 1, sizes.most(tiles) + 1))
         ends = axis("ends")
-        # Of tiles + 1 values at most one is beyond the whole tiles.
-        stop = ends if whole == tiles else ends - ends // (whole + 1)
+        stop = ends
+        if whole not in (tiles, number(0)):
+            found.append(Let("stop", OfTwo("least", ends, whole), sizes.most(whole) + 1))
+            stop = axis("stop")
     elif not early:
-        found.append(Let("begins", w.block(o) * strip // along, tiles + 1))
+        found.append(Let("begins", w.block(o) * strip // along, sizes.most(tiles) + 1))
         begins = axis("begins")
-        start = _own(block, begins, chunks)
+        stated, start = _own(w, "begin", block, begins)
+        found += stated
     if not inside_other:
-        found.append(For("tile", start, number(tiles), chunks, body(fused.edge, tile, False)))
+        found.append(_for(start, tiles, chunks, body(fused.edge, tile, False)))
     else:
-        if unroll > 1 and whole > (unroll - 1) * chunks:
-            grouped = unroll * chunks
-            found.append(For("tile", start, stop - (unroll - 1) * chunks, grouped, body(fused.group, tile, True)))
-            start = start + (stop + (chunks - 1) - start) // grouped * grouped
-        if whole:
-            found.append(For("tile", start, stop, chunks, body(fused.single, tile, True)))
-        if tiles > whole:
-            found.append(Comment(f"the tile that reaches over the edge of {fused.grid.extents[d]} words"))
-            last = whole % chunks
-            edge = (Let("tile", number(whole), whole + 1), *body(fused.edge, tile, False))
-            reached = (Bound(ends, whole + 1, whole + 2),) if early else ()
-            found.append(If((Bound(block, last, last + 1), *reached), edge))
+        if unroll > 1 and may_exceed(whole, chunks * (unroll - 1)):
+            found.append(_for(start, stop - chunks * (unroll - 1), chunks * unroll, body(fused.group, tile, True)))
+            stated, start = behind_groups(w, start, stop, chunks * unroll)
+            found += stated
+        if whole != number(0):
+            found.append(_for(start, stop, chunks, body(fused.single, tile, True)))
+        if tiles != whole:
+            found += edge_tile(w, body(fused.edge, tile, False), whole, tiles, (Bound(ends - whole, 1, 2),) if early else ())
     if early:
-        return (*found, *_neutral(w, _own(block, ends, chunks), number(tiles))) if inside_other else tuple(found)
+        if not inside_other:
+            return tuple(found)
+        stated, start = _own(w, "end", block, ends)
+        return (*found, *stated, *_neutral(w, start, tiles))
     return (*found, *_neutral(w, block, begins))
 
 
-def _own(block: Affine, least: Affine, chunks: int) -> Affine:
+def _for(start: Affine, stop: Affine, step: Affine, body: tuple[Stmt, ...]) -> For:
+    """The body for each tile from `start` on, `step` apart."""
+    return For("tile", start, stop, step.const if step.is_const else step, body)
+
+
+def _own(w: RoutineWriter, name: str, block: Affine, least: Affine) -> tuple[tuple[Stmt, ...], Affine]:
     """The first tile from `least` on that the block has."""
-    return block + (least + (chunks - 1) - block) // chunks * chunks
+    chunks = w.sizes.chunks
+    stated, taken = up_to_multiple(w, name, least + chunks - 1 - block, chunks)
+    return stated, block + taken
 
 
 def _neutral(w: RoutineWriter, start: Affine, stop: Affine) -> tuple[Stmt, ...]:
@@ -82,7 +92,7 @@ def _neutral(w: RoutineWriter, start: Affine, stop: Affine) -> tuple[Stmt, ...]:
         if reduction.accumulated or reduction.finish not in (LAST_BLOCK, SECOND_KERNEL):
             continue
         e = next(e for e in fused.elements.values() if e.variable == variable and e.partial)
-        found.append(For("tile", start, stop, fused.chunks, _neutral_words(w, e)))
+        found.append(_for(start, stop, w.sizes.chunks, _neutral_words(w, e)))
     return tuple(found)
 
 

@@ -27,6 +27,7 @@ from tilefuse.codegen.kernel import (
     Store,
     Touched,
 )
+from tilefuse.codegen.routine_launch import LaunchSizes
 from tilefuse.codegen.routine_namespace import Namespaces
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
@@ -35,7 +36,8 @@ from tilefuse.ir.scalar import Bound, const
 from tilefuse.schedule import routine_steps as steps
 from tilefuse.schedule.routine_combine import leaders, slot_coordinates
 from tilefuse.schedule.routine_elements import Element
-from tilefuse.schedule.routines import FusedRoutines, extent_in_memory
+from tilefuse.schedule.routine_sizes import strides_of
+from tilefuse.schedule.routines import MOST_NARROW, FusedRoutines, index_type
 
 
 @dataclass
@@ -49,7 +51,14 @@ class Where:
 
     tile: Affine | None
     inside: Mapping[str, bool]
-    stride: int = 0
+    stride: Affine = Affine()
+
+
+def _wide(fused: FusedRoutines, function: ElementaryFunction) -> bool:
+    """Whether the routines of a function compute indices of 64 bits. Partial values that hold an index do in every case of given sizes."""
+    if fused.given is None or function.state:
+        return function.name in fused.wide_routines
+    return fused.given.case.most_indexed > MOST_NARROW
 
 
 class RoutineWriter:
@@ -57,7 +66,7 @@ class RoutineWriter:
 
     def __init__(self, fused: FusedRoutines) -> None:
         self.fused = fused
-        self.namespaces = Namespaces("int" if fused.index_bits == 32 else "long long")
+        self.namespaces = Namespaces(lambda function: index_type(_wide(fused, function)))
         self.buffers: dict[str, Buffer] = {}
         self.scratch: list[Buffer] = []
         self.extra: list[Buffer] = []
@@ -67,7 +76,7 @@ class RoutineWriter:
         self.computed: set[str] = set()
         self.walk = fused.walk
         self.other = next((d for d in fused.grid.extents if d != self.walk), None)
-        self.whole = {d: fused.grid.extents[d] // fused.tiles[d] for d in fused.grid.extents}
+        self.sizes = LaunchSizes(fused)
         self.lets: list[Stmt] = []
 
     # -- names of the kernel
@@ -90,16 +99,16 @@ class RoutineWriter:
         """Number of the block along a direction."""
         return axis(f"block_{direction}")
 
-    def blocks(self, direction: str) -> int:
+    def blocks(self, direction: str) -> Affine:
         """Blocks along a direction."""
-        return self.fused.chunks if direction == self.walk else self.fused.num_tiles[direction]
+        return self.sizes.chunks if direction == self.walk else self.sizes.tiles(direction)
 
     def first(self, direction: str, where: Where, instance: Affine, copy: int = 0) -> Affine:
         """First word of this instance's element along a direction."""
         fused = self.fused
         if direction == self.walk:
             assert where.tile is not None
-            tile = where.tile + copy * where.stride
+            tile = where.tile + where.stride * copy
         else:
             tile = self.block(direction)
         at = tile * fused.tiles[direction]
@@ -151,14 +160,17 @@ class RoutineWriter:
     def touches_memory(self, e: Element, where: Where, threads: tuple[int, int], writes: bool) -> Touched:
         """The words of an element that lie inside the data, in global memory."""
         _, _, instance = self.coordinates(threads)
-        strides = self.fused.graph.variables[e.variable].word_strides
-        index, loops, bounds = number(0), [], []
+        strides = strides_of(self.fused.graph.variables[e.variable])
+        index, loops, bounds, scaled = number(0), [], [], []
         for n, (d, extent, stride) in enumerate(zip(e.axes, e.extents, strides, strict=True)):
             at = self.first(d, where, instance, e.copy) + axis(f"tf_w{n}")
             loops.append((f"tf_w{n}", extent))
-            bounds.append(Bound(at, 0, self.fused.grid.extents[d]))
-            index = index + at * stride
-        return Touched(e.variable, index, tuple(loops), writes, False, tuple(bounds), self.first_thread(threads))
+            bounds.append(self.sizes.inside(at, d))
+            if stride.is_const:
+                index = index + at * stride.const
+            else:
+                scaled.append((at, stride))
+        return Touched(e.variable, index, tuple(loops), writes, False, tuple(bounds), self.first_thread(threads), tuple(scaled))
 
     # -- steps
 
@@ -171,16 +183,16 @@ class RoutineWriter:
             return (If(first, (Store(e.variable, number(0), self.register(e)),)),)
         threads = implementation.geometry.threads
         tx, ty, instance = self.coordinates(threads)
-        strides = self.fused.graph.variables[e.variable].word_strides
+        strides = strides_of(self.fused.graph.variables[e.variable])
         inside = all(where.inside[d] for d in e.axes)
         contiguous = self.contiguous(e.owner[0]) if inside else frozenset()
         firsts = [self.first(d, where, instance, e.copy) for d in e.axes]
         # Inside the data the bound is the element's own end, which compilers fold with the routine's comparison.
-        ends = [f + extent if inside else number(self.fused.grid.extents[d])
+        ends = [f + extent if inside else self.sizes.extent(d)
                 for d, f, extent in zip(e.axes, firsts, e.extents, strict=True)]
         held = self.register(e) if e.in_registers else Pointer(f"{e.name}_l", self.shared_index(e, instance))
         name = self.namespaces.routine(function, implementation, f"{verb} {p.name}", contiguous)
-        arguments = (Pointer(e.variable, number(0)), *map(number, strides), held, tx, ty, *firsts, *ends)
+        arguments = (Pointer(e.variable, number(0)), *strides, held, tx, ty, *firsts, *ends)
         loads = verb == "load"
         touched = (self.touches_memory(e, where, threads, not loads), self.touches_element(e, threads, loads))
         self.uses(e.variable, not loads)
@@ -193,9 +205,11 @@ class RoutineWriter:
         for p, variable in zip((*call.function.inputs, *call.function.outputs), (*call.arguments, *call.results), strict=True):
             if p.extents and isinstance(variable, str):
                 v = self.fused.graph.variables[variable]
-                vector, strides = 16 // v.dtype.itemsize, v.word_strides
+                vector, strides = 16 // v.dtype.itemsize, strides_of(v)
                 own = implementation.geometry.extents[p.extents[-1]]
-                if strides[-1] == 1 and own % vector == 0 and all(s % vector == 0 for s in strides[:-1]):
+                aligned = self.fused.given is not None and self.fused.given.case.aligned
+                rows = all(s.const % vector == 0 if s.is_const else aligned for s in strides[:-1])
+                if strides[-1] == number(1) and own % vector == 0 and rows:
                     found.add(p.name)
         return frozenset(found)
 
@@ -204,7 +218,8 @@ class RoutineWriter:
         if variable not in self.buffers:
             role = "inout" if updates else "out" if writes else "in"
             v = self.fused.graph.variables[variable]
-            self.buffers[variable] = Buffer(variable, v.dtype, extent_in_memory(self.fused.graph, variable), "global", role, variable)
+            words, count = self.sizes.words(variable)
+            self.buffers[variable] = Buffer(variable, v.dtype, words, "global", role, variable, 0, count)
 
     def compute(self, s: steps.Compute, where: Where) -> tuple[Stmt, ...]:
         """A compute routine."""
@@ -257,17 +272,23 @@ class RoutineWriter:
         return self.spread_over_threads(e.shared_words * instances, lambda w: (RoutineCall(
             name, (Pointer(array, w * e.units),), (Touched(array, w * e.units + axis("tf_w"), (("tf_w", e.units),), True),)),))
 
-    def spread_over_threads(self, words: int, body: Callable[[Affine], Iterable[Stmt]]) -> tuple[Stmt, ...]:
+    def spread_over_threads(self, words: int | Affine, body: Callable[[Affine], Iterable[Stmt]]) -> tuple[Stmt, ...]:
         """body(word) for every word of `words`, thread after thread."""
         threads = self.fused.threads
+        if isinstance(words, Affine):
+            if not words.is_const:
+                w = axis("turn") * threads + axis("thread")
+                inner = If((self.sizes.below(w, words),), tuple(body(w)))
+                return (For("turn", number(0), (words + (threads - 1)) // threads, 1, (inner,)),)
+            words = words.const
         if words <= threads:
-            inner = tuple(body(axis("thread")))
-            return (If((Bound(axis("thread"), 0, words),), inner),) if words < threads else inner
+            once = tuple(body(axis("thread")))
+            return (If((Bound(axis("thread"), 0, words),), once),) if words < threads else once
         w = axis("turn") * threads + axis("thread")
-        inner = tuple(body(w))
+        all_of = tuple(body(w))
         if words % threads:
-            inner = (If((Bound(w, 0, words),), inner),)
-        return (For("turn", number(0), number(-(-words // threads)), 1, inner),)
+            all_of = (If((Bound(w, 0, words),), all_of),)
+        return (For("turn", number(0), number(-(-words // threads)), 1, all_of),)
 
     def slots(self, e: Element, body: Callable[[Affine, list[Affine]], Iterable[Stmt]]) -> tuple[Stmt, ...]:
         """body(slot, coordinates) for every word that a thread holds."""
@@ -302,8 +323,7 @@ class RoutineWriter:
         name = self.namespaces.padding(function, implementation, parameter)
 
         def outside(at: list[Affine], instance: Affine) -> tuple[Bound, ...]:
-            return tuple(Bound(self.first(d, where, instance, e.copy) + a, 0, self.fused.grid.extents[d])
-                         for d, a in zip(e.axes, at, strict=True))
+            return tuple(self.sizes.inside(self.first(d, where, instance, e.copy) + a, d) for d, a in zip(e.axes, at, strict=True))
 
         if e.in_registers:
             _, _, instance = self.coordinates(e.threads)

@@ -107,7 +107,7 @@ class ThreadPrinter:
             case Comment(text):
                 out.comment(text)
             case Let(name, value, extent):
-                out.line(f"const {scope.index_type} {identifier(name)} = {scope.text(value)};")
+                out.line(f"const {scope.index_type} {identifier(name)} = {scope.value_text(value)};")
                 scope.extents[name] = extent
             case Declare():
                 self.declare(s)
@@ -181,7 +181,7 @@ class ThreadPrinter:
     @contextlib.contextmanager
     def _loop_head(self, s: For) -> Iterator[None]:
         scope, var = self.scope, identifier(s.var)
-        step = f"++{var}" if s.step == 1 else f"{var} += {s.step}"
+        step = f"++{var}" if s.step == 1 else f"{var} += {scope.text(s.step) if isinstance(s.step, Affine) else s.step}"
         if s.simd:
             self.simd(s)
         with self.out.block(f"for ({scope.index_type} {var} = {scope.text(s.start)}; {var} < {scope.text(s.stop)}; {step})"):
@@ -314,9 +314,10 @@ class ThreadPrinter:
         """An element of another block's shared memory = value."""
         return f"{self._remote(buffer, index, rank)} = {value};"
 
-    def last_block(self, counter: str, index: Affine, count: int) -> str:
+    def last_block(self, counter: str, index: Affine, count: int | Affine) -> str:
         """Whether this block arrives last."""
-        return f"tf_last_block({self.element(counter, index)}, {count}u)"
+        arrivals = self.scope.text(count) if isinstance(count, Affine) else f"{count}u"
+        return f"tf_last_block({self.element(counter, index)}, {arrivals})"
 
     def bulk_copy(self, s: BulkCopy) -> str:
         """A copy to shared memory, done at once."""
@@ -385,7 +386,7 @@ def return_gap(loop: For) -> int:
         index = s.target.index if isinstance(s, Assign) and s.target.name not in declared else None
         if index is None or index.is_linear and index.coefficient(loop.var):
             continue
-        if not loop.start.is_const or not loop.stop.is_const:
+        if not loop.start.is_const or not loop.stop.is_const or isinstance(loop.step, Affine):
             return 1
         seen: dict[Affine, int] = {}
         for turn, at in enumerate(range(loop.start.const, loop.stop.const, loop.step)):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tilefuse.base.errors import UnsupportedError
 from tilefuse.codegen.expression import INT32_MAX, IndexScope
-from tilefuse.codegen.kernel import Atomic, For, Group, Kernel, Let, Load, Store, Touched, VectorLoad
+from tilefuse.codegen.kernel import Atomic, For, Group, Kernel, Let, Load, OfTwo, Store, Touched, VectorLoad
 from tilefuse.codegen.walk import parts
 from tilefuse.ir.affine import Affine
 
@@ -45,11 +45,14 @@ def fits_32_bits(kernel: Kernel) -> bool:
                 if part not in fitting and not _fits(part, scope):
                     return False
                 fitting.add(part)
-            case Let(name, _, extent):
+            case Let(name, value, extent):
+                # The parts of a product of sizes are looked at as they come; what it is at most, its name says.
+                if isinstance(value, OfTwo) and extent - 1 > INT32_MAX:
+                    return False
                 scope.extents[name] = extent
             case For(var, start, stop, step):
                 scope.add_loop(var, start, stop)
-                if not _fits(stop + (step - 1), scope):  # the value that ends the loop
+                if not _fits(stop + step - 1, scope):  # the value that ends the loop
                     return False
             case Group():
                 scope.enter_group(part)

@@ -1,14 +1,18 @@
 """A fused kernel of routines as a program: kernel IR printed for the device, parameters bound to the script's variables."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilefuse.base.options import Options
 from tilefuse.codegen.compose_routines import compose_routines
 from tilefuse.codegen.cuda import print_cuda
 from tilefuse.codegen.host import print_host
 from tilefuse.codegen.kernel import Buffer, Kernel
 from tilefuse.driver.lower import compiler_flags, started_late, waits_itself
+from tilefuse.ir.counts import count_value
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
+from tilefuse.schedule.routine_sizes import expected_sizes
 from tilefuse.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Parameter
@@ -45,13 +49,25 @@ def _value(buffer: Buffer, graph: CallGraph, computed: bool) -> Value:
 
 
 def _code(kernel: Kernel, fused: FusedRoutines, device: DeviceSpec, options: Options) -> KernelCode:
-    # What clears sums or combines partial values is short, and may stand ready while the large kernel runs.
-    moved = fused.transfers * max(b.dtype.itemsize for b in kernel.parameters) if kernel.name == fused.name else \
-        sum(b.num_elements * b.dtype.itemsize for b in kernel.parameters)
-    if options.early_start == "off" or not waits_itself(moved, kernel.launch):
-        kernel = started_late(kernel, moved, device, options)
+    moved = moved_bytes(kernel, fused, expected_sizes(fused.graph))
+    kernel = starting(kernel, moved, device, options)
     source = print_host(kernel, check=options.check) if device.kind == "host" else print_cuda(kernel, device)
     parameters = tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
     nodes = tuple(r for c in fused.decision.calls for r in fused.graph.calls[c].results)
     return KernelCode(kernel.name, kernel.name, source, device.kind, device.arch, kernel.launch, parameters, nodes,
                       limit_us=moved / device.global_bytes_per_s * 1e6, flags=compiler_flags(device, options))
+
+
+def moved_bytes(kernel: Kernel, fused: FusedRoutines, sizes: Mapping[str, int]) -> int:
+    """Bytes that a kernel of a fusion moves; `sizes`: those that are expected, where calls give them."""
+    if kernel.name == fused.name:
+        return fused.transfers * max(b.dtype.itemsize for b in kernel.parameters)
+    return sum((b.num_elements if b.count is None else count_value(b.count, sizes)) * b.dtype.itemsize for b in kernel.parameters)
+
+
+def starting(kernel: Kernel, moved: int, device: DeviceSpec, options: Options) -> Kernel:
+    """The kernel as one that stands ready while the one ahead still runs, or starts when that has ended: as is faster for so many bytes.
+
+    What clears sums or combines partial values is short, and may stand ready while the large kernel runs.
+    """
+    return kernel if options.early_start != "off" and waits_itself(moved, kernel.launch) else started_late(kernel, moved, device, options)

@@ -118,9 +118,9 @@ class CompiledScript:
             raise UserError(f"the script has no input {', '.join(unknown)}", hint=f"inputs: {', '.join(self.inputs)}")
         return call_graph(self.resolved, {n: ArgumentShape(tuple(s), (strides or {}).get(n, ())) for n, s in shapes.items()}, self.name)
 
-    def search(self, graph: CallGraph, device: DeviceSpec) -> ScriptSearch:
-        """The space of programs for given sizes, with the device's benchmarked routines where there are any."""
-        return ScriptSearch(graph, device, self.options, self.kind, self.deterministic, routine_times(device, self.options))
+    def search(self, graph: CallGraph, device: DeviceSpec, kind: Kind | None = None) -> ScriptSearch:
+        """The space of programs for given sizes, with the device's benchmarked routines where there are any. kind: if not the script's."""
+        return ScriptSearch(graph, device, self.options, kind or self.kind, self.deterministic, routine_times(device, self.options))
 
     def _program(self, tensors: Sequence[torch.Tensor]) -> ScriptProgram:
         place = next((str(t.device) for t in tensors if t.dim()), str(tensors[0].device) if tensors else "host")

@@ -42,13 +42,15 @@ FIRST_IMPLEMENTATIONS = 2
 class Choice:
     """The program of a script and how it came about. Units: predicted time in microseconds.
 
-    how  "template", or what each kernel is: "template [0, 1]", "routines calls [2] as ..."
+    how          "template", or what each kernel is: "template [0, 1]", "routines calls [2] as ..."
+    combination  what the program was built of; None for the template of the whole script
     """
 
     spec: ProgramSpec
     how: str
     predicted_us: float
     constants: Mapping[str, object] = field(default_factory=dict)
+    combination: Combination | None = None
 
 
 def how(combination: Combination) -> str:
@@ -74,7 +76,7 @@ class ScriptSearch:
             raise UserError(f"there is no kind of program {kind!r}", hint=f"one of {', '.join(KINDS)}")
         self.graph = graph
         # What kernels of routines see; and the script's name of each of its variables.
-        self.routine_graph, self._script_name = safe_graph(graph)
+        self.routine_graph, self.script_name = safe_graph(graph)
         self.device = device
         self.options = options
         self.kind = kind
@@ -165,12 +167,12 @@ class ScriptSearch:
         graph = self.graph
         inputs = [Value(n, v.dtype.name, v.shape, v.word_strides, "input") for n, v in ((n, graph.variables[n]) for n in graph.inputs)]
         spec = joined_spec(graph.name, self.device.kind, parts, inputs, graph.outputs)
-        return Choice(spec, how(combination), combination.predicted_us, constants)
+        return Choice(spec, how(combination), combination.predicted_us, constants, combination)
 
     def _part(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
         if isinstance(part.content, FusedRoutines):
             spec = routine_spec(part.content, self.device, self.options)
-            return spec, {v.name: self._script_name[v.name] for v in spec.values if v.role in ("input", "result")}, {}
+            return spec, {v.name: self.script_name[v.name] for v in spec.values if v.role in ("input", "result")}, {}
         made, results = self._generated[part.calls]
         names = {i: i for i in made.spec.inputs} | dict(zip(made.spec.results, results, strict=True))
         return made.spec, names, made.constants

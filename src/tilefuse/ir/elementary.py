@@ -224,6 +224,8 @@ class Variable:
     column_major  matrices: declared so in the script; the shape is the matrix's own, whatever the order in memory
     strides       words from one index to the next, one a dimension; () where it lies dense in the declared order
     turned        the calls see the transposed matrix: `shape` and `strides` are that of the transposed, `column_major` is false
+    sizes         names of the extents where calls give them; `shape` is then what is expected
+    leading       matrices: name of the words from a row (by columns: from a column) to the next where calls give those too
     """
 
     name: str
@@ -232,6 +234,8 @@ class Variable:
     column_major: bool = False
     strides: tuple[int, ...] = ()
     turned: bool = False
+    sizes: tuple[str, ...] = ()
+    leading: str = ""
 
     @property
     def word_strides(self) -> tuple[int, ...]:
@@ -242,16 +246,29 @@ class Variable:
             return (1,)
         return (1, max(self.shape[0], 1)) if self.column_major else (max(self.shape[1], 1), 1)
 
+    @property
+    def named_strides(self) -> tuple[str | int, ...]:
+        """`word_strides` with the names of those that calls give. Vectors are dense."""
+        if len(self.sizes) < 2:
+            return self.word_strides if not self.sizes else (1,)
+        by_columns = self.word_strides[0] == 1 and self.column_major
+        across = self.leading or self.sizes[0 if by_columns else 1]
+        return (1, across) if by_columns else (across, 1)
+
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """One call of a script, in order. Arguments are names of variables or numbers; sizes: size name of the function -> extent."""
+    """One call of a script, in order. Arguments are names of variables or numbers; sizes: size name of the function -> extent.
+
+    named  size name of the function -> name of the extent in the script, where calls of the script give it; `sizes` is then expected
+    """
 
     function: ElementaryFunction
     arguments: tuple[str | float, ...]
     results: tuple[str, ...]
     sizes: Table[str, int]
     span: Span | None = None
+    named: Table[str, str] = field(default_factory=dict)
 
     @functools.cached_property
     def operands(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -25,11 +25,13 @@ class Grid:
     extents   direction -> words along it (of the data, not padded)
     axis_of   for every call of the kernel, in the order given: size name -> direction
     triangle  "lower" (x <= y) or "upper" where no call looks at tiles wholly on the other side of the diagonal; "" where some do
+    named     direction -> name of the words along it, where calls of the script give them; `extents` is then what is expected
     """
 
     extents: Mapping[str, int]
     axis_of: tuple[Mapping[str, str], ...]
     triangle: str = ""
+    named: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nested(self) -> bool:
@@ -56,20 +58,23 @@ def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
     if len(names) != len(directions):
         return Rejected(Reason.DOMAIN_MISMATCH, f"{first.function.name} has {len(names)} sizes, its kind {len(directions)}")
     extents = {d: first.sizes[n] for d, n in zip(directions, names, strict=True)}
+    named = {d: first.named[n] for d, n in zip(directions, names, strict=True) if first.named}
     produced = {r for c in numbers for r in graph.calls[c].results}
     bound: list[dict[str, str]] = []
     axes_of: dict[str, list[Axes]] = {}
     for c in numbers:
-        choice = _assignment(graph.calls[c], directions, extents, axes_of, produced)
+        choice = _assignment(graph.calls[c], directions, extents, named, axes_of, produced)
         if choice is None:
             return Rejected(Reason.DOMAIN_MISMATCH, f"the grid of {graph.calls[c].function.name} (call {c}) does not fit that of "
-                            f"{first.function.name} (call {numbers[0]}): {dict(graph.calls[c].sizes)} against {extents}")
+                            f"{first.function.name} (call {numbers[0]}): {dict(graph.calls[c].named or graph.calls[c].sizes)} against "
+                            f"{named or extents}")
         bound.append(choice)
         for _, variable, sizes in graph.calls[c].operands:
             axes_of.setdefault(variable, []).append(tuple(choice[n] for n in sizes))
     by_call = dict(zip(numbers, bound, strict=True))
     triangles = {_triangle(graph.calls[c], by_call[c]) for c in numbers}
-    return Grid(extents, tuple(by_call.get(c, {}) for c in calls), triangles.pop() if len(triangles) == 1 else "")
+    return Grid(extents, tuple(by_call.get(c, {}) for c in calls), triangles.pop() if len(triangles) == 1 else "",
+                named)
 
 
 def _triangle(call: FunctionCall, axis_of: Mapping[str, str]) -> str:
@@ -97,8 +102,8 @@ def _live_tiles(extent: int, along: int, across: int) -> int:
     return max(sum(-(-min(end, extent) // across) for end in range(along, extent + along, along)), 1)
 
 
-def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int], axes_of: Mapping[str, list[Axes]],
-                produced: set[str]) -> dict[str, str] | None:
+def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int], named: Mapping[str, str],
+                axes_of: Mapping[str, list[Axes]], produced: set[str]) -> dict[str, str] | None:
     """The way to lay a call into the grid that shares most variables; None if there is none."""
     names = call.grid_sizes
     if len(names) != len(directions):
@@ -106,7 +111,7 @@ def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int]
     best: tuple[int, dict[str, str]] | None = None
     for order in ([directions] if len(directions) == 1 else [directions, directions[::-1]]):
         choice = dict(zip(names, order, strict=True))
-        if any(call.sizes[n] != extents[d] for n, d in choice.items()):
+        if any(call.sizes[n] != extents[d] or named and call.named[n] != named[d] for n, d in choice.items()):
             continue
         shared, fits = 0, True
         for _, variable, sizes in call.operands:

@@ -13,7 +13,9 @@ from dataclasses import replace
 from tilefuse.ir.elementary import CallGraph
 
 # What generated kernels of routines call things that belong to no variable, and what stands behind a variable's name in those that do.
-OWN = re.compile(r"(thread|block|tile|turn|row|slot|begins|ends|block_[xy]|(tx|ty|instance|last|arrivals)_\d+|tile_of_\w+|tf_\w+)\Z")
+OWN = re.compile(r"(thread|block|tile|turn|row|slot|begins|ends|block_[xy]|(tx|ty|instance|last|arrivals)_\d+|tile_of_\w+|tf_\w+"
+                 r"|tiles_[xy]|chunks|all_blocks|stop|launched_[xy]_\d+|(groups|begin|end)_(turns|taken)_\d+"
+                 r"|(last_turn|row_begins|walked)_\d+|turn_of_\w+)\Z")
 BEHIND = re.compile(r"(l|sum|total|blocks|partials|value|passed|left_out|of|of_\d+|\d+)(_\w*)?\Z")
 
 
@@ -22,7 +24,7 @@ def safe_graph(graph: CallGraph) -> tuple[CallGraph, dict[str, str]]:
 
     Exact: the same object where no name is in the way.
     """
-    taken = set(graph.variables)
+    taken = set(graph.variables) | {size for v in graph.variables.values() for size in (*v.sizes, v.leading)}
     names: dict[str, str] = {}
     for name in graph.variables:
         chosen = name

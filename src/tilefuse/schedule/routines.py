@@ -17,12 +17,16 @@ from tilefuse.ir.elementary import CallGraph, FunctionCall, Implementation, Thre
 from tilefuse.ir.routine_source import cut_routines, state_bytes
 from tilefuse.schedule.routine_barriers import Placed, SharedAccesses, place_barriers
 from tilefuse.schedule.routine_combine import Combination, combine_threads
-from tilefuse.schedule.routine_elements import ATOMICS, SINGLE, Decision, Element, function_of
+from tilefuse.schedule.routine_elements import ATOMICS, LAST_BLOCK, SINGLE, Decision, Element, function_of
 from tilefuse.schedule.routine_grid import Axes, Grid, bind_grid, live_tiles
 from tilefuse.schedule.routine_order import Stages, order_steps
+from tilefuse.schedule.routine_sizes import GivenSizes
 from tilefuse.schedule.routine_steps import Clear, Compute, Finish, Gather, Get, Load, Mask, Put, Step, Store, elements_of
 from tilefuse.schedule.storage import Request, SharedPlan, plan_shared
 from tilefuse.target.device import DeviceSpec
+
+# The largest index of 32 bits.
+MOST_NARROW = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class FusedRoutines:
     shared     offset in bytes of every element and slab in shared memory; slab_words: words of each slab
     transfers  words moved between global memory and the chip
     extra_shared_bytes  allocated and not used: a probe's stand-in for other data of a fusion
+    wide_routines  functions whose routines compute indices of 64 bits; those of all others have 32
+    given      where calls give the sizes; numbers of tiles, blocks and words are then what is expected
     """
 
     name: str
@@ -74,10 +80,11 @@ class FusedRoutines:
     shared: Mapping[str, int]
     slab_words: Mapping[str, int]
     shared_bytes: int
-    index_bits: int
+    wide_routines: frozenset[str]
     transfers: int
     device: DeviceSpec = field(repr=False)
     extra_shared_bytes: int = 0
+    given: GivenSizes | None = None
 
     def call(self, k: int) -> FunctionCall:
         """The call at position k of the calling order."""
@@ -122,11 +129,12 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     if walk not in num_tiles:
         return Rejected(Reason.DOMAIN_MISMATCH, f"no direction {walk} in a grid of {', '.join(num_tiles)}")
     chunks = -(-num_tiles[walk] // decision.iterations)
-    bits = index_bits(graph, decision)
-    stages = order_steps(graph, decision, grid, words, lambda k: _unit(graph, decision, k, bits))
+    given = GivenSizes(grid.nested and chunks == 1) if grid.named else None
+    wide = wide_routines(graph, decision, grid, tiles)
+    stages = order_steps(graph, decision, grid, words, lambda k: _unit(graph, decision, k, wide))
     if isinstance(stages, Rejected):
         return stages
-    reductions = _reductions(graph, decision, grid, stages, threads, num_tiles, chunks)
+    reductions = _reductions(graph, decision, grid, stages, threads, num_tiles, chunks, given)
     if isinstance(reductions, Rejected):
         return reductions
     instances = decision.instances if not grid.nested else 1
@@ -137,7 +145,7 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     placed = _barriers(stages, slab_words, plan, instances)
     return FusedRoutines(name, graph, decision, grid, threads, tiles, num_tiles, chunks, stages.elements, reductions, placed.before,
                          placed.bodies[0], placed.bodies[1], placed.bodies[2], placed.after, plan.offset_by_name, slab_words,
-                         plan.allocated_bytes, bits, _transfers(stages, grid, tiles, num_tiles, chunks, walk), device)
+                         plan.allocated_bytes, wide, _transfers(stages, grid, tiles, num_tiles, chunks, walk), device, given=given)
 
 
 def _element_words(graph: CallGraph, decision: Decision, grid: Grid) -> dict[str, int] | Rejected:
@@ -158,11 +166,22 @@ def _num_threads(graph: CallGraph, decision: Decision) -> int:
     return max(needs) * decision.instances
 
 
-def index_bits(graph: CallGraph, decision: Decision) -> int:
-    """Bits of index variables: 32 where every word of every variable, and a tile beyond, has a number that fits."""
-    names = {v for c in decision.calls for v in (*graph.calls[c].arguments, *graph.calls[c].results) if isinstance(v, str)}
-    largest = max(extent_in_memory(graph, v) for v in names)
-    return 32 if largest + (1 << 24) < 1 << 31 else 64
+def wide_routines(graph: CallGraph, decision: Decision, grid: Grid, tiles: Mapping[str, int]) -> frozenset[str]:
+    """Functions of a kernel whose routines need indices of 64 bits: 32 do not hold what finds some word of a tile in some operand.
+
+    A routine may compute (first word of the tile + words of the tile) * stride, summed over the dimensions, before it compares with the
+    size of the data. Where calls give the sizes, all do.
+    """
+    found = set()
+    for c, axis_of in zip(decision.calls, grid.axis_of, strict=True):
+        call = graph.calls[c]
+        for _, name, sizes in call.operands:
+            v = graph.variables[name]
+            reach = (call.sizes[n] + tiles[axis_of[n]] for n in sizes)
+            farthest = sum(words * max(stride, 1) for words, stride in zip(reach, v.word_strides, strict=True))
+            if call.named or farthest > MOST_NARROW:
+                found.add(call.function.name)
+    return frozenset(found)
 
 
 def extent_in_memory(graph: CallGraph, variable: str) -> int:
@@ -173,17 +192,22 @@ def extent_in_memory(graph: CallGraph, variable: str) -> int:
     return 1 + sum((e - 1) * s for e, s in zip(v.shape, v.word_strides, strict=True))
 
 
-def _unit(graph: CallGraph, decision: Decision, k: int, bits: int) -> int:
+def _unit(graph: CallGraph, decision: Decision, k: int, wide: frozenset[str]) -> int:
     """Bytes of the struct that holds partial values of call k; 0 where they are plain values."""
     function, implementation = function_of(graph, decision, k)
     if not function.state:
         return 0
-    macros = routine_macros(function, implementation) | {"INDEX": "int" if bits == 32 else "long long"}
+    macros = routine_macros(function, implementation) | {"INDEX": index_type(function.name in wide)}
     return state_bytes(cut_routines(implementation.source, macros, [function.state]), function.state)
 
 
+def index_type(wide: bool) -> str:
+    """The C type that the routines of a function know as INDEX."""
+    return "long long" if wide else "int"
+
+
 def _reductions(graph: CallGraph, decision: Decision, grid: Grid, stages: Stages, threads: int, num_tiles: Mapping[str, int],
-                chunks: int) -> dict[str, Reduction] | Rejected:
+                chunks: int, given: GivenSizes | None) -> dict[str, Reduction] | Rejected:
     found: dict[str, Reduction] = {}
     for e in stages.elements.values():
         if not e.partial or e.variable in found:
@@ -191,7 +215,9 @@ def _reductions(graph: CallGraph, decision: Decision, grid: Grid, stages: Stages
         over = tuple(d for d in grid.extents if d not in e.axes)
         accumulated = decision.direction in over
         partials = prod(chunks if d == decision.direction else num_tiles[d] for d in over)
-        finish = SINGLE if partials == 1 else decision.finish
+        single = partials == 1 if given is None else not over or over == (decision.direction,) and given.walks_all
+        # What needs no combination at the sizes that are expected may need one at others.
+        finish = SINGLE if single else LAST_BLOCK if decision.finish == SINGLE else decision.finish
         function = graph.calls[decision.calls[e.owner[0]]].function
         if finish == ATOMICS and (function.state or function.finishes):
             return Rejected(Reason.REDUCTION_MISMATCH,

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
+from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, UserError, nearest
 from tilefuse.tools.commands_model import AsJson, Device, OptionFlags
 from tilefuse.tools.console import emit_json, results, working
 from tilefuse.tools.explain import time_text
 
 if TYPE_CHECKING:
     from tilefuse.driver.script import CompiledScript
+    from tilefuse.ir.elementary import CallGraph
+    from tilefuse.target.device import DeviceSpec
 
 # Programs that a search looks at, implementations of each fusion among them, and rejected fusions that are printed.
 MOST_PROGRAMS, IMPLEMENTATIONS_EACH, MOST_REJECTED = 200, 8, 20
 DEFAULT_TARGET = "h200"
+SIZES = ("arguments", "fixed")
+CUDA_SUFFIX, HOST_SUFFIX = ".cu", ".cpp"
 LEADING_HELP = "words from a row of a matrix input to the next (from a column, where it is column major), NAME:1008; may be repeated"
 Extents = dict[str, tuple[int, ...]]
 
@@ -32,6 +36,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
          device: Device = "", option: OptionFlags = None,
          library: Annotated[list[Path] | None, typer.Option("--library", help="folder with functions of your own; may be repeated")] = None,
          emit: Annotated[Path | None, typer.Option("--emit", help="write CUDA C++ to this .cu, a C header and a driver beside it")] = None,
+         sizes: Annotated[str, typer.Option("--sizes", help="with --emit: arguments (the default) or fixed, those of --shapes")] = "",
          target: Annotated[str, typer.Option("--target", help="with --emit or --table: the device to generate for, h200 where --emit does "
                                                               "not say; need not be present")] = "",
          table: Annotated[int, typer.Option("--table", min=0, help="print the search: this many programs from the best predicted on")] = 0,
@@ -49,6 +54,12 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
         raise UserError(f"cannot read the script {script}: {cause}") from cause
     if target and emit is None and not table:
         raise OptionError(f"--target {target} says what to generate for, and nothing is generated", hint="--emit out.cu, or --table 10")
+    if sizes and emit is None:
+        raise OptionError(f"--sizes {sizes} says what an emitted function takes, and nothing is emitted", hint="--emit out.cu")
+    if sizes not in ("", *SIZES):
+        raise OptionError(f"--sizes {sizes!r} is not one of {', '.join(SIZES)}")
+    if emit is not None and emit.suffix == HOST_SUFFIX and not target:
+        target = "host"
     target = target or (DEFAULT_TARGET if emit is not None else "")
     place = chosen_device(device) if not target or seconds else "host"
     function = compile_script(text, library=library or (), device=place, name=script.stem, kind=kind, deterministic=deterministic,  # type: ignore[arg-type]
@@ -76,7 +87,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
         if emit is None:
             return
     if emit is not None:
-        facts = {**searched, **_emitted(function, extents, strides, emit, target, text)}
+        facts = {**searched, **_emitted(function, extents, strides, emit, target, text, sizes)}
     else:
         with working(f"compiling {script.name}", quiet=as_json):
             facts = _ran(function, extents, strides, place, repeat)
@@ -163,20 +174,64 @@ def _print_search(facts: dict[str, Any]) -> None:
     results().print(programs)
 
 
-def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path: Path, target: str, text: str) -> dict[str, Any]:
+def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path: Path, target: str, text: str,
+             sizes: str) -> dict[str, Any]:
+    """Write the program: with sizes as arguments, or with those that are given where kernels have no others and nobody asked for more.
+
+    Raises: OptionError where sizes are to be arguments and cannot be.
+    """
     from tilefuse.driver.script_tune import best_known
     from tilefuse.tools.emit_program import emit_program, identifier
     from tilefuse.tools.programs import target_device
 
-    if path.suffix != ".cu":
-        raise OptionError(f"--emit {path} has not the suffix .cu", hint=f"--emit {path.with_suffix('.cu')}")
+    on_host = target == "host"
+    suffix = HOST_SUFFIX if on_host else CUDA_SUFFIX
+    if path.suffix != suffix:
+        raise OptionError(f"--emit {path} has not the suffix {suffix}", hint=f"--emit {path.with_suffix(suffix)}")
     device = target_device(target)
-    search = function.search(function.graph_for(extents, strides), device)
+    graph = function.graph_for(extents, strides)
+    why = "they were asked to be"
+    if sizes != "fixed":
+        made = _with_size_arguments(function, graph, strides, path, device, text)
+        if not isinstance(made, str):
+            return made
+        why = made
+        if sizes or on_host:
+            raise OptionError(f"sizes cannot be arguments: {why}", hint="--sizes fixed" if not on_host else "--emit out.cu --sizes fixed")
+    elif on_host:
+        raise OptionError("a program for the processor takes its sizes as arguments", hint=f"--emit {path.with_suffix(CUDA_SUFFIX)}")
+    search = function.search(graph, device)
     choice = (best_known(search) if function.options.tuned else None) or search.first()
     turned = [v.name for v in search.graph.variables.values() if v.turned]
-    made = emit_program(choice.spec, identifier(path.stem), path.stem, device.arch, text, function.inputs, turned)
-    return {"files": [str(p) for p in made.write(path)], "kernels": [k.name for k in choice.spec.kernels],
+    origin = f"{text.rstrip()}\n\nSizes are those of {', '.join(f'{n} {list(s)}' for n, s in extents.items())}: {why}"
+    emitted = emit_program(choice.spec, identifier(path.stem), path.stem, device.arch, origin, function.inputs, turned)
+    return {"files": [str(p) for p in emitted.write(path)], "kernels": [k.name for k in choice.spec.kernels], "sizes": f"fixed: {why}",
+            "predicted_us": choice.predicted_us,
             "build": shlex.join(["nvcc", "-O3", f"-arch={device.arch}", "-o", path.stem, path.name, f"{path.stem}_main.cu"])}
+
+
+def _with_size_arguments(function: CompiledScript, graph: CallGraph, strides: Extents, path: Path, device: DeviceSpec,
+                         text: str) -> dict[str, Any] | str:
+    """Write the program that takes its sizes as arguments; or why there is none."""
+    from tilefuse.driver.script_tune import best_known
+    from tilefuse.driver.sized_programs import sized_program
+    from tilefuse.schedule.routine_sizes import with_named_sizes
+    from tilefuse.tools.emit_program import identifier
+    from tilefuse.tools.emit_sized import emit_sized
+
+    if function.kind == "template":
+        return "kernels made from meanings have those that they are planned for"
+    search = function.search(with_named_sizes(graph, strides), device, "routines")
+    try:
+        choice = (best_known(search) if function.options.tuned else None) or search.first()
+        program = sized_program(search, choice, device, function.options)
+    except UnsupportedError as error:
+        return error.message
+    made = emit_sized(program, identifier(path.stem), path.stem, device, search.script_name, text)
+    build = ["g++", "-O3", "-fopenmp", "-shared", "-fPIC", "-o", f"{path.stem}.so", path.name] if device.kind == "host" else \
+        ["nvcc", "-O3", f"-arch={device.arch}", "-o", path.stem, path.name, f"{path.stem}_main.cu"]
+    return {"files": [str(p) for p in made.write(path)], "kernels": [k.name for s in program.steps for k in s.kernels[:1]],
+            "sizes": f"arguments: {', '.join(program.sizes) or 'none'}", "predicted_us": choice.predicted_us, "build": shlex.join(build)}
 
 
 def _ran(function: CompiledScript, extents: Extents, strides: Extents, place: str, repeat: int) -> dict[str, Any]:
@@ -203,7 +258,8 @@ def _ran(function: CompiledScript, extents: Extents, strides: Extents, place: st
 
 def _lines(facts: dict[str, Any]) -> list[str]:
     if "files" in facts:
-        return [*(f"wrote {p}" for p in facts["files"]), f"kernels: {', '.join(facts['kernels'])}", f"build:   {facts['build']}"]
+        return [*(f"wrote {p}" for p in facts["files"]), f"kernels: {', '.join(facts['kernels'])}", f"sizes:   {facts['sizes']}",
+                f"build:   {facts['build']}"]
     lines = [f"{n}: shape {r['shape']}, norm {r['norm']:.9g}" for n, r in facts["results"].items()]
     return [*lines, f"kernels ({facts['how']}): {', '.join(facts['kernels'])}",
             f"{time_text(facts['median_us'])} a call on {facts['device']}"]

@@ -26,7 +26,7 @@ _RESERVED = re.compile(r"""alignas|asm|auto|bool|break|case|catch|char|class|con
     and_eq|or_eq|not_eq|xor_eq|bitand|bitor|compl|alignof|char8_t|char16_t|char32_t|wchar_t|concept|requires|const_cast|static_cast|
     dynamic_cast|reinterpret_cast|decltype|noexcept|nullptr|static_assert|thread_local|typeid|consteval|constinit|co_await|co_return|
     co_yield|linux|unix|NULL|NAN|INFINITY|EOF|errno|assert|stdin|stdout|stderr|cudaError_t|cudaStream_t""", re.VERBOSE)
-_LAUNCH = """namespace {
+LAUNCH = """namespace {
 
 cudaError_t launch(const void* kernel, int blocks, int threads, int cluster, int shared, bool early, void** arguments,
                    cudaStream_t stream) {
@@ -57,7 +57,7 @@ cudaError_t launch(const void* kernel, int blocks, int threads, int cluster, int
 
 }  // namespace
 """
-_DRIVER_HEAD = """#include <cstdio>
+DRIVER_HEAD = """#include <cstdio>
 #include <cstdlib>
 #include <vector>
 
@@ -95,7 +95,7 @@ int main() {"""
 
 @dataclass(frozen=True)
 class EmittedProgram:
-    """Texts of the three files: `cu` kernels and launches, `header` for C and C++, `main` the driver."""
+    """Texts of the three files: `cu` kernels and launches, `header` for C and C++, `main` the driver ("": none)."""
 
     cu: str
     header: str
@@ -103,7 +103,8 @@ class EmittedProgram:
 
     def write(self, path: Path) -> list[Path]:
         """Write PATH, and beside it the header and the driver; the paths written. Raises: UserError when that fails."""
-        files = {path: self.cu, path.with_suffix(".h"): self.header, path.with_name(path.stem + "_main.cu"): self.main}
+        files = {path: self.cu, path.with_suffix(".h"): self.header}
+        files |= {path.with_name(path.stem + "_main.cu"): self.main} if self.main else {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             for target, text in files.items():
@@ -176,25 +177,26 @@ def _header(spec: ProgramSpec, name: str, signature: str, plan: CallPlan, values
                     f"shape {list(values[v].shape)[::step]}, strides {list(values[v].strides)[::step]}")
     counters, total = _workspace(plan)
     return "\n".join([
-        _banner(origin), "#pragma once", "#include <cuda_runtime_api.h>", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+        banner(origin), "#pragma once", "#include <cuda_runtime_api.h>", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
         f"/* Workspace of one call at a time, in bytes; the first {counters} are zero before the first call (and again after each). */",
         f"#define {name.upper()}_WORKSPACE_BYTES {total}ull", f"#define {name.upper()}_ZERO_BYTES {counters}ull", "",
         "/* Device pointers, 16-byte aligned; strides in elements:", *rows, " */", f"{signature};", "",
         "#ifdef __cplusplus", "}", "#endif", ""])
 
 
-def _banner(origin: str) -> str:
+def banner(origin: str) -> str:
+    """A text as comment lines."""
     # A backslash at the end would make the next line part of the comment.
     return "\n".join(f"// {one_line(line)}".rstrip("\\ \t") for line in origin.splitlines())
 
 
 def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dict[str, str], origin: str, arch: str) -> str:
-    lines = [_banner(origin), f"// Build: nvcc -O3 -arch={arch} -c {stem}.cu", f'#include "{stem}.h"', "#include <cstdint>",
+    lines = [banner(origin), f"// Build: nvcc -O3 -arch={arch} -c {stem}.cu", f'#include "{stem}.h"', "#include <cstdint>",
              "#include <cstring>", ""]
     for number, kernel in enumerate(spec.kernels):
         lines += [f"namespace kernel_{number} {{", kernel.source.rstrip(), f"}}  // namespace kernel_{number}", ""]
     counters, _ = _workspace(plan)
-    lines += [_LAUNCH,
+    lines += [LAUNCH,
               f'extern "C" {signature} {{',
               "  unsigned char* const scratch = static_cast<unsigned char*>(workspace);",
               "  (void)scratch;"]
@@ -233,7 +235,7 @@ def _main(spec: ProgramSpec, name: str, stem: str, values: dict[str, Value], nam
     place = {v: f"d_{n}" for v, n in names.items()}  # the driver has names of its own
     moved = sum(storage_bytes(values[v]) for v in (*spec.inputs, *spec.results))
     lines = [f"// Driver: fills the inputs, runs and times {name}, prints the sum of each result.", f'#include "{stem}.h"',
-             _DRIVER_HEAD]
+             DRIVER_HEAD]
     for n, v in enumerate((*spec.inputs, *spec.results)):
         value = values[v]
         count = storage_bytes(value) // ITEMSIZE[value.dtype]
