@@ -105,9 +105,12 @@ class CompiledPart:
     def _replays(self, program: Program, static: Sequence[str], replay: str, lent: Collection[int]) -> Callable[[list[Any]], list[Any]]:
         """The program's boxed calls: as replays, where they may be and the part's settings ask for it."""
         always = replay == "always"
+        places = [program.spec.inputs.index(name) for name in static]
+        if self.kind != "backward":
+            # Torch guards on the types of parameters and buffers. What a forward part keeps lies elsewhere at each direct call.
+            program.trust(places)
         if replay == "never" or program.device.type != "cuda" or not may_be_replayed(program, always):
             return program.call_boxed
-        places = [program.spec.inputs.index(name) for name in static]
         # AOTAutograd gives a backward part what its forward part kept, and gradients in the layout that it traced.
         trusted = range(len(program.spec.inputs)) if self.kind == "backward" else ()
         self.replayed = ReplayedProgram(program, CudaGraphs(program.device), places, always=always, lent=lent,

@@ -63,6 +63,8 @@ class Frame:
         self.template: list[Any] = [None] * len(prepared.index_by_name)
         self.arena: torch.Tensor | None = None
         self.arena_base = 0
+        # Where the trusted arguments of the last call lay, if they were read there (`Program.trust`).
+        self.settled: list[int] | None = None
         self._arena_slots = np.array([s.number for s in plan.arena_slots], dtype=np.intp)
         self._arena_offsets = np.array([s.offset_bytes for s in plan.arena_slots], dtype=np.uint64)
         self._kept: list[object] = []

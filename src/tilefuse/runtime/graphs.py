@@ -102,8 +102,7 @@ class CudaGraphs:
         assert device.index is not None
         self._device = device
         self.stream: Callable[[], int] = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
-        self.same_addresses: Callable[[list[Any], list[int], list[int]], bool] = (
-            getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None) or have_addresses)
+        self.same_addresses = SAME_ADDRESSES
 
     def may_replay(self) -> bool:
         """Whether the device is torch's current one, and its current stream is not being recorded by the caller."""
@@ -187,6 +186,11 @@ class DeviceClock:
 def have_addresses(tensors: Sequence[torch.Tensor], addresses: Sequence[int], indices: Sequence[int]) -> bool:
     """Whether the tensors of these indices lie at their addresses (`addresses` has one for every tensor)."""
     return all(tensors[i].data_ptr() == addresses[i] for i in indices)
+
+
+# Torch's own, in one call, where it was built for CUDA.
+SAME_ADDRESSES: Callable[[list[Any], list[int], list[int]], bool] = (
+    getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None) or have_addresses)
 
 
 def cannot_be_recorded(program: Program, error: BaseException) -> UnsupportedError:

@@ -22,6 +22,7 @@ from tilefuse.runtime.capture import CapturedProgram
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
 from tilefuse.runtime.explanation import explanation_data, explanation_text
 from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared, is_out_of_memory
+from tilefuse.runtime.graphs import SAME_ADDRESSES
 from tilefuse.runtime.host import load_host
 from tilefuse.runtime.index_report import INDEX_OUT_OF_RANGE, index_error
 from tilefuse.runtime.library import as_complex
@@ -63,7 +64,9 @@ class Program:
                           name in read_by_torch)
             for i, (name, told) in enumerate(zip(spec.inputs, spec.told_inputs, strict=True)))
         # What the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
-        self._expected = tuple((a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a) for a in self.arguments)
+        self._expected = [(i, a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a)
+                          for i, a in enumerate(self.arguments)]
+        self.trust(())
         # Kernels are invisible to autograd; only what torch itself runs would be recorded.
         self._torch_runs = any(not isinstance(s, KernelStep) for s in spec.steps) or any(plan.views_before) or bool(spec.updates)
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
@@ -165,26 +168,12 @@ class Program:
 
         Requires: as many tensors as the program has inputs; gradients off.
         """
-        device, values, table = self.device, frame.values, frame.slots
-        write_back: list[tuple[Any, torch.Tensor]] | None = None
+        values = frame.values
         self.counts.calls += 1
-        for tensor, (dtype, shape, strides, may_be_negated, index, slots, want) in zip(tensors, self._expected):
-            if (isinstance(tensor, torch.Tensor) and tensor.dtype is dtype and tensor.shape == shape and tensor.stride() == strides
-                    and tensor.device == device and not (address := tensor.data_ptr()) & _MASK
-                    and not (may_be_negated and tensor.is_neg())):
-                values[index] = tensor
-            else:
-                given, tensor = tensor, self._adapt(tensor, want)
-                values[index] = tensor
-                address = tensor.data_ptr()
-                if want.updated and tensor is not given:
-                    write_back = [*(write_back or ()), (given, tensor)]
-            for number, offset in slots:
-                table[number] = address + offset
+        write_back = self._take(frame, tensors)
         if consume:
             assert isinstance(tensors, list)
             tensors.clear()
-            given = tensor = None
         try:
             if around is None:
                 for operation in frame.operations:
@@ -206,6 +195,48 @@ class Program:
             # Also after an error: whoever keeps the error must not keep the memory.
             frame.clear()
         return results
+
+    def trust(self, static: Collection[int]) -> None:
+        """Has calls look at nothing but the addresses of these inputs: the caller sees to it that their types are those compiled for.
+
+        While they lie where they lay, the frame's table needs no change for them either.
+        """
+        found = frozenset(static)
+        self._static = [i for i in range(len(self.arguments)) if i in found]
+        self._static_places = [(i, self.arguments[i].index) for i in self._static]
+        self._moving = [row for row in self._expected if row[0] not in found]
+
+    def _take(self, frame: Frame, tensors: Sequence[Any]) -> list[tuple[Any, torch.Tensor]] | None:
+        """Enters a call's arguments into the frame; gives those that the program updates in a copy, with their copies."""
+        device, values, table = self.device, frame.values, frame.slots
+        write_back: list[tuple[Any, torch.Tensor]] | None = None
+        rows, settled = self._expected, frame.settled
+        if settled is not None and isinstance(tensors, list) and SAME_ADDRESSES(tensors, settled, self._static):
+            for i, index in self._static_places:
+                values[index] = tensors[i]
+            rows = self._moving
+        for i, dtype, shape, strides, may_be_negated, index, slots, want in rows:
+            tensor = tensors[i]
+            if (isinstance(tensor, torch.Tensor) and tensor.dtype is dtype and tensor.shape == shape and tensor.stride() == strides
+                    and tensor.device == device and not (address := tensor.data_ptr()) & _MASK
+                    and not (may_be_negated and tensor.is_neg())):
+                values[index] = tensor
+            else:
+                given, tensor = tensor, self._adapt(tensor, want)
+                values[index] = tensor
+                address = tensor.data_ptr()
+                if want.updated and tensor is not given:
+                    write_back = [*(write_back or ()), (given, tensor)]
+            for number, offset in slots:
+                table[number] = address + offset
+        if self._static and rows is self._expected:
+            frame.settled = None
+            # A copy lies elsewhere at each call.
+            if all(values[index] is tensors[i] for i, index in self._static_places):
+                frame.settled = [0] * len(tensors)
+                for i in self._static:
+                    frame.settled[i] = tensors[i].data_ptr()
+        return write_back
 
     def new_frame(self, stream: int) -> Frame:
         """A frame for `stream` that no call has yet (a captured graph owns its frame). Raises: OutOfMemoryError with the memory plan."""

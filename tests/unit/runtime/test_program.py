@@ -256,6 +256,28 @@ def test_boxed_call_lets_arguments_go(cache: KernelCache) -> None:
     assert torch.equal(program.call_boxed([expected])[0], 8 * expected)
 
 
+def test_trusted_arguments_are_looked_at_again_where_they_move(cache: KernelCache) -> None:
+    """A kernel and a library call read w and x; w stays, moves, is unaligned, and stays again, while x moves at every call."""
+    values = (value("x", "input", (8, 8)), value("w", "input", (8, 8)), value("s", "intermediate", (8, 8)), value("y", "result", (8, 8)))
+    spec = ProgramSpec("p", "host", ("x", "w"), ("y",), values, (host_kernel("plus64", "a[i] + b[i]", 64, 2),),
+                       (KernelStep(0, ("x", "w", "s")), LibraryStep("matmul", ("s", "w"), ("y",))))
+    program, base = Program(spec, {}, cache=cache), torch.arange(65.0)
+    program.trust([1])
+    seen = []
+    real = program._adapt
+    program._adapt = lambda given, want: seen.append(want.name) or real(given, want)  # type: ignore[method-assign, func-returns-value]
+    first, second, unaligned = torch.eye(8), 2 * torch.eye(8), base[1:].view(8, 8)
+    for w in (first, first, second, second, unaligned, unaligned, first, first):
+        x = torch.randn(8, 8)
+        assert torch.equal(program.call_boxed([x, w])[0], (x + w) @ w)
+        assert torch.equal(program(x, w)[0], (x + w) @ w)
+        frame, = program._idle[0]
+        assert (frame.settled == [0, w.data_ptr()]) is (w is not unaligned)
+    assert seen == ["w"] * 4
+    first.mul_(3)
+    assert torch.equal(program.call_boxed([x, first])[0], (x + first) @ first)
+
+
 def test_kernel_report_becomes_an_error(cache: KernelCache) -> None:
     source = TWICE.source.replace("return 0;", 'snprintf(report, report_size, "element 7 of y written twice"); return 1;')
     source = source.replace("twice(void", "bad(void")
