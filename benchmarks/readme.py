@@ -106,20 +106,27 @@ def search_table(record: Record) -> str:
     return "\n".join([*lines, "", told])
 
 
+# Measurements of tilefuse in the suite of sizes.
+SIZES_OURS = (OURS, "warm", "tilefuse_later")
+
+
 def sizes_table(record: Record) -> str:
     """Streams of calls with changing sizes: total seconds of every peer, compilation included, and the same calls the third time."""
     peers = (("eager", "eager"), ("aot_eager", "aot_eager"), ("inductor", "torch.compile"), (OURS, "tilefuse"),
-             ("warm", "tilefuse, cached"))
-    heads = ["stream", *(f"{word} s" for _, word in peers), "× aot_eager", *(f"third time: {word} s" for _, word in peers[1:4]), "results"]
-    lines = [f"| {' | '.join(heads)} |", "| --- " * 11 + "|"]
+             ("warm", "tilefuse, cached"), ("tilefuse_later", "tilefuse, sizes_at_once=0"))
+    heads = ["stream", *(f"{word} s" for _, word in peers), "× aot_eager", "× aot_eager, sizes_at_once=0",
+             *(f"third time: {word} s" for _, word in peers[1:4]), "tilefuse, background done s", "results"]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, entry in record.cases.items():
         found = {peer: entry["peers"].get(peer, {}) for peer, _ in peers}
         totals = [_seconds(found[peer].get("seconds")) for peer, _ in peers]
         thirds = [_seconds(found[peer].get("third_seconds")) for peer, _ in peers[1:4]]
-        theirs, ours = (found[peer].get("seconds") for peer in ("aot_eager", OURS))
-        ratio = f"{ours / theirs:.2f}" if ours and theirs else "-"
-        right = "right" if found[OURS].get("right") and found["warm"].get("right") else "wrong"
-        lines.append(f"| {name} | {' | '.join(totals)} | {ratio} | {' | '.join(thirds)} | {right} |")
+        theirs, *ours = (found[peer].get("seconds") for peer in ("aot_eager", OURS, "tilefuse_later"))
+        ratios = [f"{seconds / theirs:.2f}" if seconds and theirs else "-" for seconds in ours]
+        settled = _seconds(found[OURS].get("settled_seconds"))
+        # Every measurement of ours that there is must be right, and there must be the plain one.
+        right = "right" if found[OURS] and all(f.get("right") for p, f in found.items() if p in SIZES_OURS and f) else "wrong"
+        lines.append(f"| {name} | {' | '.join((*totals, *ratios, *thirds, settled))} | {right} |")
     return "\n".join(lines)
 
 

@@ -55,8 +55,10 @@ def test_a_wrong_result_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_table_shows_every_stream(tmp_path: Path) -> None:
     peers = {p: {"status": "ok", "seconds": n + 1.0, "third_seconds": 0.5, "right": True}
-             for n, p in enumerate(("eager", "aot_eager", "inductor", "tilefuse", "warm"))}
+             for n, p in enumerate(("eager", "aot_eager", "inductor", "tilefuse", "warm", "tilefuse_later"))}
+    peers["tilefuse"]["settled_seconds"] = 0.25
     record = Record(tmp_path / "x.json", {}, {"generate/40": {"peers": peers}, "failed": {"peers": {"tilefuse": {"status": "failed"}}}})
     rows = sizes_table(record).splitlines()
-    assert rows[2] == "| generate/40 | 1 | 2 | 3 | 4 | 5 | 2.00 | 0.5 | 0.5 | 0.5 | right |" and rows[3].endswith("| wrong |")
+    wanted = "| generate/40 | 1 | 2 | 3 | 4 | 5 | 6 | 2.00 | 3.00 | 0.5 | 0.5 | 0.5 | 0.25 | right |"
+    assert rows[2] == wanted and rows[3].endswith("| wrong |")
     assert len({row.count("|") for row in rows}) == 1
