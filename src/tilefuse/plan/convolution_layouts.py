@@ -10,6 +10,7 @@ since these say how long the fastest kernel would take. Source of the factors: c
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import copysign, prod
 
 from tilefuse.ir.graph import Graph, Node, library_call_key
@@ -23,8 +24,15 @@ WEIGHT_OPERAND = {"library.convolution": 1, "library.convolution_backward": 2}
 TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
 
 # What channels last spares, in times that the bytes of operand and result take: (convolution, its two gradients).
-# Windows on tensor cores of f32 and of 16 bits; windows of one place; f32 on no tensor core, with windows and without.
-WINDOWS_F32, WINDOWS_16, PLACES_F32, PLACES_16 = (3.0, 4.0), (5.0, 9.0), (0.3, 0.8), (0.0, 0.6)
+# Windows on tensor cores of 16 bits and of f32; windows of one place; f32 on no tensor core, with windows and without.
+WINDOWS_16, PLACES_F32, PLACES_16 = (5.0, 9.0), (0.1, 0.8), (0.0, 0.6)
+# Windows of f32 by the most channels of the image: for few cuDNN pads channels last, or has kernels that read row-major. Source: one H200,
+# torch 2.11, row-major and channels last in us: 64 channels to 64, 3x3 over [167, 56, 56] 340, 191; 256 to 256 over [167, 28, 28] 532, 391;
+# 64 to 128 over [128, 128, 128] 1878, 874; 8 to 32 over [128, 256, 256] 1953, 1514; 16 to 32, 5x5 over [32, 128, 128] 234, 195; 3 to 64,
+# 7x7 by 2 over [128, 224, 224] 1226, 808; 3 to 16, 3x3 over [64, 128, 128] 155, 87; transposed, 64 to 64 over [32, 256, 256] 1265, 660.
+WINDOWS_F32 = ((4, (3.6, 4.0)), (16, (1.5, 4.0)), (1 << 62, (2.4, 4.0)))
+# An image that a kernel of its own turns is read and written.
+TURNED_BY_KERNEL = 2.0
 EXACT_WINDOWS, EXACT_PLACES = (-4.0, -5.0), (-2.4, 3.0)
 # Each channel by itself: for every element of its window; where `runtime.library` turns the tensors, because cuDNN's kernels of windows
 # that are not square, and of the gradients of f32 in large windows, take 3 and 2.4 times as long as torch's row-major ones.
@@ -40,10 +48,15 @@ REORDERED_WEIGHT, PLACES_ON_HOST, TURNED_IMAGE = 4.0, 1.3, 6.5
 LEAST_US = 6.0
 
 
-def is_faster_channels_last(graph: Graph, device: DeviceSpec) -> bool:
-    """Whether channels last spares time in all, or the graph's convolutions do not mind."""
+def is_faster_channels_last(graph: Graph, device: DeviceSpec, turned: Iterable[str] = ()) -> bool:
+    """Whether channels last spares more time in all than kernels take that only turn images, or the graph's convolutions do not mind.
+
+    turned: values that such kernels would turn.
+    """
     calls = {library_call_key(n): n for n in graph.nodes if n.kind in WEIGHT_OPERAND and len(n.type.shape) in (4, 5)}
-    return sum(spared_us(graph, n, device) for n in calls.values()) >= 0
+    turned_bytes = sum(graph.type_of(v).num_bytes for v in turned)
+    turned_us = TURNED_BY_KERNEL * turned_bytes / device.global_bytes_per_s * 1e6
+    return sum(spared_us(graph, n, device) for n in calls.values()) >= turned_us
 
 
 def gains_by_packed_weights(graph: Graph, device: DeviceSpec) -> bool:
@@ -104,5 +117,6 @@ def _factor(weight: tuple[int, ...], node: Node, is_f32: bool, on_tensor_cores: 
     if not on_tensor_cores:
         return (EXACT_WINDOWS if taps > 1 else EXACT_PLACES) if is_f32 else (0.0, 0.0)
     if taps > 1:
-        return WINDOWS_F32 if is_f32 else WINDOWS_16
+        channels = weight[0] if node.attribute("transposed", False) else weight[1] * groups
+        return next(factors for most, factors in WINDOWS_F32 if channels <= most) if is_f32 else WINDOWS_16
     return PLACES_F32 if is_f32 else PLACES_16

@@ -55,10 +55,24 @@ def is_channels_last(strides: tuple[int, ...] | None, shape: tuple[int, ...]) ->
     return same and any(n > 1 and a != b for a, b, n in zip(wanted, row_major_strides(shape), shape, strict=True))
 
 
-def allows_channels_last(graph: Graph, device: DeviceSpec, options: Options) -> bool:
-    """Whether layouts may be changed for convolutions: by default where the library that runs them is faster so."""
-    faster = is_faster_channels_last if device.kind == "cuda" else gains_by_packed_weights
-    return options.channels_last == "always" or options.channels_last == "auto" and faster(graph, device)
+def allows_channels_last(graph: Graph, device: DeviceSpec, options: Options, given: Layouts | None = None, wanted: Layouts | None = None,
+                         free: Set[str] = frozenset()) -> bool:
+    """Whether layouts may be changed for convolutions: by default where the library that runs them is faster so, by more than it takes to
+    turn what comes from the caller and goes to it. given, wanted, free: as of `plan_layouts`."""
+    if options.channels_last != "auto":
+        return options.channels_last == "always"
+    if device.kind != "cuda":
+        return gains_by_packed_weights(graph, device)
+    return is_faster_channels_last(graph, device, _turned_alone(graph, device, given or {}, wanted or {}, free))
+
+
+def _turned_alone(graph: Graph, device: DeviceSpec, given: Layouts, wanted: Layouts, free: Set[str]) -> list[str]:
+    """Images that kernels would have to turn that do nothing else: row-major ones that calls read from the caller, or give to it."""
+    inputs = {i.name for i in graph.inputs if not i.constant} & _images_of_calls(graph, device)
+    calls = [n for n in graph.nodes if n.kind == "library.convolution" and packing_pays(graph, n, device) and _changes(n.type.shape)]
+    results = {n.name for n in calls} & graph.escaping - free
+    return [*sorted(v for v in inputs if v not in given or not is_channels_last(given[v], graph.type_of(v).shape)),
+            *sorted(v for v in results if not is_channels_last(wanted.get(v), graph.type_of(v).shape))]
 
 
 def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, free: Set[str] = frozenset(),
@@ -78,7 +92,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
     Gradients that torch wants row-major are unpacked by a kernel: torch's own strided copy takes several times as long.
     free: results whose layout is ours to choose; wanted: strides of results.
     """
-    if not allows_channels_last(graph, device, options):
+    if not allows_channels_last(graph, device, options, given, wanted, free):
         return graph
     inputs = {i.name for i in graph.inputs if not i.constant and i.name not in given}
     fixed = graph.escaping - free
@@ -143,7 +157,7 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     """
     layouts: dict[str, tuple[int, ...]] = {v: s for v, s in given.items() if s != row_major_strides(graph.type_of(v).shape)}
     fixed = _fixed(graph, given, wanted, layouts, free) - (free - {v for _, v in graph.updates} - set(given))
-    turns = allows_channels_last(graph, device, options)
+    turns = allows_channels_last(graph, device, options, given, wanted, free)
     if turns:
         _pack_weights(graph, fixed, layouts)
     images, pulled = (_images(graph, layouts), _pulled(graph)) if turns else (set(), {})
