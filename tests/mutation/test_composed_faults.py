@@ -16,6 +16,7 @@ from tests.unit.codegen.pattern_graphs import (
     column_sum,
     cross_entropy,
     layer_norm,
+    middle_statistics,
     norm_backward,
     row_sum,
     row_sums,
@@ -43,6 +44,7 @@ CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "online": (cross_entropy(5, 200), rows(2, 32, 2, split=2, on_chip=False, batch=2)),
     "split": (row_sum(3, 160), rows(2, 64, 1, split=2, on_chip=False, lanes=2)),
     "columns": (column_sum(60, 10), columns(2, 4, 4, 4, split=4, batch=2)),
+    "columns between vectors": (middle_statistics(2, 32, 21), columns(4, 4, 8, 2, split=2, batch=2)),
     "moments": (layer_norm(2, 128), rows(2, 32, 1, cluster=2)),
     "moments of warps": (layer_norm(2, 192), rows(1, 64, 3)),
     "scan": (running_sum(3, 100), rows(1, 64, 2)),
@@ -57,6 +59,8 @@ HARMLESS = {
     "from the queue": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "teams": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "columns": {"widen above 0": 2},  # in the last round only the first thread's sum is used, so a second one may be made
+    # A vector that a row begins in may be loaded lane by lane or, inside the tensor, as a whole: lanes outside of the row are not used.
+    "columns between vectors": dict.fromkeys((f"{way} {end} 0" for way in ("widen", "narrow") for end in ("above", "below")), 1),
     "scan": {"narrow above 0": 1},  # the row's last vector comes before none: its total is not needed
     # That total may have an element more or less, and the row's first element is zero. A vector of results may be stored lane by lane, and
     # what is computed for lanes behind the row is stored nowhere.

@@ -6,42 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from tilefuse.codegen.cascade import CASCADED, Cascade, Summed, nested_counts
+from tilefuse.codegen.columns_between import begin_between, finish_between
 from tilefuse.codegen.columns_squares import ShiftedSquares
+from tilefuse.codegen.columns_state import ColumnState, at_lane
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL, DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import flat_axes
+from tilefuse.schedule.column_starts import between_columns
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Touch
 from tilefuse.schedule.stages import after_shared, stages, writes_rows
 from tilefuse.schedule.template import Columns
-
-
-@dataclass
-class ColumnState:
-    """The thread's columns and rows, its accumulators' owner, what is held."""
-
-    writer: KernelWriter
-    choice: Columns
-    lane: str
-    x: Affine
-    y: Affine
-    column: Affine           # number of the thread's vector of columns
-    column_bounds: list[Bound]
-    part: Affine
-    tile: Affine
-    rows_of_part: int
-    held: list[Held]
-    exchange: dict[int, list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial columns
-
-    @property
-    def domain(self) -> Domain:
-        return self.writer.domain
 
 
 def compose_columns(writer: KernelWriter, choice: Columns) -> None:
@@ -62,6 +42,9 @@ def compose_columns(writer: KernelWriter, choice: Columns) -> None:
     for stage in range(last_stage + 1):
         group = [domain.instances[k] for k in depth if depth[k] == stage]
         parts = _stage(state, group, results, early_outputs if stage == 0 else [])
+        if state.between is not None:
+            finish_between(state, group, parts, column_outputs)
+            return
         if choice.split > 1:
             _finish_split(state, group, parts, column_outputs)
             return
@@ -88,12 +71,18 @@ def _start(writer: KernelWriter, choice: Columns) -> ColumnState:
     x = e.let("x", thread % choice.threads_x, choice.threads_x) if choice.threads_x > 1 else number(0)
     y = e.let("y", thread // choice.threads_x, choice.threads_y) if choice.threads_y > 1 else number(0)
     part, tile = number(0), block
+    start = between_columns(domain, choice)
     if choice.split > 1:
         count = blocks // choice.split
-        # Where elements are written too, blocks that run together cover whole rows: memory is walked as by a copy.
-        across = writes_rows(domain)
+        # Where elements are written too, blocks that run together cover whole rows: memory is walked as by a copy. Tiles that begin inside
+        # sectors share these with their neighbours.
+        across = writes_rows(domain) or start is not None
         part = e.let("part", block // count if across else block % choice.split, choice.split)
         tile = e.let("tile", block % count if across else block // choice.split, count)
+    if start is not None:
+        between = begin_between(writer, choice, start, tile, part, x, y)
+        return ColumnState(writer, choice, e.fresh("lane_"), x, y, number(0), [], part, tile, choice.chunks * choice.threads_y, [],
+                           between=between)
     vectors = -(-domain.num_kept // choice.vector)
     wanted = tile * choice.threads_x + x
     tiles = blocks // choice.split
@@ -109,6 +98,8 @@ def _start(writer: KernelWriter, choice: Columns) -> ColumnState:
 
 def _kept_env(state: ColumnState) -> dict[str, Affine]:
     e, c = state.writer.emitter, state.choice
+    if state.between is not None:
+        return state.between.kept_env(state.lane)
     return flat_axes(c.kept_order, state.column * c.vector + axis(state.lane), state.domain.extents, e.extents | {state.lane: c.vector})
 
 
@@ -158,14 +149,15 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
     columns = _column_operands(state, bodies)
     count = -(-c.chunks // batch)
     with cascade.steps("step", count) if cascade is not None else e.loop("step", count, unroll=w.unroll and c.on_chip) as outer:
-        probe = _row_env(state, axis("row_probe")) | kept
+        probed = axis("row_probe") if state.between is None else state.between.row(axis("row_probe"))
+        probe = _row_env(state, probed) | kept
         local = [w.held(t, batch, c.vector, w.runs(t, c.vector, state.lane, probe), step=batch == 1) for t in missing]
         for load in (True, False):
             if load and not local:
                 continue
             with e.loop("inner", batch, unroll=w.unroll) as inner:
                 step = outer * batch + inner
-                row = e.let("row", _row(state, step), limit * batch)
+                row = e.let("row", _row(state, step), limit * batch) if state.between is None else state.between.row(step)
                 bounds = [Bound(row, 0, domain.num_reduced), *only]
                 if c.split > 1:
                     bounds.append(Bound(step, 0, c.chunks))
@@ -294,10 +286,6 @@ def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:
     return parts
 
 
-def _at(reg: Reg, v: Affine, vector: int) -> Reg:
-    return reg if vector == 1 else Reg(reg.name, reg.dtype, v)
-
-
 def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], everybody: bool) -> None:
     """Shared memory over y: every thread writes its partial columns, halves are added pairwise.
 
@@ -317,14 +305,14 @@ def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, li
     with e.loop("v", c.vector, unroll=w.unroll) as v:
         for i in group:
             for p, b in zip(parts[i.key], buffers[i.key], strict=True):
-                e.emit(Store(b, state.y * pitch + v * c.threads_x + state.x, _at(p, v, c.vector)))
+                e.emit(Store(b, state.y * pitch + v * c.threads_x + state.x, at_lane(p, v, c.vector)))
     e.emit(Barrier("block"))
     half = c.threads_y // 2
     while half >= 1:
         # The upper half's partials are read, the lower half's written: the two never meet in one round.
         with e.when([Bound(state.y, 0, half)]), e.loop("v", c.vector, unroll=w.unroll) as v:
             for i in group:
-                mine = [_at(p, v, c.vector) for p in parts[i.key]]
+                mine = [at_lane(p, v, c.vector) for p in parts[i.key]]
                 there = (state.y + half) * pitch + v * c.threads_x + state.x
                 other = [e.register(Load(b, p.dtype, there), p.dtype, p.name + "_o") for p, b in zip(mine, buffers[i.key], strict=True)]
                 e.combine(i.node.detail, mine, other, e.dtype(i.body))
@@ -339,7 +327,7 @@ def _combine_rows(state: ColumnState, group: list[Instance], parts: dict[int, li
     with e.loop("v", c.vector, unroll=w.unroll) as v:
         for i in group:
             for p, b in zip(parts[i.key], buffers[i.key], strict=True):
-                e.emit(Assign(_at(p, v, c.vector), Load(b, p.dtype, v * c.threads_x + state.x)))
+                e.emit(Assign(at_lane(p, v, c.vector), Load(b, p.dtype, v * c.threads_x + state.x)))
 
 
 def _publish(state: ColumnState, i: Instance, parts: list[Reg]) -> Reg:
@@ -351,8 +339,8 @@ def _publish(state: ColumnState, i: Instance, parts: list[Reg]) -> Reg:
     result = Reg(e.fresh(i.node.name), monoid.result(dtype))
     e.emit(Declare(result.name, result.dtype, None if c.vector == 1 else c.vector))
     with e.loop("v", c.vector, unroll=w.unroll) as v:
-        finished = e.finished(i, [_at(p, v, c.vector) for p in parts])
-        e.emit(Assign(_at(result, v, c.vector), finished))
+        finished = e.finished(i, [at_lane(p, v, c.vector) for p in parts])
+        e.emit(Assign(at_lane(result, v, c.vector), finished))
     return result
 
 
@@ -375,7 +363,7 @@ def _column_values(state: ColumnState, results: dict[int, Reg], wanted: list[Ins
         e.emit(Declare(reg.name, reg.dtype, None if c.vector == 1 else c.vector))
         w.lane_values = results | made
         with w.lanes(c.vector, _kept_env(state), state.lane) as v:
-            e.emit(Assign(_at(reg, v, c.vector), e.expression(i.body)))
+            e.emit(Assign(at_lane(reg, v, c.vector), e.expression(i.body)))
         made[i.key] = reg
     return made
 
@@ -422,7 +410,7 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
         for i in group:
             with e.loop("v", c.vector, unroll=w.unroll) as v:
                 for p, start in zip(parts[i.key], e.identities(i), strict=True):
-                    e.emit(Assign(_at(p, v, c.vector), start))
+                    e.emit(Assign(at_lane(p, v, c.vector), start))
         with e.loop("round", -(-c.split // c.threads_y)) as r:
             other_part = r * c.threads_y + state.y
             with e.when([Bound(other_part, 0, c.split), *state.column_bounds]):
@@ -432,7 +420,7 @@ def _finish_split(state: ColumnState, group: list[Instance], parts: dict[int, li
                         e.emit(Declare(p.name, p.dtype, c.vector), VectorLoad(p.name, number(0), b, place(other_part), c.vector))
                 with e.loop("v", c.vector, unroll=w.unroll) as v:
                     for i in group:
-                        e.combine(i.node.detail, [_at(p, v, c.vector) for p in parts[i.key]],
+                        e.combine(i.node.detail, [at_lane(p, v, c.vector) for p in parts[i.key]],
                                   [Reg(p.name, p.dtype, v) for p in others[i.key]], e.dtype(i.body))
         _combine_rows(state, group, parts, everybody=False)
         results = {i.key: _publish(state, i, parts[i.key]) for i in group}

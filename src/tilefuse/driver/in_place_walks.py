@@ -13,6 +13,7 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, Lookup, Read, walk
 from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.schedule.column_starts import between_columns
 from tilefuse.schedule.packed import Packed
 from tilefuse.schedule.regions import Span, holds, region_of, whole
 from tilefuse.schedule.resolved import Domain, Touch, resolved_walk
@@ -151,7 +152,9 @@ def _read_before_sums(found: Walk, value: str, target: str) -> bool:
     if isinstance(choice, Rows):
         meets, tile = choice.split > 1 or choice.threads > 32 or choice.threads == 1, choice.rows
     elif isinstance(choice, Columns):
-        meets, tile = choice.split > 1 or choice.threads_y > 1, choice.vector * choice.threads_x
+        # Tiles that have a vector in common read each other's columns.
+        alone = between_columns(domain, choice) is None
+        meets, tile = alone and (choice.split > 1 or choice.threads_y > 1), choice.vector * choice.threads_x
     else:
         return False
     # Threads without a row or column of their own read another block's.

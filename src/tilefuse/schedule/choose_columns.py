@@ -1,8 +1,11 @@
 """Column schedules: threads across and down, blocks that split a column where there are few, rows held on chip where they fit."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
+from tilefuse.schedule.column_starts import column_start, num_tiles
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Columns
@@ -17,6 +20,8 @@ ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}
 OTHER_REGISTERS = 20
 
 BLOCK_THREADS = 256
+# Bytes that a thread of a walk between vectors has under way.
+FLIGHT_BYTES = 128
 # Sums of columns that so many blocks split are made by two blocks of so many threads a multiprocessor, each thread with more rows ahead
 # (measured on H200, 256 columns: f16 66.9 us against 68.2 by four blocks of 256, f32 65.7 against 66.7; 4096 columns 66.5 and 65.8).
 TALL_SPLIT, TALL_THREADS, TALL_BATCH = 32, 512, 8
@@ -50,6 +55,9 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
         return Columns(kept, reduced, width, 1, 1, -(-length // split), split, False, 1)
     width = widest_vector(found, tuple(last), count, vector_limit(found, device))
     kept_bytes = max(kept_bytes_of(domain, found), 1)
+    between = _between_vectors(domain, device, kept, reduced, width, vector_limit(found, device), kept_bytes)
+    if between is not None:
+        return between
     vectors = -(-count // width)
     threads_x, widest = 32, max(a.itemsize for a in found)
     # A row of a tile that begins inside a sector reads one sector more than it fills: such tiles stay a line wide.
@@ -79,6 +87,45 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
     return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, 4)
 
 
+def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, limit: int,
+                     kept_bytes: int) -> Columns | None:
+    """Columns of odd rows by vectors wider than `width`, up to `limit`; None where no such vectors fit them.
+
+    Source: H200, a prototype's means of 4 x [4096, 4095] f32: 71.1 us, by single elements at best 72.6, and 78.5 in tiles of a line. A
+    warp reads 17 sectors of 32 bytes for 16 that it needs, by single elements 5 for 4, and the second-level cache sets the pace.
+    """
+    while limit > width:
+        start = column_start(domain, kept, limit)
+        if start is not None:
+            break
+        limit //= 2
+    else:
+        return None
+    length = domain.num_reduced
+    batch = max(2, FLIGHT_BYTES // (limit * kept_bytes))
+    resident = min(4, max(1, device.registers_per_multiprocessor // (BLOCK_THREADS * _registers(domain, batch, limit, kept_bytes))))
+
+    def walk(threads_x: int) -> Columns:
+        threads_y = start.period
+        while threads_y * threads_x < BLOCK_THREADS and threads_y < length:
+            threads_y *= 2
+        bound = resident if threads_x * threads_y == BLOCK_THREADS else 0
+        one = Columns(kept, reduced, limit, threads_x, threads_y, 1, 1, False, batch, bound)
+        split = max(1, min(-(-wanted // num_tiles(domain, one)), length // (2 * threads_y * batch)))
+        chunks = -(-length // (threads_y * split))
+        return replace(one, chunks=chunks, split=split, batch=min(batch, chunks))
+
+    wanted = device.num_multiprocessors * 4 * MANY_WAVES
+    threads_x = 32
+    while threads_x > 2 and threads_x // 2 >= start.vectors:
+        threads_x //= 2
+    made = walk(threads_x)
+    # Short columns: narrower tiles fill the device.
+    while made.threads_x > 4 and num_tiles(domain, made) * made.split < device.num_multiprocessors:
+        made = walk(made.threads_x // 2)
+    return made
+
+
 def _begin_inside_sectors(found: list[Access]) -> bool:
     """Whether the rows of some operand are no whole number of sectors apart.
 
@@ -98,11 +145,8 @@ def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], re
     grows with the square of its width (256 parts of 128 columns are 512 KiB for one multiprocessor). Sums of so many parts have tiles of
     a line (measured on H200, 256 columns in tiles of 256 bytes: 264 parts in f16 0.94 of torch.compile, 132 in f32 1.0).
     """
-    shared = [i for i in domain.instances if i.shared]
-    squares = [i for i in shared if i.node.detail == "m2"]
-    # A sum over the values of an m2 follows from its accumulators.
-    accumulators = [ACCUMULATORS.get(i.node.detail, 1) for i in shared if i in squares or all(i.body != s.body for s in squares)]
-    registers = BATCH * width * kept_bytes // 4 + width * sum(accumulators) + OTHER_REGISTERS
+    squares = [i for i in domain.instances if i.shared and i.node.detail == "m2"]
+    registers = _registers(domain, BATCH, width, kept_bytes)
     resident = min(4, max(2, device.registers_per_multiprocessor // (BLOCK_THREADS * registers)))
     vectors = -(-domain.num_kept // width)
     threads, batch = BLOCK_THREADS, BATCH
@@ -135,6 +179,15 @@ def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], re
         threads, threads_y, resident, wanted = threads // 2, threads_y // 2, resident * 2, wanted * 2
     return Columns(kept, reduced, width, threads_x, threads_y, -(-domain.num_reduced // (threads_y * split)), split, False, batch,
                    resident if (resident > 2 or batch > BATCH) and threads_x * threads_y == threads else 0)
+
+
+def _registers(domain: Domain, batch: int, width: int, kept_bytes: int) -> int:
+    """Registers of a thread that loads `batch` vectors of rows ahead: these, the accumulators of its columns, and the rest."""
+    shared = [i for i in domain.instances if i.shared]
+    squares = [i for i in shared if i.node.detail == "m2"]
+    # A sum over the values of an m2 follows from its accumulators.
+    accumulators = [ACCUMULATORS.get(i.node.detail, 1) for i in shared if i in squares or all(i.body != s.body for s in squares)]
+    return batch * width * kept_bytes // 4 + width * sum(accumulators) + OTHER_REGISTERS
 
 
 def _short_columns(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, count: int, length: int,

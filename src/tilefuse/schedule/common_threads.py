@@ -10,6 +10,7 @@ from math import log2
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.choose_stitch import registers_of
+from tilefuse.schedule.column_starts import between_columns
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.row_starts import vectors_of
 from tilefuse.schedule.stitch_plan import StitchPlan
@@ -75,7 +76,8 @@ def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choi
             if down & (down - 1) or choice.on_chip and down < choice.threads_y:
                 return None
             chunks = -(-domain.num_reduced // (down * choice.split))
-            return replace(choice, threads_y=down, chunks=chunks, batch=chunks if choice.on_chip else choice.batch)
+            changed = replace(choice, threads_y=down, chunks=chunks, batch=chunks if choice.on_chip else choice.batch)
+            return None if (between_columns(domain, changed) is None) != (between_columns(domain, choice) is None) else changed
     return None
 
 

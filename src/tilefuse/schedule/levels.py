@@ -11,6 +11,7 @@ from math import prod
 
 from tilefuse.ir.affine import evaluate
 from tilefuse.schedule.access import Access, accesses, stride_of
+from tilefuse.schedule.column_starts import num_tiles
 from tilefuse.schedule.contraction import WARP
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.side_by_side import last_axis
@@ -57,7 +58,7 @@ def level_traffic(program: TileProgram, near_bytes: int = UNLIMITED) -> LevelTra
             return _with_sectors(LevelTraffic(max(moved, ideal), staged), domain,
                                  _run_of(rows.reduced_order, lanes, domain) + down, whole + down, near_bytes)
         case Columns() as columns:
-            tiles = -(-domain.num_kept // (columns.vector * columns.threads_x))
+            tiles = num_tiles(domain, columns)
             moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
             lanes = min(columns.threads_x, WARP) * columns.vector
             below = max(WARP // columns.threads_x, 1)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.schedule.column_starts import between_columns
 from tilefuse.schedule.common_threads import packable, threads_of
 from tilefuse.schedule.online_program import schedule_online
 from tilefuse.schedule.packed import Packed, PackedGroup, packed_like, regrouped
@@ -144,9 +145,11 @@ def _on_cuda(base: Choice, domain: Domain, device: DeviceSpec) -> Iterator[Choic
                     for batch in (4, 8):
                         split = max(1, base.split * factor // 2)
                         length = base.chunks * base.threads_y * base.split
-                        if base.split > 1 or split == 1:
-                            yield replace(base, threads_x=threads_x, threads_y=threads_y, split=split,
-                                          chunks=-(-length // (threads_y * split)), batch=batch)
+                        made = replace(base, threads_x=threads_x, threads_y=threads_y, split=split,
+                                       chunks=-(-length // (threads_y * split)), batch=batch)
+                        alike = (between_columns(domain, made) is None) == (between_columns(domain, base) is None)
+                        if alike and (base.split > 1 or split == 1):
+                            yield made
         case Transpose(writes_run=True):
             for columns in (64, 128, 256, 512, 1024, 2048):
                 for threads in (64, 128, 256, 384, 512):

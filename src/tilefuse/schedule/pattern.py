@@ -10,6 +10,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.schedule.access import traffic
 from tilefuse.schedule.choose import choose
+from tilefuse.schedule.column_starts import num_tiles
 from tilefuse.schedule.domain import find_domain
 from tilefuse.schedule.notation import print_template
 from tilefuse.schedule.online import with_online_sums
@@ -155,8 +156,7 @@ def _launch(domain: Domain, choice: Choice) -> Launch:
             groups = choice.groups or -(-domain.num_kept // choice.rows)
             return Launch(groups * choice.cluster * choice.split, choice.threads * choice.rows, choice.cluster)
         case Columns():
-            tiles = -(-(-(-domain.num_kept // choice.vector)) // choice.threads_x)
-            return Launch(tiles * choice.split, choice.threads_x * choice.threads_y)
+            return Launch(num_tiles(domain, choice) * choice.split, choice.threads_x * choice.threads_y)
     raise TypeError(f"not a template: {choice!r}")
 
 

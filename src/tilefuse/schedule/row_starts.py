@@ -47,10 +47,14 @@ def row_start(domain: Domain, width: int) -> Affine | None:
 
 def _by_lanes(domain: Domain) -> bool:
     shared = [i for i in domain.instances if i.shared]
-    if domain.has_scan:
-        return all(i.node.category == "scan" for i in shared)
+    return all(i.node.category == "scan" for i in shared) if domain.has_scan else reduces_by_lanes(domain)
+
+
+def reduces_by_lanes(domain: Domain) -> bool:
+    """Whether all that the threads do together is reductions of elements that are read once, and each takes its vectors lane by lane."""
     return not is_multi_stage(domain) and not any(i.carried for i in domain.instances) and all(
-        i.node.detail not in BY_VECTOR and i.second_of is None and i.squares_of is None for i in shared)
+        i.node.category == "reduce" and i.node.detail not in BY_VECTOR and i.second_of is None and i.squares_of is None
+        for i in domain.instances if i.shared)
 
 
 def _in_step(lead: Access, other: Access, row: str, width: int) -> bool:

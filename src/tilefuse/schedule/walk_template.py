@@ -15,6 +15,7 @@ from typing import Any
 
 from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, UserError, nearest
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.schedule.column_starts import between_columns
 from tilefuse.schedule.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.schedule.pipelined import runs_ahead
 from tilefuse.schedule.resolved import Domain
@@ -360,7 +361,8 @@ def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, tem
                f"tiles of {choice.rows} x {choice.columns} are no whole vectors of {choice.read_vector} and {choice.write_vector}",
                "sides that are powers of two")
     if isinstance(choice, Columns):
-        settle(domain.num_kept % choice.vector == 0, f"{domain.num_kept} columns are no whole vectors of {choice.vector}",
+        settle(domain.num_kept % choice.vector == 0 or between_columns(domain, choice) is not None,
+               f"{domain.num_kept} columns are no whole vectors of {choice.vector}",
                f"vector={next(v for v in (16, 8, 4, 2, 1) if domain.num_kept % v == 0)}")
         settle(choice.threads_x & (choice.threads_x - 1) == 0 and choice.threads_y & (choice.threads_y - 1) == 0,
                f"{choice.threads_x} x {choice.threads_y} threads are no powers of two", "powers of two")

@@ -22,6 +22,7 @@ from tests.unit.codegen.pattern_graphs import (
     kept_and_turned,
     layer_norm,
     max_pool,
+    middle_statistics,
     norm_backward,
     padded,
     residual_norm,
@@ -145,6 +146,9 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}-{t}", row_extremes(r, n, t), {}) for r, n, t in ((5, 77, "f32"), (6, 3000, "f16"), (5, 130, "f64"), (3, 40, "i64"))),
     *((f"{n}x{c}-{t}", column_sum(n, c, t), {}) for n, c, t in ((1000, 48, "f32"), (5, 7, "f32"), (700, 33, "f16"), (64, 10, "i64"))),
     *((f"{n}x{c}", column_deviation(n, c), {}) for n, c in ((300, 20), (9, 64))),
+    # Columns of rows that begin between vectors: tiles that have a vector in common, images of one tile, rows as long as a few vectors.
+    *((f"{i}x{n}x{c}-{t}", middle_statistics(i, n, c, t), {}) for i, n, c, t in (
+        (2, 70, 141, "f32"), (3, 40, 33, "f16"), (2, 9, 1027, "bf16"), (5, 33, 7, "f32"), (2, 30, 21, "f64"))),
     *((f"{n}x{c}-{t}", softmax_down(n, c, t), {}) for n, c, t in ((50, 64, "f32"), (300, 33, "f32"), (700, 8, "bf16"))),
     *((f"{r}x{n}-{t}", full_sum(r, n, t), {}) for r, n, t in ((300, 701, "f32"), (3, 5, "f32"), (1, 1, "f64"), (64, 64, "f16"))),
     *((f"{r}x{n}-{t}", written_and_summed(r, n, over, t), {}) for over in ("rows", "all") for r, n, t in (
@@ -195,6 +199,8 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("same-row", softmax(6, 64), {"x": (0, 1)}),
     ("one-bias", bias_gelu(9, 48), {"b": (0,), "x": (64, 1)}),
     ("turned-bias", bias_gelu(12, 16), {"x": (1, 12), "t": (1, 12)}),
+    ("windows-between-vectors", middle_statistics(2, 30, 42), {"x": (30 * 47 + 1, 47, 1)}),
+    ("windows-of-aligned-rows", middle_statistics(2, 30, 42), {"x": (30 * 44, 44, 1)}),
     ("every-second", row_sum(5, 64), {"x": (128, 2)}),
     ("column-major", column_sum(40, 24), {"x": (1, 40)}),
     ("channels-last", batch_norm(3, 8, 4, 4), {"x": (128, 1, 32, 8), "y": (128, 1, 32, 8)}),
@@ -313,6 +319,9 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("streamed", written_and_summed(100, 7, "columns"), columns(1, 4, 4, 25, batch=2)),
     ("split4", column_sum(300, 48), columns(4, 4, 8, 10, split=4, batch=4)),
     ("split3-odd", column_sum(100, 7), columns(1, 4, 4, 9, split=3, batch=2)),
+    ("split3-between-vectors", middle_statistics(2, 100, 39), columns(4, 4, 8, 5, split=3, batch=2)),
+    ("split10-between-vectors", column_sum(200, 35, "f16"), columns(8, 2, 8, 3, split=10)),
+    ("few-threads-down-between-vectors", middle_statistics(2, 30, 70), columns(4, 8, 2, 15, batch=4)),
     ("split4", column_deviation(200, 12), columns(4, 4, 4, 13, split=4, batch=4)),
     ("one-thread-down", column_deviation(50, 40), columns(4, 8, 1, 50, batch=4)),
     ("held", softmax_down(60, 40), columns(4, 4, 8, 8, on_chip=True, batch=8)),

@@ -312,6 +312,19 @@ def column_sum(length: int, columns: int, dtype: str = "f32") -> Pattern:
     }}"""), integers)
 
 
+def middle_statistics(images: int, rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """Weighted sums over the middle axis, halved, and where the greatest elements are. Exact: integers."""
+    acc = computed(dtype)
+    x = wide("%x[i, k, j]", dtype)
+    return Pattern(parse_graph(f"""graph @middle_statistics(%x: {dtype}[{images}, {rows}, {columns}], %w: {acc}[{columns}])
+                                   -> ({acc}[{images}, {columns}], i64[{images}, {columns}]) {{
+      %s: {acc}[{images}, {columns}] = reduce.sum [i, j] over [k < {rows}] {{ mul({x}, %w[j]) }}
+      %y: {acc}[{images}, {columns}] = map [i, j] {{ mul(%s[i, j], 0.5:{acc}) }}
+      %a: i64[{images}, {columns}] = reduce.argmax [i, j] over [k < {rows}] {{ {x} }}
+      return %y, %a
+    }}"""), integers)
+
+
 def column_deviation(length: int, columns: int) -> Pattern:
     """Squared deviations of columns from their mean."""
     graph = parse_graph(f"""graph @column_deviation(%x: f32[{length}, {columns}]) -> (f32[{columns}]) {{

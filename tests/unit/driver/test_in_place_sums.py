@@ -106,6 +106,20 @@ def test_elements_that_are_walked_again_keep_what_they_read() -> None:
     assert not Walks(parse_graph(DOWN)).may_overwrite(kernel_of(DOWN, columns(4, 4, 8, 38, batch=4)), "b1", "b")
 
 
+def test_tiles_of_columns_that_have_a_vector_in_common_overwrite_nothing() -> None:
+    """Rows that begin between vectors: a tile reads columns that the next one updates."""
+    text = """graph @middle(%x: f32[4, 40, 35], %b: f32[4, 35]) -> () {
+      %a: f32[4, 40, 35] = map [i, k, c] { add(%x[i, k, c], %b[i, c]) }
+      %s: f32[4, 35] = reduce.sum [i, c] over [k < 40] { %a[i, k, c] }
+      %b1: f32[4, 35] = map [i, c] { sub(%b[i, c], %s[i, c]) }
+      update %b = %b1
+      return
+    }"""
+    graph = parse_graph(text)
+    assert not Walks(graph).may_overwrite(kernel_of(text, columns(4, 5, 8, 5, batch=5)), "b1", "b")
+    assert Walks(graph).may_overwrite(kernel_of(text, columns(1, 20, 8, 5, batch=5)), "b1", "b")
+
+
 @pytest.mark.parametrize("text", (BIAS.replace("700", "70000"), DOWN.replace("300", "30000").replace("44", "64")))
 def test_a_bias_needs_no_copy(text: str) -> None:
     """As the planner makes it for a device."""

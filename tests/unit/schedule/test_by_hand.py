@@ -231,7 +231,7 @@ TEN_COLUMNS = parse_graph("""graph @g(%x: f32[64, 10]) -> (f32[10]) {
 @pytest.mark.parametrize(("name", "text", "message", "hint"), [
     ("softmax", "s [GRID,CTA_64]; vector=4; chunks=3; on_chip=false;", "rows of 4096 elements, but threads x chunks x vector are 768",
      "chunks=16 at least"),
-    ("10 columns", "s [GRID-CTA_4,CTA_64]; vector=4;", "10 columns are no whole vectors of 4", "vector=2"),
+    ("10 columns", "s [GRID-CTA_4,CTA_64]; vector=8;", "10 columns are no whole vectors of 8", "vector=2"),
     ("transpose", "y [GRID,GRID-CTA_256]; read_vector=16;", "read_vector=16 does not fit how the values lie", "or a divisor"),
     ("transpose", "y [GRID,GRID-CTA_256]; depth=64;", "depth=64 does not fit", "or a divisor"),
     ("transpose", "y [GRID,GRID-CTA_256]; rows=3;", "no whole vectors", "powers of two"),

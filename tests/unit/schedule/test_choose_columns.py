@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import column_sum
+from tests.unit.codegen.pattern_graphs import Pattern, column_deviation, column_sum, softmax_down, written_and_summed
 from tilefuse.ir.text import parse_graph
 from tilefuse.schedule.choose_columns import LINE_BYTES, MOST_PARTS
+from tilefuse.schedule.column_starts import between_columns, num_tiles
 from tilefuse.schedule.pattern import schedule_graph
+from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.template import Columns
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
@@ -33,15 +35,45 @@ def test_a_few_more_tiles_than_fit_are_given_to_smaller_blocks(columns: int, thr
     assert (blocks <= at_a_time) is (columns <= 131072)
 
 
-@pytest.mark.parametrize(("shape", "line"), [((128, 4096, 4095), True), ((512, 1024, 333), True), ((128, 4096, 4096), False)])
-def test_tiles_that_begin_inside_sectors_are_a_line_wide(shape: tuple[int, int, int], line: bool) -> None:
-    """Means over a middle axis: rows of 4095 f32 begin inside a sector, and each narrow row of a tile reads one sector too many."""
-    outer, length, inner = shape
-    graph = parse_graph(f"""graph @middle(%x: f32[{outer}, {length}, {inner}]) -> (f32[{outer}, {inner}]) {{
-      %s: f32[{outer}, {inner}] = reduce.sum [i, j] over [k < {length}] {{ %x[i, k, j] }}
+def middle(outer: int, length: int, inner: int, dtype: str = "f32") -> Columns:
+    """The schedule of sums over a middle axis."""
+    x = "%x[i, k, j]" if dtype == "f32" else "f32(%x[i, k, j])"
+    graph = parse_graph(f"""graph @middle(%x: {dtype}[{outer}, {length}, {inner}]) -> (f32[{outer}, {inner}]) {{
+      %s: f32[{outer}, {inner}] = reduce.sum [i, j] over [k < {length}] {{ {x} }}
       return %s
     }}""")
     program = schedule_graph(graph, {}, H200)
     assert isinstance(program, TileProgram) and isinstance(program.choice, Columns)
-    assert program.choice.vector * program.choice.threads_x * 4 >= LINE_BYTES
-    assert (program.choice.vector == 1) is line
+    assert isinstance(program.internal, Domain)
+    between = between_columns(program.internal, program.choice)
+    assert (between is None) is (inner % program.choice.vector == 0)
+    assert program.launch.num_blocks == num_tiles(program.internal, program.choice) * program.choice.split
+    return program.choice
+
+
+@pytest.mark.parametrize(("shape", "vector"), [
+    ((128, 4096, 4095), 4), ((512, 1024, 333), 4), ((64, 129, 4097), 4), ((1, 65536, 1023), 4), ((64, 512, 7), 4), ((64, 512, 5), 2),
+    ((64, 512, 3), 2), ((128, 4096, 4096), 4)])
+def test_columns_of_odd_rows_follow_vectors_of_memory(shape: tuple[int, int, int], vector: int) -> None:
+    """Means over a middle axis of 4095 f32: 81.3 us by single elements in tiles of a line, where the bytes take 64.2."""
+    choice = middle(*shape)
+    assert choice.vector == vector
+    assert choice.threads_y * choice.chunks * choice.split >= shape[1]
+
+
+def test_columns_of_odd_rows_of_narrow_elements_take_whole_vectors() -> None:
+    assert middle(64, 512, 4097, "f16").vector == 8
+
+
+def test_short_columns_of_odd_rows_fill_the_device() -> None:
+    """131 rows of 8193: tiles of 32 vectors would keep half of the multiprocessors busy."""
+    choice = middle(1, 131, 8193)
+    assert choice.split == 1 and choice.threads_x < 32
+
+
+@pytest.mark.parametrize("pattern", [column_deviation(4096, 333), softmax_down(300, 33), written_and_summed(4096, 333, "columns")])
+def test_kernels_that_walk_columns_otherwise_take_no_vectors_of_odd_rows(pattern: Pattern) -> None:
+    """Squares, columns walked twice, and elements written on the way have their columns in one place in every row."""
+    program = schedule_graph(pattern.graph, {}, H200)
+    assert isinstance(program, TileProgram) and isinstance(program.choice, Columns) and isinstance(program.internal, Domain)
+    assert program.choice.vector == 1 and between_columns(program.internal, program.choice) is None
