@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tilefuse.base.errors import InternalError, UnsupportedError, UnsupportedOpError
 from tilefuse.frontends import (
+    torch_assertions,
     torch_ops_creation,
     torch_ops_foreach,
     torch_ops_index,
@@ -141,6 +142,8 @@ class _Walk:
     result_layouts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     memories: dict[int, int] = field(default_factory=dict)
     complexes: set[str] = field(default_factory=set)
+    assertions: list[str] = field(default_factory=list)
+    ranged: set[fx.Node] = field(default_factory=set)  # those whose readers see a checked value
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -170,6 +173,7 @@ class _Walk:
                     "a size that depends on data", where=span_of(node), hint="torch.compile leaves to torch what has it"
                 ) from unknown
         b = self.builder
+        results += [a for a in self.assertions if a not in results]
         graph = b.finish(results, [(target, value) for target, value in self.updates.items() if target != value])
         constants = self.constants | dict(b.constant_data)
         return Imported(
@@ -245,11 +249,10 @@ class _Walk:
                 return
             raise UnsupportedOpError(f"a call of {target}, which is no operator of torch's dispatcher", where=span_of(node))
         name = f"{target.namespace}.{target._opname}.{target._overloadname}"
-        if name.startswith("aten.sym_") or name in (
-            "aten._assert_async.msg",
-            "aten._assert_scalar.default",
-            "aten._assert_tensor_metadata.default",
-        ):
+        if name.startswith("aten.sym_") or name in ("aten._assert_scalar.default", "aten._assert_tensor_metadata.default"):
+            return
+        if name in ("aten._assert_async.msg", "aten._assert_async.default"):
+            self._assert(node)
             return
         args, kwargs = self._arguments(node.args), self._arguments(node.kwargs)
         b = self.builder
@@ -267,6 +270,22 @@ class _Walk:
             raise UnsupportedOpError(f"{name}: a size that depends on data", where=span_of(node))
         self.value_of[node] = self._lowered(name, node, args, kwargs)
         b.hint = ""
+
+    def _assert(self, node: fx.Node) -> None:
+        """An assertion on data: a check of later reads, or a library call."""
+        b = self.builder
+        b.hint, b.span = "", span_of(node)
+        ranged = torch_assertions.asserted_range(node)
+        if ranged is not None:
+            x, extent = ranged
+            if x not in self.ranged:
+                self.ranged.add(x)
+                self.value_of[x] = Value(torch_assertions.checked_range(b, self.value_of[x], extent))
+            return
+        condition = self._arguments(node.args[0])
+        message = node.args[1] if len(node.args) > 1 else "Expected Tensor with single nonzero value, but got zero"
+        if isinstance(condition, Value):
+            self.assertions.append(torch_assertions.called_assertion(b, node.name, condition, str(message)))
 
     def _lowered(self, name: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
         b = self.builder

@@ -158,8 +158,8 @@ def masked_scatter(b: TorchBuilder, x: Value, mask: Value, source: Value) -> str
     if not count or not available:
         return b.broadcast_to(x, shape)
     chosen = b.reshape(b.broadcast_to(b.cast(mask, BOOL), shape), [count])
-    order = b.elementwise("sub", b.scan(chosen, "sum", 0, dtype=I64), 1)
-    taken = b.take(b.reshape(source, [available]), order, 0)
+    order = b.where(chosen, b.elementwise("sub", b.scan(chosen, "sum", 0, dtype=I64), 1), 0)
+    taken = b.take(b.reshape(source, [available]), order, 0, checked=True)
     return b.reshape(b.where(chosen, taken, b.reshape(b.broadcast_to(x, shape), [count])), list(shape))
 
 
@@ -223,4 +223,15 @@ def index_fill(b: TorchBuilder, x: Value, dim: int, index: Value, value: Scalar)
     flat = b.reshape(index, [prod(b.shape_of(index))])
     base = x if b.rank_of(x) else b.reshape(x, [1])
     shape = [prod(b.shape_of(flat)) if n == dim % b.rank_of(base) else s for n, s in enumerate(b.shape_of(base))]
-    return b.reshape(b.index_add(base, dim, flat, b.full(shape, value, b.result_dtype), "set", checked=True), list(b.shape_of(x)))
+    filled = b.index_add(base, dim, flat, b.full(shape, value, b.result_dtype), "set", wrap=True, checked=True)
+    return b.reshape(filled, list(b.shape_of(x)))
+
+
+@lowers("aten.max_unpool2d.default", "aten.max_unpool3d.default")
+def max_unpool(b: TorchBuilder, x: Value, index: Value, *sizes: Sequence[int]) -> str:
+    """Maxima written back to their places, zeros elsewhere; an image's places are flat. Shapes: x, index: [*A, *X] -> [*A, *Y]"""
+    shape = list(b.result_shape)
+    around, count = shape[:-len(sizes[0])], prod(shape[-len(sizes[0]):])
+    flat, places = (b.reshape(v, [*around, prod(b.shape_of(v)[len(around):])]) for v in (x, index))
+    made = b.scatter(b.full([*around, count], 0, b.result_dtype), places, flat, len(around), "set", checked=True)
+    return b.reshape(made, shape)

@@ -204,15 +204,16 @@ class GatherBuilder(ReduceBuilder):
         extra = self.rank_of(values) - rank
         return self.squeeze(values, list(range(extra))) if extra > 0 else values
 
-    def index_add(self, base: str, axis_at: int, indices: str, source: str, monoid: str = "sum", checked: bool = False) -> str:
-        """`base` with slices of `source` combined at the positions `indices` of one axis.
+    def index_add(self, base: str, axis_at: int, indices: str, source: str, monoid: str = "sum", wrap: bool = False,
+                  checked: bool = False) -> str:
+        """`base` with slices of `source` combined at the positions `indices` of one axis. `wrap`: negative ones count from the end.
 
         Shapes: base: [*A, n, *B], indices: [m], source: [*A, m, *B]
         """
         d = normal_axis(axis_at, self.rank_of(base))
         shape = self.shape_of(source)
         axes = axis_names(len(shape))
-        found = self._subscript(indices, (shape[d],), (axes[d],), self.shape_of(base)[d], False, checked)
+        found = self._subscript(indices, (shape[d],), (axes[d],), self.shape_of(base)[d], wrap, checked)
         target = [found if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))]
         return self._scattered(
             monoid, base, list(zip(axes, shape, strict=True)), target, self.read(source, shape, axes), self.dtype_of(source)

@@ -47,6 +47,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int, torch.
     "index_add": (lambda x, i, s: x.index_add(0, i, s), (TABLE, at(1, 3), TABLE[:2]), 1, at(1, 4), ("index 4", "dimension 0")),
     "index_put": (lambda x, i, s: x.index_put((i,), s, accumulate=True), (LINE, at(1, -4), at(5, 6).float()), 1, at(1, -5), ("index -5",)),
     "of narrow integers": (lambda x, i: x[i.int()] * 2, (LINE, at(1, 3)), 1, at(1, 4), ("index 4",)),
+    "class": (lambda i: F.one_hot(i, 4) * 2, (at(0, 3),), 0, at(0, 4), ("index 4", "[1]", "0 to 3")),
+    "negative class": (lambda i: F.one_hot(i.view(1, 2), 4).sum(0), (at(0, 3),), 0, at(-1, 3), ("index -1", "[0]")),
+    "index_fill": (lambda x, i: x.index_fill(0, i, 7.0), (TABLE, at(1, -4)), 1, at(1, -5), ("index -5", "-4 to 3")),
+    "index_copy": (lambda x, i, s: x.index_copy(0, i, s), (TABLE, at(1, 3), TABLE[:2]), 1, at(1, -1), ("index -1", "dimension 0")),
+    "index_reduce": (lambda x, i, s: x.index_reduce(0, i, s, "mean"), (TABLE, at(1, 3), TABLE[:2]), 1, at(1, 4), ("index 4",)),
+    "put": (lambda x, i, s: x.put(i, s), (TABLE, at(1, -24), at(5, 6).float()), 1, at(1, -25), ("index -25",)),
+    "take_along_dim": (lambda x, i: torch.take_along_dim(x, i) + 1, (TABLE, at(1, 23)), 1, at(1, 24), ("index 24",)),
+    "masked_scatter": (lambda x, m, s: x.masked_scatter(m, s) + 1, (LINE, at(1, 0, 1, 0).bool(), at(5, 6).float()), 1,
+                       at(1, 1, 1, 0).bool(), ("index 2", "2 elements")),
+    "max_unpool": (lambda x, i: F.max_unpool2d(x.view(1, 1, 2), i.view(1, 1, 2), (1, 2)), (LINE[:2], at(0, 3)), 1, at(0, -1), ("index -1",)),
+    "margin": (lambda x, t: F.multi_margin_loss(x, t), (SCORES, at(0, 2, 1, 1, 1)), 1, at(0, 2, 1, 1, 3), ("index 3",)),
     "computed": (lambda x, i: x[i * 2 + 1], (LINE, at(0, 1)), 1, at(0, 3), ("index 7", "[1]")),
 }
 
@@ -130,3 +141,23 @@ def test_indices_in_range_by_construction_are_not_checked() -> None:
     torch.testing.assert_close(compiled(TABLE, TABLE + 1), fn(TABLE, TABLE + 1))
     (part,) = compiled_parts()
     assert "tf_in_range" not in part.program.source()
+
+
+def test_an_assertion_on_data_is_kept() -> None:
+    """As a library call where it is about no range, also where nothing reads what it asserts."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x.sum() > 0), "the sum must be positive")
+        return x.exp() * 2
+
+    compiled = torch.compile(fn, backend=strict)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(LINE), fn(LINE))
+    with pytest.raises(RuntimeError, match="the sum must be positive"):
+        compiled(-LINE)
+
+
+def test_a_class_is_checked_where_it_is_read() -> None:
+    """`one_hot` is taken apart into comparisons with assertions: one kernel, and no reduction for the assertions."""
+    compiled = tilefuse.compile(lambda i: F.one_hot(i, 5) * 3, (at(1, 4),), device="host")
+    assert len(compiled.kernels) == 1 and not compiled.explain(json=True)["fallbacks"]
