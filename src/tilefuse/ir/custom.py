@@ -33,11 +33,18 @@ _CHOICES = {"max": ("const auto max = [](T a, T b) { return ::max(a, b); };",
                     "const auto max = [](T a, T b) { return a < b || a != a ? b : a; };"),
             "min": ("const auto min = [](T a, T b) { return ::min(a, b); };",
                     "const auto min = [](T a, T b) { return b < a || a != a ? b : a; };")}
+# Operands of two types have a common type, which devices do not look for.
+_COMMON = "const auto copysign = [](auto a, auto b) { typedef decltype(a * b * T(1)) C; return ::copysign(C(a), C(b)); };"
+_CHOICES["copysign"] = (_COMMON, _COMMON.replace("::copysign", "std::copysign"))
 C_WORDS = frozenset(_C_WORD_TEXT.split())
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SIGNATURE = re.compile(r"\((?P<arguments>[^()]*)\)\s*->\s*(?P<result>\w+)\Z")
 # A floating literal without suffix; its type becomes that of the arguments, or every f32 kernel would compute in f64.
 _LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)(?![\w.])")
+
+_PIECE = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|\s+|.", re.DOTALL)
+# Functions whose last operand is a whole number.
+_OF_WHOLE_NUMBERS = frozenset(("ldexp", "pow"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +186,40 @@ def _check_text(text: str, what: str, name: str, arguments: tuple[str, ...], has
                               hint=nearest(word, [*arguments, *C_FUNCTIONS]) or f"arguments: {', '.join(arguments)}")
 
 
+def _typed_literals(text: str) -> str:
+    """The text with literals of the operands' type: 0.5, and whole numbers that are an argument of a C function (`sqrt(2)`).
+
+    Devices have each function for float and for double, and neither is nearer to int.
+    """
+    pieces = _PIECE.findall(text.strip())
+    calls: list[tuple[str, int]] = []  # the function and its argument's number, for each bracket that is open
+    made: list[str] = []
+    start = 0  # where the argument begins in `made`
+    for n, piece in enumerate(pieces):
+        if piece in (",", ")") and calls:
+            argument = "".join(made[start:])
+            function, number = calls[-1]
+            if function in C_FUNCTIONS and re.fullmatch(r"\s*[-+]?\d+\s*", argument) and not (number and function in _OF_WHOLE_NUMBERS):
+                made[start:] = [f"T({argument.strip()})" if number == 0 else f" T({argument.strip()})"]
+            calls[-1] = (function, number + 1)
+            if piece == ")":
+                calls.pop()
+        made.append(piece)
+        if piece == "(":
+            calls.append((pieces[n - 1] if n else "", 0))
+        if piece in "(,":
+            start = len(made)
+        elif piece == ")":
+            start = len(made) + len(pieces)  # what ends here is no literal
+    return _LITERAL.sub(r"T(\1)", "".join(made))
+
+
 def _is_body(text: str) -> bool:
     return re.search(r"\breturn\b", text) is not None
 
 
 def _definitions(name: str, arguments: tuple[str, ...], dtypes: Sequence[str], result: str, text: str, opening: str) -> str:
-    body = _LITERAL.sub(r"T(\1)", text.strip())
+    body = _typed_literals(text)
     if not _is_body(text):
         body = f"return {body};"
     words = set(_NAME.findall(text)) - set(arguments)
@@ -223,7 +258,7 @@ def _narrow_definition(name: str, arguments: tuple[str, ...], text: str) -> str:
         two = word in _TWO_OPERANDS
         lines.append(f"TF_INLINE {own} {word}({own} a{f', {own} b' if two else ''}) "
                      f"{{ return {_NARROW_CALLS[word]}(a.held{', b.held' if two else ''}); }}")
-    body = _LITERAL.sub(r"T(\1)", text.strip())
+    body = _typed_literals(text)
     parameters = ", ".join(f"float {a}_given" for a in arguments)
     locals_ = " ".join(f"const T {a}({a}_given);" for a in arguments)
     lines.append(f"TF_INLINE float {PREFIX}{name}{NARROW_SUFFIX}({parameters}) {{\n  typedef {own} T;\n  {locals_}\n"

@@ -56,7 +56,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int, torch.
     "take_along_dim": (lambda x, i: torch.take_along_dim(x, i) + 1, (TABLE, at(1, 23)), 1, at(1, 24), ("index 24",)),
     "masked_scatter": (lambda x, m, s: x.masked_scatter(m, s) + 1, (LINE, at(1, 0, 1, 0).bool(), at(5, 6).float()), 1,
                        at(1, 1, 1, 0).bool(), ("index 2", "2 elements")),
-    "max_unpool": (lambda x, i: F.max_unpool2d(x.view(1, 1, 2), i.view(1, 1, 2), (1, 2)), (LINE[:2], at(0, 3)), 1, at(0, -1), ("index -1",)),
+    "max_unpool": (lambda x, i: F.max_unpool2d(x.view(1, 1, 2), i.view(1, 1, 2), (1, 2)), (LINE[:2], at(0, 3)), 1, at(0, -1),
+                   ("index -1",)),
     "margin": (lambda x, t: F.multi_margin_loss(x, t), (SCORES, at(0, 2, 1, 1, 1)), 1, at(0, 2, 1, 1, 3), ("index 3",)),
     "computed": (lambda x, i: x[i * 2 + 1], (LINE, at(0, 1)), 1, at(0, 3), ("index 7", "[1]")),
 }
