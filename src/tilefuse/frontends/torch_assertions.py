@@ -13,7 +13,7 @@ from torch import fx
 from tilefuse.frontends.torch_ops import TorchBuilder
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.dtype import BOOL, I64
-from tilefuse.ir.graph import Type
+from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import in_range
 from tilefuse.ir.tensor_elementwise import converted
 
@@ -58,6 +58,6 @@ def checked_range(b: TorchBuilder, x: str, extent: int) -> str:
 
 def called_assertion(b: TorchBuilder, name: str, condition: str, message: str) -> str:
     """A library node that raises unless the condition holds. Shapes: condition, result: []"""
-    attributes = {"args": (("%", 0), message, ("%", 0)), "kwargs": (), "result": 0}
+    attributes: dict[str, Attribute] = {"args": (("%", 0), message, ("%", 0)), "kwargs": (), "result": 0}
     flag = condition if b.dtype_of(condition) == BOOL else b.elementwise("ne", condition, 0)
     return b.library(name, "aten._functional_assert_async.msg", Type(BOOL, ()), [b.reshape(flag, [])], attributes)
