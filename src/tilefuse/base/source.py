@@ -9,12 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a named text. Units: `line` and `column` count from 1; 0 means unknown."""
+    """A place in a named text. Units: `line` and `column` count from 1; 0 means unknown.
+
+    `path`: the module or scope of the user's model that the place belongs to, as in "layers.0.linear1"; `operator`: what stands there, in
+    the words of the model's own framework, as in "aten.gelu" or "BatchNormalization". Both "" where the model tells nothing.
+    """
 
     source: str
     line: int = 0
     column: int = 0
     line_text: str = ""
+    path: str = ""
+    operator: str = ""
 
     def __str__(self) -> str:
         if not self.line:

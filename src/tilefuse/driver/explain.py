@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from tilefuse.driver.explain_graph import graph_facts, machine_facts, memory_facts, reads_of, step_order
+from tilefuse.driver.explain_tiles import tile_facts
 from tilefuse.plan.assemble import library_call
 from tilefuse.plan.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
@@ -20,6 +22,9 @@ from tilefuse.schedule.stitch_plan import StitchPlan
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 
+# Of the explanation's form: raised where a field changes its meaning or goes.
+FORMAT = 2
+
 
 def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str, str]], options: Mapping[str, object],
                    device: DeviceSpec | None = None) -> dict[str, Any]:
@@ -31,8 +36,9 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     calls = [_library(c, plan, device) for c in plan.library_calls]
     figures = {} if model is None else {id(p): model.figures(p) for p in plan.programs}
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
-    kernels = [_kernel(k, code, figures.get(id(k.program), ())) for k, code in zip(plan.kernels, codes, strict=True)]
+    kernels = [_kernel(k, code, figures.get(id(k.program), ()), plan) for k, code in zip(plan.kernels, codes, strict=True)]
     return {
+        "format": FORMAT,
         "name": spec.name,
         "device": plan.device,
         "options": dict(options),
@@ -56,6 +62,10 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
                      for r in plan.rejected],
         "num_rejected": plan.num_rejected,
         "notes": list(plan.notes),
+        "graph": graph_facts(plan.graph),
+        "steps": step_order(spec),
+        "memory": memory_facts(spec),
+        "machine": {} if device is None else machine_facts(device),
     }
 
 
@@ -74,12 +84,14 @@ def _search(plan: Plan) -> dict[str, Any]:
             "rejected": dict(search.rejected)}
 
 
-def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure]) -> dict[str, Any]:
+def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure], plan: Plan) -> dict[str, Any]:
     program = kernel.program
+    names = dict(zip((n.name for n in program.graph.nodes), kernel.pattern.nodes)) | dict(kernel.binding)
     return {
         "name": code.name,
         "step": kernel.name,
         "nodes": list(kernel.pattern.nodes),
+        "reads": reads_of(plan, kernel.pattern.nodes),
         "writes": list(kernel.pattern.written),
         "edges": [{"producer": e.producer, "user": e.user, "level": e.level.value} for e in kernel.levels],
         "template": program.template,
@@ -93,6 +105,10 @@ def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure]) 
         "predicted_us": round(kernel.cost.us, 4),
         "bound_by": kernel.cost.source,
         "figures": {f.name: round(f.value, 4) for f in figures},
+        # The source of equal kernels is written once, in the names of the first.
+        "source_names": {told: own for told, own in names.items() if told != own},
+        "parameters": {name: list(value) if isinstance(value, tuple) else value for name, value in program.parameters},
+        **tile_facts(program, code.launch, names),
         # The code's launch, not the schedule's: composing the kernel settles how much shared memory it needs.
         "launch": {"num_blocks": code.launch.num_blocks, "num_threads": code.launch.num_threads, "cluster": code.launch.cluster,
                    "shared_bytes": code.launch.shared_bytes,

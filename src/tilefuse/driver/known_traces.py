@@ -14,13 +14,14 @@ import importlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from tilefuse.base.options import Options
+from tilefuse.base.source import Span
 from tilefuse.driver.known_programs import compiler_fingerprint, files_digest, is_keepable
 from tilefuse.frontends.imported import Imported, Output, Titles
 from tilefuse.ir.text import parse_graph, print_graph
@@ -81,7 +82,8 @@ def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options) -> 
         _store(options).put(digest, json.dumps({
             "graph": text, "fallbacks": made.fallbacks, "layouts": dict(made.layouts), "result_layouts": dict(made.result_layouts),
             "arguments": made.arguments, "outputs": [asdict(o) for o in made.outputs], "inputs": dict(made.titles.inputs),
-            "results": made.titles.results, "device": trace.device, "moved": trace.moved}))
+            "results": made.titles.results, "device": trace.device, "moved": trace.moved,
+            "spans": [None if n.span is None else asdict(n.span) for n in made.graph.nodes]}))
 
 
 def _read(text: str) -> Trace:
@@ -92,7 +94,11 @@ def _read(text: str) -> Trace:
 
     rows: list[dict[str, Any]] = [{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()} for row in told["outputs"]]
     outputs = tuple(Output(**row) for row in rows)
-    imported = Imported(parse_graph(told["graph"]), {}, tuple((o, r) for o, r in told["fallbacks"]), tuples(told["layouts"]),
+    # The text tells the graph; explanations and errors also tell where in the user's program each node was made.
+    graph = parse_graph(told["graph"])
+    graph = replace(graph, nodes=tuple(replace(n, span=None if at is None else Span(**at))
+                                       for n, at in zip(graph.nodes, told["spans"], strict=True)))
+    imported = Imported(graph, {}, tuple((o, r) for o, r in told["fallbacks"]), tuples(told["layouts"]),
                         tuples(told["result_layouts"]), tuple(told["arguments"]), outputs, Titles(told["inputs"], tuple(told["results"])))
     return Trace(imported, told["device"], tuple(told["moved"]))
 

@@ -262,7 +262,7 @@ class ModelImporter:
             known = fold(concrete_node(node, self.scope.attributes), arrays, schema.since_version, self.scope.opsets)
             if known is not None:
                 return [Value(array=a, depends=depends) for a in known]
-        self.builder.span = Span(f"{self.title}: {call.place}")
+        self.builder.span = Span(f"{self.title}: {call.place}", path=scope_path(label), operator=call.op)
         lowering = ONNX_OPS.get((domain, node.op_type))
         if lowering is None:
             return self._expand(node, schema, call)
@@ -459,3 +459,8 @@ def renamed(graph: Graph, wanted: Mapping[str, str]) -> Graph:
         taken.add(name)
         names[node.name] = name
     return rename_values(graph, names)
+
+
+def scope_path(label: str) -> str:
+    """The modules in an operator's name, as exporters write them: "/encoder/layers.0/MatMul" is in "encoder.layers.0"."""
+    return ".".join(part for part in label.split("/")[:-1] if part)

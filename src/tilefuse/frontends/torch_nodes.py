@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any
 
 import torch
@@ -152,8 +153,23 @@ def span_of(node: fx.Node) -> Span:
     stack = node.meta.get("stack_trace")
     lines = [line.strip() for line in str(stack).splitlines() if line.strip().startswith("File ")] if stack else []
     if not lines:
-        return Span(f"torch {node.name}")
+        return Span(f"torch {node.name}", path=module_path(node), operator=operator_name(node))
     file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
     number = rest.split(",")[0]
     text = str(stack).strip().splitlines()[-1].strip()
-    return Span(file, int(number) if number.isdigit() else 0, 1, text)
+    return Span(file, int(number) if number.isdigit() else 0, 1, text, module_path(node), operator_name(node))
+
+
+def operator_name(node: fx.Node) -> str:
+    """The ATen operator as the traced program called it, without its overload: "aten.gelu"; "" where the node calls none."""
+    told = node.meta.get("original_aten") or node.target
+    packet = getattr(told, "overloadpacket", None)
+    return "" if packet is None else str(packet)
+
+
+def module_path(node: fx.Node) -> str:
+    """The innermost module that the node was traced in, as in "layers.0.linear1"; "" for the whole model's own operators."""
+    stack = node.meta.get("nn_module_stack") or {}
+    told = [str(entry[0]) for entry in stack.values() if isinstance(entry, tuple) and entry]
+    # Dynamo tells modules from its local variable on: L['self'].layers.0, or L['fn']._modules['layers'] where it looked into dictionaries.
+    return re.sub(r"^L\['\w+'\]\.?|^L__\w+?__\.?", "", told[-1]) if told else ""

@@ -15,12 +15,14 @@ import operator
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -50,6 +52,7 @@ def trace(model: Callable[..., Any], arguments: Sequence[Any]) -> Traced:
     with contextlib.ExitStack() as stack:
         if module is not None:
             stack.enter_context(_stand_ins(module, recorder))
+            stack.enter_context(_entered_modules(module, recorder.path))
         stack.enter_context(_as_compiling())
         stack.enter_context(torch.no_grad())
         stack.enter_context(_kept_whole())
@@ -105,6 +108,7 @@ class _Recorder(TorchDispatchMode):
         self._constants: dict[int, fx.Node] = {}
         self._first_input: fx.Node | None = None
         self._num_lifted = 0
+        self.path: list[str] = []  # of the modules that are running, outermost first
 
     # What the run starts from
 
@@ -176,6 +180,7 @@ class _Recorder(TorchDispatchMode):
         node = self.graph.create_node("call_function", func, arguments, named, name=func._opname)
         node.meta["val"] = made
         node.meta["stack_trace"] = _place_in_the_program()
+        node.meta["nn_module_stack"] = {path: (path, "") for path in self.path}
         if isinstance(made, torch.Tensor):
             self._track(made, node)
         elif isinstance(made, (tuple, list)):
@@ -317,6 +322,28 @@ def _assigned(part: torch.nn.Module, before: dict[str, Any], known: set[int]) ->
         elif changed:
             del now[name]
     return found
+
+
+@contextlib.contextmanager
+def _entered_modules(module: torch.nn.Module, path: list[str]) -> Iterator[None]:
+    """Keeps in `path` which modules of a model are running. The hooks are global: a module with hooks of its own may take another way."""
+    name_by_id = {id(part): name for name, part in module.named_modules()}
+    thread = threading.get_ident()
+
+    def enter(part: torch.nn.Module, given: Any) -> None:
+        if threading.get_ident() == thread:
+            path.append(name_by_id.get(id(part), path[-1] if path else ""))
+
+    def leave(part: torch.nn.Module, given: Any, made: Any) -> None:
+        if threading.get_ident() == thread and path:
+            path.pop()
+
+    handles = (register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextlib.contextmanager
