@@ -157,6 +157,19 @@ class Compiled:
         """As a method: the instance is the first argument, a setting like any object that is no array."""
         return self if instance is None else partial(self, instance)
 
+    def view(self, path: Any = None, *, show: bool = False) -> Any:
+        """Writes one page with the programs made so far and returns its path, as `Program.view`.
+
+        Raises: UserError where there is no program yet.
+        """
+        from tilefuse.runtime.page import running_data, write_page
+
+        programs = self.programs
+        if not programs:
+            raise UserError("the function has no program yet", hint="programs are made for the arguments of a call: call it once")
+        told = [running_data(p, label=f"{p.spec.name} {n}") for n, p in enumerate(programs, 1)]
+        return write_page(programs[0].spec.name, told, path, show=show)
+
     @property
     def programs(self) -> tuple[Any, ...]:
         """The programs made so far (`runtime.program.Program`), one a form of arguments."""

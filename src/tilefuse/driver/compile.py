@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tilefuse.base import trace
@@ -66,6 +67,12 @@ class Generated:
 
         data = explanation_data(self.spec)
         return data if json else explanation_text(data)
+
+    def view(self, path: Path | str | None = None, *, answers: Sequence[Mapping[str, Any]] = (), show: bool = False) -> Path:
+        """Writes the page of the plan and returns its path, as `Program.view`; nothing is measured. answers: of `explain_why`."""
+        from tilefuse.runtime.page import spec_data, write_page
+
+        return write_page(self.spec.name, [spec_data(self.spec, answers=answers)], path, show=show)
 
     @property
     def kernels(self) -> tuple[KernelCode, ...]:

@@ -53,6 +53,21 @@ class CompiledModel:
         """Why these kernels: text, or plain data with `json=True`."""
         return self.program.explain(json=json)
 
+    def view(self, path: Path | str | None = None, *, arguments: Sequence[Any] | None = None, show: bool = False) -> Path:
+        """Writes the model's page and returns its path, as `Program.view`.
+
+        arguments: those of a call, by place, of which a run is measured.
+        """
+        return self.program.view(path, arguments=None if arguments is None else self.leaves(arguments), show=show)
+
+    def leaves(self, arguments: Sequence[Any]) -> list[Any]:
+        """The program's inputs in arguments of the model, by place."""
+        return self._tensors(list(self._flatten(tuple(arguments), {})) if self._flatten is not None else list(arguments))
+
+    def _tensors(self, flat: list[Any]) -> list[Any]:
+        """The program's inputs among the leaves of the arguments."""
+        return [a for a, name in zip(flat, self._arguments) if name is not None] if self._arguments else flat
+
     def source(self, kernel: str | None = None) -> str:
         """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
         return self.program.source(kernel)
@@ -72,7 +87,7 @@ class CompiledModel:
         flat = list(self._flatten(arguments, named)) if self._flatten is not None else list(arguments)
         if self._arguments and len(flat) > len(self._arguments):
             raise UserError(f"the model was compiled for {len(self._arguments)} arguments, got {len(flat)}")
-        tensors = [a for a, name in zip(flat, self._arguments) if name is not None] if self._arguments else flat
+        tensors = self._tensors(flat)
         if self._flatten is None and named:
             tensors = list(self.program.in_order(tuple(tensors), named))
         if all_numpy(tensors):

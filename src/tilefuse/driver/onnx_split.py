@@ -300,6 +300,15 @@ class SplitModel:
         data = joined_explanations(self.spec.name, self._device_name, told, fallbacks, self._notes())
         return data if json else explanation_text(data)
 
+    def view(self, path: Path | str | None = None, *, show: bool = False) -> Path:
+        """Writes one page with the programs so far and returns its path, as `Program.view`. Raises: UserError where there is none yet."""
+        from tilefuse.runtime.page import spec_data, write_page
+
+        programs = self._programs()
+        if not programs:
+            raise UserError(f"{self._title} has no program yet", hint="its parts are compiled when their sizes are known: call it once")
+        return write_page(self.spec.name, [spec_data(p.spec) for p in programs], path, show=show)
+
     def _notes(self) -> list[str]:
         """One line a part."""
         lines: list[str] = []

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from tilefuse.frontends.blas_syntax import parse_script
 from tilefuse.ir.elementary import CallGraph
 from tilefuse.runtime.arguments import as_tensor
 from tilefuse.runtime.library import TORCH_DTYPES
+from tilefuse.runtime.page import running_data, write_page
 from tilefuse.runtime.program import Program
 from tilefuse.target.device import DeviceSpec
 
@@ -110,6 +112,16 @@ class CompiledScript:
         """The program that a call with these arguments runs. Raises: as a call."""
         given = self._in_order(arguments, named)
         return self._program([self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)])
+
+    def view(self, path: Path | str | None = None, *, show: bool = False) -> Path:
+        """Writes one page with the programs made so far and returns its path, as `Program.view`.
+
+        Raises: UserError where there is no program yet.
+        """
+        if not self._programs:
+            raise UserError(f"the script {self.name} has no program yet", hint="programs are made for the sizes of a call: call it once")
+        return write_page(self.name, [running_data(made.program, label=f"{self.name} {number}")
+                                      for number, made in enumerate(self._programs.values(), 1)], path, show=show)
 
     def graph_for(self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, tuple[int, ...]] | None = None) -> CallGraph:
         """The calls with the sizes of inputs of these shapes, dense where no strides (in words) are given. Raises: as a call."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError
+from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.background import Ticket, background, request_of
 from tilefuse.driver.compile import compile_imported, present_device
@@ -32,8 +33,9 @@ from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_decompositions import decompositions_with_gradients, whole_resamplings
 from tilefuse.frontends.torch_fx import import_fx
 from tilefuse.ir.text import print_graph
+from tilefuse.runtime.page import running_data, write_page
 
-__all__ = ["backend", "compiled_parts", "explain", "list_mode_options", "list_options", "reset", "settle", "sized_parts"]
+__all__ = ["backend", "compiled_parts", "explain", "list_mode_options", "list_options", "reset", "settle", "sized_parts", "view"]
 
 _PARTS: list[weakref.ref[CompiledPart]] = []
 _SIZED: list[weakref.ref[SizedPart]] = []
@@ -308,6 +310,19 @@ def settle(timeout_s: float | None = None) -> bool:
     Units: seconds
     """
     return background().settle(timeout_s)
+
+
+def view(path: Path | str = "torch.html", *, show: bool = False) -> Path:
+    """Writes one page with every program compiled since the last `reset` and returns its path, as `Program.view`.
+
+    Raises: UserError where nothing was compiled yet.
+    """
+    parts = compiled_parts()
+    if not parts:
+        raise UserError("torch.compile has made no program with tilefuse yet", hint="a model is compiled when it is called first")
+    titles = [f"{part.program.spec.name}{f' for {part.sizes}' if part.sizes else ''}" for part in parts]
+    return write_page(titles[0] if len(parts) == 1 else f"{len(parts)} programs of torch.compile",
+                      [running_data(part.program, label=title) for part, title in zip(parts, titles, strict=True)], path, show=show)
 
 
 def reset() -> None:

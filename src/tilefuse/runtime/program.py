@@ -27,6 +27,7 @@ from tilefuse.runtime.host import load_host
 from tilefuse.runtime.index_report import INDEX_OUT_OF_RANGE, index_error
 from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.nvrtc import Resources, parse_resources
+from tilefuse.runtime.page import running_data, write_page
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.step_times import StepTime, profile_program
 from tilefuse.runtime.strided import POINTER_ALIGNMENT_BYTES
@@ -105,6 +106,14 @@ class Program:
         """Why these kernels: text, or plain data with `json=True` (what `tilefuse explain --json` prints)."""
         data = explanation_data(self.spec)
         return data if json else explanation_text(data) if data else ""
+
+    def view(self, path: Path | str | None = None, *, arguments: Sequence[Any] | None = None, show: bool = False) -> Path:
+        """Writes the program's page, one HTML file that needs no network, and returns its path (see `runtime.page`).
+
+        path: None is "<name>.html" in the current folder. arguments: those of a call, of which a run is measured. show: open it.
+        Raises: UnsupportedError where the packages of a page are missing (`tilefuse[view]`); UserError where it cannot be written.
+        """
+        return write_page(self.spec.name, [running_data(self, arguments)], path, show=show)
 
     def __call__(self, *tensors: Any, **named: Any) -> list[torch.Tensor]:
         """Runs the program; the results in order, new tensors each time (or the views and inputs that they are).

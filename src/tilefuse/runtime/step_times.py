@@ -54,10 +54,7 @@ def profile_program(program: Program, tensors: Sequence[Any], repeats: int = 10)
 
     Raises: as a call of the program does.
     """
-    given = []
-    for tensor, want in zip(tensors, program.arguments, strict=True):
-        fitting = adapt(tensor, want, program.device)
-        given.append(fitting.clone() if want.updated else fitting)
+    given = _given(program, tensors)
     gpu = program.device.type == "cuda"
     samples: list[list[float]] = [[] for _ in program.spec.steps]
     with torch.no_grad():
@@ -68,6 +65,56 @@ def profile_program(program: Program, tensors: Sequence[Any], repeats: int = 10)
                 for step, us in times.items():
                     samples[step].append(us)
     return [_row(program, step, statistics.median(us) if us else 0.0) for step, us in zip(program.spec.steps, samples)]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """One run of a program: (start, duration) of every step, and the median time of whole calls. Units: microseconds.
+
+    On a GPU the steps are enqueued before the first begins, so they follow each other closely; what a call takes beyond them is spent
+    between launches, and on the host.
+    """
+
+    steps: tuple[tuple[float, float], ...]
+    call_us: float
+
+
+def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) -> MeasuredRun:
+    """Starts and median durations of the steps over `repeats` runs (after two more), and the median time of as many whole calls.
+
+    Inputs are not changed. Raises: as a call of the program does.
+    """
+    rows = profile_program(program, tensors, repeats)
+    given = _given(program, tensors)
+    gpu = program.device.type == "cuda"
+    samples: list[float] = []
+    with torch.no_grad():
+        for _ in range(repeats + 2):
+            if gpu:
+                torch.cuda.synchronize(program.device)
+            started = time.perf_counter()
+            program(*given)
+            if gpu:
+                torch.cuda.synchronize(program.device)
+            samples.append((time.perf_counter() - started) * 1e6)
+    call_us = statistics.median(samples[2:])
+    steps: list[tuple[float, float]] = []
+    at = 0.0
+    # What a call takes beyond its steps is spread between them, for nothing tells where it went.
+    gap = max(call_us - sum(row.us for row in rows), 0.0) / max(len(rows), 1)
+    for row in rows:
+        steps.append((at, row.us))
+        at += row.us + gap
+    return MeasuredRun(tuple(steps), call_us)
+
+
+def _given(program: Program, tensors: Sequence[Any]) -> list[Any]:
+    """The inputs as the program takes them, copies where it would change them."""
+    given = []
+    for tensor, want in zip(tensors, program.arguments, strict=True):
+        fitting = adapt(tensor, want, program.device)
+        given.append(fitting.clone() if want.updated else fitting)
+    return given
 
 
 def _row(program: Program, step: Step, us: float) -> StepTime:

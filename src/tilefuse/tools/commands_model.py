@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tilefuse.base.errors import OptionError, UnsupportedError
-from tilefuse.tools.console import emit_json, emit_text, errors, results, working, write_file
+from tilefuse.tools.console import emit_json, emit_text, errors, results, working
 from tilefuse.tools.explain import bytes_text, counted, explanation_view, time_text
 
 Model = Annotated[str, typer.Argument(
@@ -173,14 +173,22 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
     results().print(explanation_view(explanation, full=full))
 
 
-def view(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+def view(model: Model,
+         other: Annotated[str, typer.Argument(metavar="[OTHER]", help="a second model, or a file that explain --json wrote: shown "
+                                                                      "beside the first")] = "",
+         shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
          target: Annotated[str, typer.Option("--target", help="show the plan for a device that is not present")] = "",
+         measure: Annotated[bool, typer.Option("--measure", help="run the model and show measured times")] = False,
+         show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
          out: Annotated[Path, typer.Option("--out", help="the HTML file to write")] = Path("plan.html")) -> None:
-    """Write the plan as one self-contained HTML page: kernels, the values between them, sources."""
-    from tilefuse.tools.view import plan_page
+    """Write the plan as one self-contained HTML page: graph, kernels, reasons, times, memory."""
+    from tilefuse.runtime.page import write_page
+    from tilefuse.tools.view import shown_program
 
-    program = program_of(model, shapes, device, option, target, quiet=False)
-    write_file(out, plan_page(explanation_data(program), {k.name: k.source for k in program.spec.kernels}).encode())
+    names = [model, *([other] if other else [])]
+    programs = [shown_program(name, shapes or [], device, option or [], target, measure, label=name if other else "",
+                              side=number if other else None) for number, name in enumerate(names)]
+    write_page(str(programs[0]["label"]) if not other else f"{Path(model).name} beside {Path(other).name}", programs, out, show=show)
     errors().print(f"written to {out}", markup=False, highlight=False)
 
 

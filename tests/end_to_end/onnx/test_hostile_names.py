@@ -12,7 +12,8 @@ from onnx import helper
 import tilefuse
 from tests.end_to_end.onnx.models import model_of
 from tilefuse.tools import cli
-from tilefuse.tools.view import plan_page
+from tilefuse.view import libraries
+from tilefuse.view.page import page_text, program_data
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 NAMES = [f"x{ESCAPE}", "h*/ int injected; /*", "y\nint injected;\\\n", "z\\", "r\u2028int injected;"]
@@ -39,8 +40,11 @@ def test_sources_hold_no_code_of_names(options: dict[str, object]) -> None:
     assert "int injected" not in re.sub(r'"[^"\n]*"', "", _code(text))
     assert all(c.isprintable() or c == "\n" for c in text)
     assert "\x1b" not in program.explain()
-    page = plan_page(program.explain(json=True), {k.name: "</script><!--<script>" for k in program.kernels})
-    assert page.count("</script>") == page.count("<script") == 1
+    told = program_data(program.explain(json=True), {k.name: "</script><!--<script>" for k in program.kernels})
+    if not libraries.missing():
+        page = page_text(str(told["label"]), [told])
+        # The data, two libraries, and the page's own script.
+        assert page.count("</script>") == page.count("<script") == 4
 
 
 def test_the_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
