@@ -1,4 +1,4 @@
-"""What a new process takes from a network to its compiled training step, as one JSON line: `python -m benchmarks.array_compile cuda:0`.
+"""Time of a new process from a network to its compiled training step, as one JSON line: `python -m benchmarks.array_compile cuda:0`.
 
 Imports, weights and the libraries' own start are not counted. benchmarks/arrays.py runs this twice, with an empty cache and a full one.
 """

@@ -116,7 +116,7 @@ def losses_of_torch(network: str, dtype: str, batch: int, device: torch.device, 
 
 @cache
 def first_weights(network: str, tiny: bool) -> dict[str, Any]:
-    """What every torch network of a case starts from, drawn once."""
+    """Weights from which every torch network of a case starts, drawn once."""
     return NETWORKS[network].arrays(tiny).state_dict()
 
 

@@ -1,4 +1,4 @@
-"""What a call costs the host: time until it returns, without and with `reduce-overhead`, beside the device's own time and wall time.
+"""Cost of a call on the host: time until it returns, without and with `reduce-overhead`, beside the device's own time and wall time.
 
 Every mode runs the same model on the same inputs in one process; two sets of inputs take turns, so that inputs move as a user's do.
 Calls are timed in twos behind a synchronisation, so that the queue of launches never fills and the device never holds the host up.
@@ -26,7 +26,7 @@ from benchmarks.timing import peak_bytes, wait
 CALLS_EACH = 2
 ROUNDS = 25
 SETTLING_CALLS = 8
-# What `reduce-overhead` may take beside the replay and the copies of the inputs.
+# Time that `reduce-overhead` may take beside the replay and the copies of the inputs.
 ABOVE_BARE = 1.1
 MODES = ("default", "reduce-overhead")
 
@@ -78,7 +78,7 @@ def measure_call(name: str, peer: str, device: torch.device, *, tiny: bool) -> d
 
 
 def _parts() -> list[dict[str, Any]]:
-    """What the calls of each compiled part became: recordings, replays, and why there are none. Units: microseconds of a direct call."""
+    """Outcome of the calls of each compiled part: recordings, replays, and why there are none. Units: microseconds of a direct call."""
     from tilefuse.driver.torch_backend import compiled_parts
 
     found = []

@@ -133,7 +133,7 @@ def layered_graph(num_nodes: int, width: int = 64, rows: int = 128) -> str:
 
 
 def python(script: str, environment: dict[str, str], timeout_s: float = 600) -> dict[str, Any]:
-    """What a script printed last, as JSON; a failure is a record with its reason."""
+    """The last line that a script printed, as JSON; a failure is a record with its reason."""
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     full = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), **environment}
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "cpu"
-# What torch.compile, Triton and tilefuse keep compiled code in: variable, and folder below the run's own.
+# Places of compiled code of torch.compile, Triton and tilefuse: variable, and folder below the run's own.
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TILEFUSE_CACHE_DIR": "tilefuse"}
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 THREADS = (COMPILE_THREADS, "OMP_NUM_THREADS", "TILEFUSE_JOBS")

@@ -1,4 +1,4 @@
-"""What a run was made on: device, versions, commit. A figure without these says nothing."""
+"""Conditions of a run: device, versions, commit. A figure without these says nothing."""
 from __future__ import annotations
 
 import hashlib

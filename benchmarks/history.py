@@ -73,7 +73,7 @@ def _is_tried(entry: Entry) -> bool:
 
 
 def _rates(run: Record, entry: Entry) -> dict[str, Any]:
-    """What the device of one case could do in its own run."""
+    """Limits of the device of one case in its own run."""
     own = {**run.header, **run.header.get("devices", {}).get(entry.get("device"), {})}
     return {key: own[key] for key in RATES if key in own}
 

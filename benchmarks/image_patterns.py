@@ -1,4 +1,4 @@
-"""What users' models of images and signals do beside products: norms over large groups, windows, scans behind views, middle axes.
+"""Patterns in users' models of images and signals beside products: norms over large groups, windows, scans behind views, middle axes.
 
 Each class at several sizes, odd ones among them, in f32; those with a convolution are judged against torch.compile alone.
 """

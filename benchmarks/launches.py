@@ -1,4 +1,4 @@
-"""What the device ran in one call, as torch's profiler saw it: kernels with their times, sorted into products and memory-bound ones.
+"""Kernels that the device ran in one call, as torch's profiler saw them: with their times, sorted into products and memory-bound ones.
 
 The counts of the paper's tables. A host has no kernels to count: there the list is None.
 """

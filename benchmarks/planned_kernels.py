@@ -1,4 +1,4 @@
-"""What plans hold: every distinct kernel of the plans of workloads and stitched cases, and the library's products beside them.
+"""Contents of plans: every distinct kernel of the plans of workloads and stitched cases, and the library's products beside them.
 
 The tuning cases are few and of one kind each. What a planner compares are kernels like these: packed, stitched, of a few microseconds.
 """
@@ -98,7 +98,7 @@ def planned(name: str, imported: Imported, device: DeviceSpec, options: Options)
 
 
 def time_call(call: Call, device: torch.device) -> Timing:
-    """What the library takes for the product, on operands that lie as the plan has them."""
+    """The library's time for the product, on operands that lie as the plan has them."""
     def operands() -> list[torch.Tensor]:
         made = []
         for value in call.node.reads():

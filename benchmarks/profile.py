@@ -44,7 +44,7 @@ class Line:
 
 @dataclass
 class Report:
-    """What is printed; one text, so that it can go to the screen and to a file."""
+    """The printed text; one text, so that it can go to the screen and to a file."""
 
     lines: list[str] = field(default_factory=list)
 

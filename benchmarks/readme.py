@@ -135,7 +135,7 @@ def _seconds(value: float | None) -> str:
 
 
 def compiler_table(record: Record) -> str:
-    """What the compiler itself took: every figure by name."""
+    """Times of the compiler itself: every figure by name."""
     lines = ["| figure | measured |", "| --- | --- |"]
     for name, entry in record.cases.items():
         ours = entry["peers"][OURS]
@@ -153,7 +153,7 @@ def _figure(key: str, value: float) -> str:
 
 
 def provenance(record: Record) -> str:
-    """What the figures are of: device, versions, copy bandwidth; commits and files; peers of an earlier run; cases without a result."""
+    """Origin of the figures: device, versions, copy bandwidth; commits and files; peers of an earlier run; cases without a result."""
     header = record.header
     versions = [f"{name} {version}" for name, version in header.get("versions", {}).items() if name in ("torch", "triton", "jax")]
     runs = [f"commit {str(run['commit'])[:7]}, {str(run['time'])[:10]} ([{Path(run['file']).name}](benchmarks/results/{run['file']}))"

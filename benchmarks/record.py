@@ -60,7 +60,7 @@ class Record:
 
 
 def median_rates(devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What several GPUs can do as one figure each: medians of those that were measured."""
+    """Limits of several GPUs as one figure each: medians of those that were measured."""
     found: dict[str, Any] = {}
     copies = [d["copy_bytes_per_s"] for d in devices if d.get("copy_bytes_per_s")]
     if copies:

@@ -113,7 +113,7 @@ def _short(row: dict[str, Any]) -> bool:
 
 
 def verdict(record: Record) -> str:
-    """What the run says about the targets: share of the limit, torch.compile on every case and in the mean, failures."""
+    """Result of the run for the targets: share of the limit, torch.compile on every case and in the mean, failures."""
     listed = rows(record, ["eager", "inductor", "jax"])
     ours = [r for r in listed if r[OURS]]
     short = [r for r in ours if r["of limit"] and r["asked"] and r["of limit"] < r["asked"]]

@@ -22,7 +22,7 @@ from benchmarks.record import Record
 
 # Programs that are timed of each script, and implementations of each fusion among them.
 MOST, EACH = 24, 6
-# What the first program must reach of the best one, and how many programs the best one must be among. Source: the paper's table 3.
+# Share of the best program's speed that the first must reach, and rank that the best must have at least. Source: the paper's table 3.
 FIRST_OF_BEST, BEST_AMONG = 0.95, 10
 
 
@@ -45,7 +45,7 @@ class Searched:
 
 
 def cases(quick: bool = False, tiny: bool = False) -> list[Searched]:
-    """What is searched: the large sizes first."""
+    """Scripts to search: the large sizes first."""
     found = []
     for rank in SIZES[:1] if quick or tiny else SIZES:
         for dtype in ("f32",) if quick else ("f32", "f64"):

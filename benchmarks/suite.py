@@ -30,7 +30,7 @@ Case = dict[str, Any]
 
 
 def earlier_seconds(suite: str, folder: Path) -> dict[str, float]:
-    """What the cases of a suite took in the newest records, all peers together (older ones tell the compile time only).
+    """Times of the cases of a suite in the newest records, all peers together (older ones tell the compile time only).
 
     Units: seconds by case.
     """
@@ -180,7 +180,7 @@ class Run:
         return True
 
     def _measure_limits(self, place: Place, bench: Bench) -> None:
-        """What the device itself can do, once a record and device; the header also has the medians over all devices."""
+        """Limits of the device itself, once a record and device; the header also has the medians over all devices."""
         with self.guard:
             known = self.record.header.setdefault("devices", {}).setdefault(place.name, {})
             asked = [r for r in self.limits if r["key"] not in known]

@@ -22,7 +22,7 @@ VARIABLE = "BENCHMARK_TURNS"
 POLL_S = 0.002
 # After so long it says whom it waits for; measurements of one case take a few seconds. Units: seconds.
 TOLD_AFTER_S = 60.0
-# What torch.compile times kernels with: the search among one kernel's configurations, that among templates of a product, single timings.
+# Functions that time kernels for torch.compile: searches among one kernel's configurations and a product's templates, and single timings.
 # A search of templates that asked for a turn a template chose slower ones (1.65 ms instead of 1.42 for a translation step): what other
 # compilers run on the device between its timings disturbs it, so it keeps the device although it also compiles on the way.
 TIMERS = (("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "benchmark_all_configs"),

@@ -142,7 +142,7 @@ def graph_size(task: Task, state: State, batch: Tensors) -> int:
 
 
 def compiled_facts() -> dict[str, Any]:
-    """What tilefuse made: counts, classes of patterns, shared memory; `categories` and `shared` (bytes) by kernel name."""
+    """Facts about tilefuse's programs: counts, classes of patterns, shared memory; `categories` and `shared` (bytes) by kernel name."""
     from tilefuse.driver import torch_backend
 
     explanations = [part.program.explain(json=True) for part in torch_backend.compiled_parts()]

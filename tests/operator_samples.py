@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-# What two runs of eager torch do not agree on either: random numbers (also as the seeds that attention returns), memory as it is found,
+# Results on which two runs of eager torch disagree too: random numbers (also as the seeds that attention returns), memory as it is found,
 # devices of what is no tensor of the graph.
 NOT_REPEATED = ("bernoulli", "cauchy", "dropout", "empty", "exponential", "fractional_max", "geometric", "log_normal", "lowrank",
                 "multinomial", "normal", "rand", "rrelu", "uniform", "_attention_forward")
-# What torch.compile refuses or torch's lists give no plain tensors for.
+# Operators that torch.compile refuses, or for which torch's lists give no plain tensors.
 NOT_TRACED = ("jiterator", "sparse", "tolist", "item", "resize_")
 # Modules whose parameters are drawn at their first call.
 LAZY = "Lazy"
@@ -142,7 +142,7 @@ def compare(found: Any, expected: Any, what: str, looser: float = LOOSER) -> Non
 
 
 def tasks(device: str, most: int) -> dict[str, Callable[[], int]]:
-    """What there is to check, by name."""
+    """Operators to check, by name."""
     from tests.end_to_end.torch.strict import strict
 
     found: dict[str, Callable[[], int]] = {}

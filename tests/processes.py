@@ -40,7 +40,7 @@ class Ended:
 
 def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: float, passed_on: Sequence[str],
         folders: Sequence[str], progress: bool = False) -> Ended:
-    """What came of all tests. A phase is a name, a mark expression, and how many processes run it.
+    """Outcome of all tests. A phase is a name, a mark expression, and how many processes run it.
 
     devices: CUDA's names of GPUs, one a process in turn; until: time after which no test is begun, in seconds of the epoch (0: never).
     passed_on: arguments for pytest; `folders` are tested where those name nothing. progress: print a line now and then.

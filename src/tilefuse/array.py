@@ -212,7 +212,7 @@ from tilefuse.ir.dtype import U16 as uint16
 from tilefuse.ir.dtype import U32 as uint32
 from tilefuse.ir.dtype import U64 as uint64
 
-# What other libraries call it -> what it is called here.
+# Name in other libraries -> name here.
 _OTHER_NAMES = {
     "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
     "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "array": "asarray", "cat": "concat", "clamp": "clip",

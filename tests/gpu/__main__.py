@@ -54,7 +54,7 @@ def visible_devices() -> list[str]:
 
 def summary(reports: Sequence[Report], missing: Sequence[str], seconds: float, workers: int, num_devices: int,
             passed_on: Sequence[str]) -> str:
-    """What ran where, counts, failures and skips with their reasons, what tests printed, the slowest."""
+    """Report of which test ran where, counts, failures and skips with their reasons, what tests printed, the slowest."""
     from benchmarks.environment import commit_of
 
     counts = Counter(r.outcome for r in reports)

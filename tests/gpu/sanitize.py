@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-# What is checked unless others are asked for, and what else there is (both find little and take as long).
+# Tools that run unless others are asked for, and the others (both find little and take as long).
 TOOLS = ("memcheck", "racecheck")
 MORE_TOOLS = ("synccheck", "initcheck")
 FOUND_ERRORS = 66
@@ -174,7 +174,7 @@ def verdict(code: int, output: str) -> str:
 
 
 def told(output: str, most: int = 60) -> str:
-    """What to read of a tool's output: its reports under the kernels they belong to, without the kernels that are clean."""
+    """The part of a tool's output to read: its reports under the kernels they belong to, without the kernels that are clean."""
     lines: list[str] = []
     heading = ""
     for line in output.splitlines():

@@ -30,7 +30,7 @@ def inputs(seed: int = 0) -> list[torch.Tensor]:
 
 
 def error_bound(x: torch.Tensor, h: torch.Tensor, into: torch.Tensor, back: torch.Tensor, bias: torch.Tensor) -> float:
-    """What rounding may make of a step's gates, for all steps; a gate moves the state by at most its own error.
+    """Bound on the rounding of a step's gates, for all steps; a gate moves the state by at most its own error.
 
     States are about one. Source: Higham 2002, ch. 3: the terms of a sum times their absolute sum and the unit roundoff of f32. An input
     that was not seen changes far more.

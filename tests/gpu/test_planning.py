@@ -36,7 +36,7 @@ def check(program: object) -> None:
 
 
 def answer(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
-    """What a command prints as JSON; what it says to people where it fails."""
+    """A command's output as JSON; its words to people where it fails."""
     status = cli.main([*command, "--json"])
     told = capsys.readouterr()
     assert status == 0, f"status {status}: {told.err}"

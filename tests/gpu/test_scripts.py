@@ -30,7 +30,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def driver_words(count: int, seed: int) -> np.ndarray:
-    """What an emitted driver fills an input with."""
+    """Data with which an emitted driver fills an input."""
     words = np.empty(count, np.float64)
     for n in range(count):
         seed = (seed * 1664525 + 1013904223) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""What the package imports is declared, and what is declared is imported; the package itself imports quickly."""
+"""Every import of the package is declared, and every declared package is imported; the package itself imports quickly."""
 from __future__ import annotations
 
 import ast

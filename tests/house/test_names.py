@@ -89,7 +89,7 @@ def arch_tests(tree: ast.AST) -> list[int]:
 
 @pytest.mark.parametrize("file", package_files(), ids=lambda f: f.name)
 def test_architectures_are_no_text(file: SourceFile) -> None:
-    """What a device can do is a fact of its record; as text, "sm_100a" is less than "sm_90"."""
+    """An ability of a device is a fact of its record; as text, "sm_100a" is less than "sm_90"."""
     assert file.folder == "target" or not arch_tests(file.tree), f"{file.name}: ask device.capabilities at lines {arch_tests(file.tree)}"
 
 

@@ -51,7 +51,7 @@ class Maker:
 
     @property
     def results(self) -> list[Array]:
-        """What was made, without the data."""
+        """Description of the program, without the data."""
         return self.made[len(self.leaves):]
 
 

@@ -12,7 +12,7 @@ from tilefuse.ir.text import print_graph
 
 
 def differences(seed: int, steps: int, **options: object) -> list[str]:
-    """What differs in the program of a seed; empty when nothing does."""
+    """Differences in the program of a seed; empty when nothing does."""
     maker = Maker(seed, ((4, 6), (3, 5, 8), (2, 33), (1, 7))[seed % 4])
     for _ in range(steps):
         maker.step()

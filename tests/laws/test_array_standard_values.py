@@ -1,4 +1,4 @@
-"""What the Python array API standard 2024.12 says of values: special cases of every elementwise function, creation, scalars, DLPack.
+"""Values that the Python array API standard 2024.12 demands: special cases of every elementwise function, creation, scalars, DLPack.
 
 The standard's own test suite is no package that could be installed, so these are tests of our own: the rules of its text as tables, and
 its strict implementation over numpy where that has the function. Everything here runs as compiled kernels on the host executor.

@@ -1,4 +1,4 @@
-"""What every registered pass owes, over a corpus of graphs: verified results, the same object when nothing changed, a second run
+"""Laws of every registered pass, over a corpus of graphs: verified results, the same object when nothing changed, a second run
 that changes nothing, the interpreter's agreement, options that round-trip through text, and a whole contract."""
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tilefuse.target.device import H200
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 TOGETHER = 14
-# What is drawn must mostly be accepted, or the law says nothing.
+# Most drawn cases must be accepted, or the law says nothing.
 LEAST_ACCEPTED = TOGETHER // 2
 
 

@@ -1,4 +1,4 @@
-"""What one kernel writes of a value and of a view of it: every element of both, each once, whatever the view does, at every size.
+"""Writes of one kernel to a value and to a view of it: every element of both, each once, whatever the view does, at every size.
 
     r = exp(x);   y = a view of r, plus one, or summed along its last axis        both are results
 """

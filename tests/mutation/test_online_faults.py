@@ -15,7 +15,7 @@ from tests.unit.codegen.stitched_graphs import attention
 from tilefuse.ir.dtype import F16, F64
 from tilefuse.schedule.template import Online
 
-# What orders threads and copies; loops and bounds are planted in the stitched kernels, which are written by the same statements.
+# Statements that order threads and copies; loops and bounds are planted in the stitched kernels, which are written by the same statements.
 KINDS = ("wait", "copies", "copy", "barrier", "shuffle", "at the place of")
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 

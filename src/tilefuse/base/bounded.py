@@ -30,7 +30,7 @@ class Bounded(Generic[K, V]):
             return entries.setdefault(key, value)
 
     def values(self) -> Iterator[V]:
-        """What is stored now, oldest first."""
+        """Stored values, oldest first."""
         with self._guard:
             return iter(list(self._entries.values()))
 

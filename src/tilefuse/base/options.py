@@ -34,7 +34,7 @@ def option(default: Any, doc: str, *, affects_code: bool, choices: tuple[Any, ..
 class Options:
     """All settings of one compile. Units stand in each option's text."""
 
-    # What the code computes
+    # Arithmetic of the code
     fast_math: bool = option(False, "let the device compiler reassociate, contract and drop NaN handling", affects_code=True)
     eager_rounding: bool = option(
         False, "round every intermediate value to its own dtype, as eager execution does, also inside a kernel", affects_code=True)
@@ -46,7 +46,7 @@ class Options:
         True, "raise for indices and labels out of range (on a GPU a device-side assertion, as in eager torch); off: they are moved into "
         "range, and scatters leave them out", affects_code=True)
     check: bool = option(False, "host executor: find out-of-bounds accesses, unwritten reads and races (slow)", affects_code=True)
-    # What is decided
+    # Decisions
     fuse: bool = option(True, "let operators share kernels; off: one kernel a node", affects_code=True)
     stitch: bool = option(True, "let kernels hold small matrix products instead of calling the library for them", affects_code=True)
     channels_last: str = option(
@@ -96,7 +96,7 @@ class Options:
     require_signature: str = option(
         "", "file with the key with which saved programs and exported caches must be signed to be loaded; empty: all are loaded",
         affects_code=False)
-    # What is shown
+    # Output
     debug: int = option(0, "1 fallbacks and device, 2 + time, bytes, GB/s a kernel, 3 + plan, 4 + source, 5 + IR after each pass, "
                            "6 + every rule and rejected candidate", affects_code=False, choices=(0, 1, 2, 3, 4, 5, 6))
     logs: str = option("", "comma list of artifacts to show (+name or name) or hide (-name), on top of `debug`", affects_code=False)

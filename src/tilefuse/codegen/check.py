@@ -355,7 +355,7 @@ class CheckedPrinter(HostPrinter):
                 f"{self.scope.text(s.index)}, {s.num_elements}, {self.site});")
 
     def async_order(self, s: AsyncGroup | AsyncWait) -> None:
-        """What of the thread's copies has arrived."""
+        """Statement that tells the checker which of the thread's copies have arrived."""
         home = "homes[rank]" if self.cluster > 1 else "homes[0]"
         self.out.line(f"{home}.end_group();" if isinstance(s, AsyncGroup) else f"{home}.wait_group({s.pending});")
 

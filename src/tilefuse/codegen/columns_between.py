@@ -171,7 +171,7 @@ def _of_parts(state: ColumnState, group: list[Instance], parts: dict[int, list[R
 
 
 def _write(state: ColumnState, group: list[Instance], joined: dict[int, list[Reg]], outputs: list[Output], env: dict[str, Affine]) -> None:
-    """What is computed of one finished column."""
+    """Values computed of one finished column."""
     w = state.writer
     e = w.emitter
     e.emit(Comment(f"{', '.join('%' + n for n, _, _ in outputs)}: one value a column"))

@@ -40,7 +40,7 @@ def write_carried(state: RowState, carried: dict[int, Reg]) -> None:
     if not carried:
         return
     e, domain = w.emitter, w.domain
-    # What adds up the groups' sums is launched while they are written.
+    # The kernel that adds up the groups' sums is launched while they are written.
     e.emit(LetNextStart())
     offset_of = {key: offset for _, key, offset in domain.outputs}
     name_of = {key: name for name, key, _ in domain.outputs}

@@ -66,7 +66,7 @@ class _Stretch:
 
 
 class _FlatWalk:
-    """What the stretches of one kernel have in common."""
+    """Facts that the stretches of one kernel share."""
 
     def __init__(self, writer: KernelWriter, choice: Pointwise, blocks: int) -> None:
         self.writer, self.choice, self.blocks = writer, choice, blocks

@@ -113,7 +113,7 @@ def _scan_lanes(state: RowState, i: Instance, value: Reg, lane: Affine) -> None:
 
 
 def _scan_slots(state: RowState, i: Instance, shared: str, base: Affine, slots: int, lane: Affine, identity: KExpr) -> tuple[str, Reg]:
-    """What comes before each warp's part of each chunk, in shared memory; and a total that is the block's in the last lane.
+    """Combination of all before each warp's part of each chunk, in shared memory; and a total that is the block's in the last lane.
 
     Every warp adds up the slots with its lanes, neighbouring slots a lane; the row's first one writes. Ends with a barrier.
     """
@@ -139,7 +139,7 @@ def _scan_slots(state: RowState, i: Instance, shared: str, base: Affine, slots: 
 
 
 def _before_this_block(state: RowState, i: Instance, total: Reg, offset: Reg) -> None:
-    """What the lower blocks of the cluster contribute: every block tells its total to all."""
+    """Contribution of the lower blocks of the cluster: every block tells its total to all."""
     w, c = state.writer, state.choice
     e = w.emitter
     dtype = offset.dtype
@@ -156,7 +156,7 @@ def _before_this_block(state: RowState, i: Instance, total: Reg, offset: Reg) ->
 
 def _before_vectors(state: RowState, i: Instance, totals: Reg, told: str, base: Affine, warps: int, warp: Affine, lane: Affine,
                     offset: Reg, by_all: bool) -> Reg:
-    """What comes before each of the thread's vectors: lower blocks, lower chunks and warps, lower lanes.
+    """Combination of all before each of the thread's vectors: lower blocks, lower chunks and warps, lower lanes.
 
     told: what comes before each chunk of each warp; `by_all`: the sums of chunks of warps, which every thread adds up.
     """

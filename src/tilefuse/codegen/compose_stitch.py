@@ -296,7 +296,7 @@ class StitchWriter(StitchValues):
         found: list[tuple[str, Point, str, DType]] = []
         made = {p.value for p in pieces if p.kind != "copy"}
         for (value, index), paths in self._vector_reads(pieces, moving, lane, width).items():
-            # What several branches read, or lanes that chose differently, is read where it is needed.
+            # A value that several branches read, or lanes that chose differently, is read where it is needed.
             path = () if () in paths else next(iter(paths))
             if value in made or self.known(value, index) is not None or path is None or len(paths) > 1 and path:
                 continue
@@ -320,7 +320,7 @@ class StitchWriter(StitchValues):
         return found
 
     def _vector_reads(self, pieces: list[Piece], moving: Point, lane: str, width: int) -> dict[tuple[str, Point], set[Path | None]]:
-        """What the pieces read at a point, in order, each with the choices under which they do."""
+        """Reads of the pieces at a point, in order, each with the choices under which they do."""
         found: dict[tuple[str, Point], set[Path | None]] = {}
         for p in pieces:
             body = None if p.kind == "copy" else self.nodes[p.value].body
@@ -345,7 +345,7 @@ class StitchWriter(StitchValues):
             at = self.start(pieces[0].region, local, number(0))
             parts = [self.identities(n) for n in nodes]
             needed = tuple(b for b in inside(pieces[0].region, at, nodes[0].type.shape, dict(self.plan.grid)) if not self.always(b))
-            # What a row beyond the value's end would read may lie beyond the end of its operands.
+            # The operand elements of a row beyond the value's end may lie beyond the end of the operands.
             with self.when((*self.active, *needed)), self.loop("c", -(-length // lanes)) as c:
                 position = self.let("k", self.simplified(c * lanes + lane), -(-length // lanes) * lanes) if lanes > 1 else c
                 with self.when([Bound(position, 0, length)]):

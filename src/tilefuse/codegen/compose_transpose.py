@@ -19,7 +19,7 @@ from tilefuse.schedule.access import flat_axes, is_vector, stride_of
 from tilefuse.schedule.resolved import Touch
 from tilefuse.schedule.template import Transpose
 
-# What neighbouring threads read together: two lines of the caches. With one, vectors in shared memory would meet no bank twice, but
+# Bytes that neighbouring threads read together: two lines of the caches. With one, vectors in shared memory would meet no bank twice, but
 # reads of rows that are powers of two apart are 0.5 us of 68 slower (H200).
 RUN_BYTES = 256
 # The widest access of a thread, and with it the alignment of what lies in shared memory.
@@ -51,7 +51,7 @@ def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
     e.emit(Comment(f"{', '.join('%' + t.value for t in turned)}: global memory -> shared memory, along {c.read_axis}"))
     if c.depth:
         if writer.floods:
-            # What is written then leaves the second-level cache before what is read (H200, 64 + 64 MiB, each of five transposes in f16,
+            # Results then leave the second-level cache before operands (H200, 64 + 64 MiB, each of five transposes in f16,
             # bf16 and f32: 0.6 to 1.6 % faster; stores of the usual priority take twice as long).
             e.cache |= {t.value: "last" for t in turned if e.cache.get(t.value) == "stream"}
         _read_tiles(writer, choice, tiles, layouts, batch_env, tile_r * c.columns, tile_w * c.rows, reads, writes)

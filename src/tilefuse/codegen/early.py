@@ -1,4 +1,4 @@
-"""What a kernel that starts early may do before the kernels ahead of it have ended, and a check that it does no more.
+"""Legal work of a kernel that starts early, before the kernels ahead of it have ended, and a check that it does no more.
 
     kernel n - 1   ... wait for n - 2, let n start ................ store results
     kernel n                              fetch weights ............. wait for n - 1, fetch results ...
@@ -48,7 +48,7 @@ def fetched_early(kernel: Kernel) -> frozenset[str]:
 
 
 def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
-    """What the kernel does before it has waited and must not: one line each, empty if all is well.
+    """Work that the kernel does before it has waited and must not: one line each, empty if all is well.
 
     settled: values that neither the kernel nor the one ahead writes, by the names of the kernel's graph.
     """

@@ -85,7 +85,7 @@ class Emitter(Statements):
         return self.finished(instance, parts)
 
     def identities(self, instance: Instance) -> tuple[Const, ...]:
-        """What each component of a reduction starts from, in the type this kernel holds it in.
+        """Start of each component of a reduction, in the type this kernel holds it in.
 
         The position of an arg-reduction is held in 32 bits where the reduced domain allows: half the registers and shuffles. Over no
         elements it is the greatest i64, which 32 bits do not hold.
@@ -181,7 +181,7 @@ class Emitter(Statements):
         return held
 
     def load_of(self, e: Touch, guarded: bool = False) -> tuple[tuple[object, ...], Load]:
-        """What the element is known by among the loads of a frame, and the load itself."""
+        """Key of the element among the loads of a frame, and the load itself."""
         offset = self.index(e.offset)
         dynamic = self.dynamic(e, guarded)
         cache = self.cache.get(e.value, "")

@@ -125,13 +125,13 @@ class ResultOperands:
         shared = {n for n, i in enumerate(domain.instances) if i.shared}
         bodies = [i.body for i in reachable(domain, [k for k in keys if k not in shared], shared)]
         kept = set(domain.kept)
-        # What elements need as well, every thread loads: one thread's register would hold nothing for the others.
+        # An operand that elements need as well is loaded by every thread: one thread's register would hold nothing for the others.
         others = [*shared, *(k for _, k, _ in domain.outputs if k not in keys), *(u for n in shared for u in domain.instances[n].uses)]
         everywhere = {x for i in reachable(domain, others, set()) for x in resolved_walk(i.body) if isinstance(x, Touch)}
         own = (t for body in bodies for t in unguarded_touches(body) if t.offset.axes() <= kept)
         found = [t for t in dict.fromkeys(own) if t not in everywhere]
         self.plain = [t for t in found if not t.dynamic and t.offset.axes()]
-        # What another operand points at is asked for as soon as that one is there, after the row.
+        # An operand that another one points at is asked for as soon as that one is there, after the row.
         self.pointed = [t for t in found if t.dynamic and all(_is_of(d, self.plain) for d, _, _ in t.dynamic)]
 
     def ask(self) -> None:

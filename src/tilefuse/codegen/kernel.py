@@ -60,7 +60,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class OfTwo:
-    """What two index expressions make where that is not affine, since both depend on sizes that calls give.
+    """Result of two index expressions where it is not affine, since both depend on sizes that calls give.
 
     function: "product", "quotient" and "remainder" (of a number that is not negative, by one that is positive), "least".
     """
@@ -504,5 +504,5 @@ class Kernel:
 
     @property
     def addressed(self) -> dict[str, Buffer]:
-        """What statements may address, by name: the buffers, and the slots of groups."""
+        """Memory that statements may address, by name: the buffers, and the slots of groups."""
         return {b.name: b for b in self.buffers} | {b.name: b for g in self.groups for b in g.slots}

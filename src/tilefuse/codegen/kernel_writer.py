@@ -386,7 +386,7 @@ def hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env:
     loaded = {h.touch for h in held}
     saved = dict(e.env)
     e.env = saved | lane_env
-    # What depends on the loop of a reduction by one thread has no value out here.
+    # A value that depends on the loop of a reduction by one thread does not exist out here.
     loops = writer.domain.serial_loops
     for touch in writer.touches(bodies):
         if touch not in loaded and lane not in e.index(touch.offset).axes() and not touch.offset.axes() & loops:

@@ -107,6 +107,6 @@ class LazyTop:
         return own if self.scale == 1.0 else Call("mul", (own, const(self.scale, F32)))  # type: ignore[arg-type]
 
     def whole(self, i) -> KExpr:  # type: ignore[no-untyped-def]
-        """What makes sums relative to the true maximum; NaN for a row of nothing but -inf, as exp(-inf - -inf) gives."""
+        """Factor that makes sums relative to the true maximum; NaN for a row of nothing but -inf, as exp(-inf - -inf) gives."""
         own = self._row(self.w.carried[self.total.value], i)
         return Call("exp2", (Call("neg", (Call("fma", (own, self.by, self._row(self.negated, i))),)),))  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ class Turn:
         w.emit(*([If(facts, tuple(inner.statements), lowest)] if facts else inner.statements))
 
     def _shifted(self, t: Total, shift: Expr, new: Reg) -> Reg:
-        """What is subtracted from now on; what was summed up before is multiplied by exp(old - new)."""
+        """Number that is subtracted from now on; earlier sums are multiplied by exp(old - new)."""
         w, here, form = self.w, self.here, self.w.form
         own, lowest = w.carried[t.value], const(-INFINITY, t.dtype)
         shifted, factor = Reg(w.fresh(f"{t.value}_shift"), t.dtype), Reg(w.fresh(f"{t.value}_factor"), t.dtype)

@@ -21,7 +21,7 @@ from tilefuse.schedule.routines import FusedRoutines, extent_in_memory
 
 
 class LaunchSizes:
-    """What a launch of one fused kernel may be told, and index expressions of it."""
+    """Sizes that a launch of one fused kernel may be given, and index expressions of them."""
 
     def __init__(self, fused: FusedRoutines) -> None:
         self.fused = fused

@@ -120,7 +120,7 @@ class Namespaces:
         assert first in made
 
     def texts(self) -> tuple[RoutineText, ...]:
-        """What the kernel carries."""
+        """Texts of the routines that the kernel carries."""
         found = []
         for name, space in self.spaces.items():
             text = cut_routines(space.implementation.source, space.macros, space.wanted) if space.wanted else ""

@@ -53,7 +53,7 @@ def receive_parts(state: RowState, group: list[Instance]) -> None:
 
 
 def _receive(state: RowState, group: list[Instance], parts: dict[int, list[Reg]], sent: Sent | None, meet: bool) -> None:
-    """What was sent, combined in every thread. `meet`: the block's threads have not met since."""
+    """Sent values, combined in every thread. `meet`: the block's threads have not met since."""
     c = state.choice
     if sent is not None:
         receive_packed(state, group, [parts[i.key][0] for i in group], sent, meet)
@@ -127,7 +127,7 @@ def _gather(state: RowState, group: list[Instance], parts: dict[int, list[Reg]],
 
 
 def _hand_on(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:
-    """What follows when the block has its results: values of the row, or partial results for the blocks that share the row."""
+    """Statements after the block has its results: values of the row, or partial results for the blocks that share the row."""
     if state.choice.split == 1:
         _publish(state, group, parts)
     else:

@@ -99,7 +99,7 @@ def gather_exponentials(state: RowState, parts: list[Reg], buffers: list[str], b
 
 
 def of_other_lane(state: RowState, p: Reg, step: int, width: int) -> Reg:
-    """What `p` holds in the lane whose number differs in bit `step`."""
+    """Value of `p` in the lane whose number differs in bit `step`."""
     e = state.writer.emitter
     o = Reg(e.fresh(p.name + "_other"), p.dtype)
     e.emit(Declare(o.name, o.dtype), Shuffle(o, p, "xor", step, min(width, 32)))
@@ -121,7 +121,7 @@ def _lowest(dtype: DType) -> KExpr:
 
 
 def _shift(state: RowState, top: Reg) -> KExpr:
-    """What is taken from every element: the maximum; 0 where all are -inf, whose differences would be NaN."""
+    """Number subtracted from every element: the maximum; 0 where all are -inf, whose differences would be NaN."""
     e = state.writer.emitter
     chosen = Call("select", (Call("eq", (top, _lowest(top.dtype))), const(0, top.dtype), top))  # type: ignore[arg-type]
     return e.register(chosen, top.dtype, "shift")

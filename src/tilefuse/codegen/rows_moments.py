@@ -59,7 +59,7 @@ def has_even_shares(state: RowState) -> bool:
 
 
 def _receive(state: RowState, both: tuple[Instance, Instance], parts: Sequence[Reg], meet: bool) -> None:
-    """What was sent, combined in every thread. `meet`: the block's threads have not met since."""
+    """Sent values, combined in every thread. `meet`: the block's threads have not met since."""
     if has_even_shares(state):
         _receive_even(state, both, parts, meet)
     else:

@@ -46,7 +46,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What receiving threads know of what was sent: the register of the lane's own result, and where the lane stands (None: alone)."""
+    """Receiving threads' knowledge of sent values: the register of the lane's own result, and where the lane stands (None: alone)."""
 
     mine: Reg
     slots: Slots | None
@@ -81,7 +81,7 @@ def send_packed(state: RowState, group: list[Instance], held: list[Reg]) -> Sent
 
 
 def expected_packed(state: RowState, group: list[Instance], like: Reg) -> Sent:
-    """What `send_packed` told of its turn, for a turn whose values were sent one turn ago."""
+    """Result of `send_packed` for its turn, for a turn whose values were sent one turn ago."""
     e = state.writer.emitter
     width = min(state.choice.threads, 32)
     mine = Reg(e.fresh(like.name + "_kept"), like.dtype)
@@ -90,7 +90,7 @@ def expected_packed(state: RowState, group: list[Instance], like: Reg) -> Sent:
 
 
 def receive_packed(state: RowState, group: list[Instance], held: list[Reg], sent: Sent, meet: bool) -> None:
-    """What was sent, combined: values of `held` in every thread of the row. `meet`: the block's threads have not met since."""
+    """Sent values, combined: values of `held` in every thread of the row. `meet`: the block's threads have not met since."""
     c, mine, slots = state.choice, sent.mine, sent.slots
     if slots is None:
         return

@@ -160,7 +160,7 @@ KEEP_FLOPS = 6
 # The same where functions have their short forms, counted with all that the value is made from: the hardware's exponential of a
 # difference stays below it, an activation does not.
 NARROW_KEEP_FLOPS = 8
-# What the host keeps of a row beside it, in its caches: a second exponential takes four times as long as to write and read the first.
+# Size of exponentials that the host keeps in its caches beside a row: a second exponential takes four times as long as a write and a read.
 HOST_KEPT_BYTES = 128 * 1024
 
 

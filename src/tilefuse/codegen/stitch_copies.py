@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter
     from tilefuse.codegen.stitch_values import Point
 
-# What one asynchronous copy of a thread may move. Source: PTX ISA, cp.async.
+# Sizes that one asynchronous copy of a thread may move. Source: PTX ISA, cp.async.
 COPY_BYTES = (4, 8, 16)
 
 

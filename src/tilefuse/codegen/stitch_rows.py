@@ -210,7 +210,7 @@ class Row:
         return q
 
     def _finish(self, p: Piece, made: KExpr) -> None:
-        """What a reduction makes of a row, stored where somebody needs it."""
+        """Result of a reduction of a row, stored where it is needed."""
         w = self.w
         name = w.fresh(p.value)
         w.emit(Declare(name, p.dtype, None, made))

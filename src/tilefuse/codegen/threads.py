@@ -353,7 +353,7 @@ def _holder() -> Affine:
 
 
 def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
-    """What one thread computes of a product on the matrix unit, as plain loops over its own elements."""
+    """One thread's part of a product on the matrix unit, as plain loops over its own elements."""
     lane = axis("thread") % 32
     a, b, q, k = (axis(n) for n in PRODUCT_LOOPS)
     row = 16 * a + lane // 4 + 8 * (q // 2)

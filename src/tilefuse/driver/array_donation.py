@@ -15,7 +15,7 @@ from tilefuse.frontends.array_nodes import GIVEN_AWAY, ArrayNode, Place, user_sp
 
 
 class Donated:
-    """What stands in place of a donated array's data. Whatever is asked of it is a UserError."""
+    """Stand-in for a donated array's data. Every use of it is a UserError."""
 
     __slots__ = ("_to",)
 

@@ -66,7 +66,7 @@ class Variable(Array):
 
     @property
     def value(self) -> Array:
-        """What it holds now, as an array that later assignments leave alone."""
+        """Its present data, as an array that later assignments leave alone."""
         assert isinstance(self.node, Source)
         return Array(Source(self.node.type, self.node.device, self.node.buffer.clone()))
 

@@ -166,7 +166,7 @@ class BackgroundProcess:
         return ""
 
     def _replied(self, request: Request) -> str:
-        """What the process replies to a request: "" for done, else why not."""
+        """The process's reply to a request: "" for done, else why not."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:

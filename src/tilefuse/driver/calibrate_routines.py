@@ -54,7 +54,7 @@ class Probe:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What the rows of its routines are kept under."""
+        """Key under which the rows of its routines are kept."""
         e = self.environment
         return tuple("|".join((*name, f"{e.instances}x{e.iterations}{e.direction}+{e.extra_shared_bytes}")) for name in self.names)
 
@@ -70,7 +70,7 @@ def routine_journal_path(device: DeviceSpec, options: Options) -> Path | None:
 
 
 def routine_times(device: DeviceSpec, options: Options) -> RoutineTimes | None:
-    """What was benchmarked on a device; None where nothing was. The file is read again when it has changed."""
+    """Measurements of a device's routines; None where there are none. The file is read again when it has changed."""
     path = routine_journal_path(device, options)
     if path is None or not path.exists():
         return None

@@ -154,7 +154,7 @@ def _renamed(thing: T, names: Mapping[str, str]) -> T:
     """A tree of kernel IR with buffer names replaced; loads that promise read-only memory lose that promise."""
     if isinstance(thing, tuple):
         again = tuple(_renamed(x, names) for x in thing)
-        # What names no buffer stays the object that it is: most of a kernel, which would be built anew otherwise.
+        # A part that names no buffer stays the object that it is: most of a kernel, which would be built anew otherwise.
         return thing if all(new is old for new, old in zip(again, thing, strict=True)) else again  # type: ignore[return-value]
     if not is_dataclass(thing) or isinstance(thing, type | Buffer | Affine):
         return thing

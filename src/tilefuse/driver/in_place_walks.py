@@ -26,7 +26,7 @@ from tilefuse.schedule.tile import TileProgram
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a kernel, or one part of a packed kernel, computes together.
+    """Values that a kernel, or one part of a packed kernel, computes together.
 
     nodes    in the plan's names; program: how, maybe with the names of an equal pattern
     name_of  the program's name for each value of the plan that it knows

@@ -36,7 +36,7 @@ FUSED = "fused"
 
 @dataclass(frozen=True)
 class Planned:
-    """What the pass fusion decided: the prepared graph, the patterns by kernel name, and the plan or a known program's parts.
+    """Decisions of the pass fusion: the prepared graph, the patterns by kernel name, and the plan or a known program's parts.
 
     digest: where the program is kept; "" where it is not. spec: of a known program; plan: of a new one.
     """

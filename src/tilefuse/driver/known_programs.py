@@ -92,7 +92,7 @@ def _strides(layouts: Layouts | None) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _content(data: np.ndarray) -> str:
-    """What passes may read of a constant: the contents of a numpy array. Other data (weights on a device) is only bound."""
+    """The part of a constant that passes may read: the contents of a numpy array. Other data (weights on a device) is only bound."""
     return f"{data.dtype}{data.shape}{hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()}"
 
 

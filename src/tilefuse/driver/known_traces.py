@@ -37,7 +37,7 @@ LEAVES = (int, float, complex, bool, str, type(None), type(...), torch.dtype, to
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What tracing told of a graph.
+    """Result of tracing a graph.
 
     device: as `compile_imported` takes it. moved: numbers of arguments that torch passes on another device than the program's.
     """
@@ -124,7 +124,7 @@ def _has_modes() -> bool:
 
 
 def _torch_settings() -> list[object]:
-    """What torch's tracing depends on besides the graph."""
+    """Settings that torch's tracing depends on besides the graph."""
     cuda = torch.backends.cuda
     found: list[object] = [
         str(torch.__version__), torch.is_grad_enabled(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),

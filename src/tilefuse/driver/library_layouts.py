@@ -1,4 +1,4 @@
-"""What strides torch's operators give their results, found by asking torch with tensors that have no data.
+"""Strides that torch's operators give their results, found by asking torch with tensors that have no data.
 
 The runtime copies a library result that does not lie as planned; planning with torch's own answer avoids the copy.
 """

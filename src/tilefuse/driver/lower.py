@@ -278,7 +278,7 @@ def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Val
     return Value(name, type_.dtype.name, type_.shape, strides, role)
 
 
-# What -ffast-math stands for, one by one: under that name gcc links start-up code into the shared object that makes the whole
+# The options that -ffast-math stands for, one by one: under that name gcc links start-up code into the shared object that makes the whole
 # process flush subnormal numbers to zero, the caller's arithmetic too (gcc's documentation of -mdaz-ftz).
 HOST_FAST_MATH = ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno",
                   "-ffinite-math-only")

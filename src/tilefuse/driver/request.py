@@ -1,4 +1,4 @@
-"""What an entry point adds around a compile: the trace of the options, the request in the notes of an error, a progress bar."""
+"""Additions of an entry point around a compile: the trace of the options, the request in the notes of an error, a progress bar."""
 from __future__ import annotations
 
 import gc
@@ -62,7 +62,7 @@ def noted(what: str, device: DeviceSpec, options: Options) -> Iterator[None]:
 
 @contextmanager
 def shown_progress(options: Options) -> Iterator[Callable[[int, int], None] | None]:
-    """What to tell how many of how many kernels are compiled: a bar on standard error where the options ask for one, else None."""
+    """Function that is told how many of how many kernels are compiled: a bar on standard error where the options ask for one, else None."""
     if not options.progress:
         yield None
         return

@@ -54,7 +54,7 @@ class Choice:
 
 
 def how(combination: Combination) -> str:
-    """What each kernel of a combination is, in words."""
+    """Description of each kernel of a combination, in words."""
     return "; ".join(f"{p.kind}: {p.decision or f'calls {list(p.calls)}'}" for p in combination.parts)
 
 
@@ -75,7 +75,7 @@ class ScriptSearch:
         if kind not in KINDS:
             raise UserError(f"there is no kind of program {kind!r}", hint=f"one of {', '.join(KINDS)}")
         self.graph = graph
-        # What kernels of routines see; and the script's name of each of its variables.
+        # Names that kernels of routines see, and the script's name of each of its variables.
         self.routine_graph, self.script_name = safe_graph(graph)
         self.device = device
         self.options = options

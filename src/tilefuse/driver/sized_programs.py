@@ -167,7 +167,7 @@ class _Builder:
         return list(found.values())
 
     def _indexed(self, fused: FusedRoutines, case: Case) -> list[tuple[str, Operand, int]]:
-        """What routines of the fusion compute to find words, which must fit their indices."""
+        """Offsets that routines of the fusion compute to find words, which must fit their indices."""
         tiles = {size: fused.tiles[d] for d, size in fused.grid.named.items()}
         names = dict.fromkeys(n for k in range(len(fused.decision.calls)) for _, n, _ in fused.call(k).operands)
         variables = [self.graph.variables[n] for n in names]

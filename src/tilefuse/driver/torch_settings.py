@@ -9,7 +9,7 @@ from typing import Any
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.base.options import Options, option_table
 
-# What each mode of torch.compile changes. Names are torch's, so that a script needs no change but the backend's name.
+# Options that each mode of torch.compile changes. Names are torch's, so that a script needs no change but the backend's name.
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"cuda_graph": True},
@@ -71,7 +71,7 @@ def list_options() -> dict[str, object]:
 
 
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:
-    """What each mode sets, or what one mode sets. Raises: OptionError for an unknown mode."""
+    """Options that each mode sets, or those of one mode. Raises: OptionError for an unknown mode."""
     if mode is None:
         return {name: dict(changes) for name, changes in MODES.items()}
     if mode not in MODES:

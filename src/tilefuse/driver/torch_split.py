@@ -120,7 +120,7 @@ def _levels(calls: Sequence[fx.Node], foreign: set[fx.Node]) -> dict[fx.Node, in
             side = 1
         below = [levels[a] for a in node.all_input_nodes if a in levels]
         levels[node] = max((at if at % 2 == side else at + 1 for at in below), default=side)
-    # What an input is given at the end is written when nothing reads the input any more.
+    # The value that an input is given at the end is written when nothing reads the input any more.
     return levels | dict.fromkeys(writes, max(levels.values(), default=0) | 1)
 
 
@@ -138,7 +138,7 @@ def _is_write(node: fx.Node) -> bool:
 
 
 def _name(node: fx.Node) -> str:
-    """What a node runs: its operator; for effects in order, the operator that has the effect."""
+    """The operator that a node runs; for effects in order, the operator that has the effect."""
     operators = [a for a in node.args if isinstance(a, torch._ops.OpOverload)]
     return str(operators[0] if operators else node.target)
 
@@ -190,7 +190,7 @@ def _module(gm: fx.GraphModule, nodes: Sequence[fx.Node], takes: Sequence[fx.Nod
 
 
 def _constant(gm: fx.GraphModule, result: object) -> Any:
-    """What a result is that no part gives: a number, or a tensor of the module."""
+    """A result that no part gives: a number, or a tensor of the module."""
     if not isinstance(result, fx.Node):
         return result
     return operator.attrgetter(str(result.target))(gm) if result.op == "get_attr" else None

@@ -30,7 +30,7 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What tuning did to one kernel. `uses`: how often the plan launches it; `known`: it was tuned before."""
+    """Outcome of tuning for one kernel. `uses`: how often the plan launches it; `known`: it was tuned before."""
 
     kernel: str
     uses: int

@@ -18,7 +18,7 @@ KIND = "tuned"
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What tuning found for one pattern. Units: microseconds. `template` is in canonical names (see `plan.tuned`).
+    """Best template that tuning found for one pattern. Units: microseconds. `template` is in canonical names (see `plan.tuned`).
 
     done: whether all candidates were tried; trials, rejected: candidates that were timed, and those that were not, by reason.
     """

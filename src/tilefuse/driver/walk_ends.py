@@ -11,7 +11,7 @@ from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.schedule.template import Columns, Pointwise, Rows
 from tilefuse.target.device import DeviceSpec
 
-# What a kernel finds in the second-level cache of what those ahead have walked through, as a share of it; what is smaller stays there
+# Share of the second-level cache that holds data which kernels ahead have walked through; smaller data stay there
 # whichever way it is walked. Source: two products with one f32 matrix, one H200, 2026-11-21: 64 MiB 40.0 us forwards, 36.1 to and fro;
 # 256 MiB 128.5 and 124.8; 1 GiB 479.2 and 476.3, which are 14 to 18 MiB of 60; with 16 MiB both took 14.7.
 KEPT_SHARE = 0.3

@@ -38,7 +38,7 @@ __all__ = ["Array", "Evaluator", "apply", "apply_all", "binary", "installed", "i
 
 
 class Evaluator(Protocol):
-    """What arrays need of the driver: data, devices, and the computing itself. Buffers are torch tensors."""
+    """Services that arrays need of the driver: data, devices, and the computing itself. Buffers are torch tensors."""
 
     def compute(self, nodes: Sequence[ArrayNode]) -> None:
         """Computes the nodes that have no buffer yet."""
@@ -76,7 +76,7 @@ _installed: list[Evaluator] = []
 # threads may trace or compute meanwhile.
 value_hooks: ContextVar[tuple[Callable[[ArrayNode, str], None], ...]] = ContextVar("tilefuse_value_hooks", default=())
 
-# What is being traced in this context: another object each time. Arrays remember in which trace they were made.
+# The trace under way in this context: another object each time. Arrays remember in which trace they were made.
 current_trace: ContextVar[object | None] = ContextVar("tilefuse_current_trace", default=None)
 
 
@@ -104,7 +104,7 @@ class Array(ArrayMethods):
         self.node = node
         self.trace = current_trace.get()
 
-    # What it is
+    # Attributes
 
     @property
     def shape(self) -> tuple[int, ...]:

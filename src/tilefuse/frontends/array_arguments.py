@@ -1,4 +1,4 @@
-"""What functions of arrays check of their arguments before they look at them, so that the error names the argument and the user's line."""
+"""Checks of the arguments of array functions before they are used, so that the error names the argument and the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tilefuse.array` tells of its data types, devices and abilities."""
+"""Facts that `tilefuse.array` gives about its data types, devices and abilities."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _known(device: Any) -> None:
 
 
 class NamespaceFacts:
-    """What `__array_namespace_info__()` gives."""
+    """Result of `__array_namespace_info__()`."""
 
     def capabilities(self) -> dict[str, Any]:
         """Masks as subscripts and shapes that depend on data are there where values are: not while a function is traced."""

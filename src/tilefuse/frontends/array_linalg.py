@@ -31,28 +31,28 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class EighResult(NamedTuple):
-    """What `eigh` gives."""
+    """Result of `eigh`."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """What `qr` gives."""
+    """Result of `qr`."""
 
     Q: Array
     R: Array
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` gives."""
+    """Result of `slogdet`."""
 
     sign: Array
     logabsdet: Array
 
 
 class SVDResult(NamedTuple):
-    """What `svd` gives."""
+    """Result of `svd`."""
 
     U: Array
     S: Array

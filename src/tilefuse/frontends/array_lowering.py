@@ -1,4 +1,4 @@
-"""What elementwise array functions record: one map each, computed in the compute dtype and rounded once.
+"""Lowerings of elementwise array functions: one map each, computed in the compute dtype and rounded once.
 
 `ELEMENTWISE` is the table: a function's name, which operand types it takes, and its expression.
 """
@@ -21,7 +21,7 @@ from tilefuse.ir.tensor_elementwise import broadcast_shapes, converted
 Body = Callable[..., Expr]
 
 
-# What a function takes and gives (`takes` of its row).
+# Operand and result classes of a function (`takes` of its row).
 #   numeric   numbers -> their type           float    floats (integers become the default float) -> their type
 #   compare   anything -> bool                logical  bool -> bool
 #   bitwise   integers and bool -> their type shift    integers -> their type

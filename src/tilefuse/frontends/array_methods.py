@@ -16,7 +16,7 @@ Axis = int | Sequence[int] | None
 
 
 class ArrayMethods:
-    """What `Array` has besides the standard's attributes. The functions are looked up at the call: they are written over arrays.
+    """Attributes of `Array` besides the standard's. The functions are looked up at the call: they are written over arrays.
 
     out: must be None; numpy's functions (`np.mean(x)`) name it when they leave the work to the method.
     """

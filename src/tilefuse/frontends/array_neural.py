@@ -282,7 +282,7 @@ def _normalised(b: TensorBuilder, x: str, mean: str, variance: str, weight: str 
     return b.make_map("batch_norm", have, shape, axes, converted(body, work, have))
 
 
-# What losses pick
+# Elements that losses pick
 
 @of_arrays
 def one_hot(indices: Array, depth: int) -> Array:

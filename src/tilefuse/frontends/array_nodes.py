@@ -1,4 +1,4 @@
-"""What an array is a handle on: a `Source` that holds data, or a tensor expression `Applied` to other nodes.
+"""Nodes that arrays are handles on: a `Source` that holds data, or a tensor expression `Applied` to other nodes.
 
 An expression is an ordinary `ir.Node` whose body names its operands by position, `_0`, `_1`, ...: the template. Templates are equal for
 equal expressions and carry a number, so the structure of a program is a list of small integers. What an operator records depends on
@@ -155,7 +155,7 @@ def record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[An
 
 
 def recording(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...] = ()) -> Recording:
-    """What the lowering gives for operands of these types, from memory where it was asked before. Raises: as `record`."""
+    """Result of the lowering for operands of these types, from memory where it was asked before. Raises: as `record`."""
     key = (lowering, settings, *[o.type_number for o in operands])
     found = _recordings.get(key)
     if found is None:

@@ -42,7 +42,7 @@ class Plan:
         return found
 
     def positions(self, b: TensorBuilder, indices: Sequence[str]) -> list[str | None]:
-        """What subscripts each dimension of `lower_view`. With index arrays an integer counts as one, as in numpy: it decides where the
+        """Subscript of each dimension of `lower_view`. With index arrays an integer counts as one, as in numpy: it decides where the
         gathered dimensions stand."""
         return [indices[i[1]] if i[0] == "index" else b.full((), i[1], I64) if i[0] == "at" else None for i in self.items]
 
@@ -207,7 +207,7 @@ def lower_subscript(b: TensorBuilder, x: str, *rest: Any) -> str:
 
 
 def lower_view(b: TensorBuilder, x: str, plan: Plan) -> str:
-    """What the slices and new dimensions of a plan select; dimensions that index arrays decide, and integers beside them, stay whole."""
+    """Selection by the slices and new dimensions of a plan; dimensions that index arrays decide, and integers beside them, stay whole."""
     shape = b.shape_of(x)
     gathers = any(i[0] == "index" for i in plan.items)
     extents: list[int] = []

@@ -22,7 +22,7 @@ _WHERE = "where(condition, a, b) computes both and chooses element by element"
 _SCAN = "scan(step, start, xs) repeats a step a fixed number of times; inside it, where() keeps what should not change any more"
 _UNROLLED = "a loop with a fixed number of turns is unrolled: range(10), or range(x.shape[0])"
 _OUTSIDE = "return the array and look at it after the call"
-# What Python statement asks for the value -> (how the message calls it, the remedies).
+# Python statement that asks for the value -> (how the message calls it, the remedies).
 _REMEDIES: dict[str, tuple[str, str]] = {
     "if": ("an if", _WHERE), "while": ("a while loop", _SCAN), "for": ("the number of turns of a loop", f"{_UNROLLED}; {_SCAN}"),
     "assert": ("an assert", _OUTSIDE), "print": ("a print", _OUTSIDE),
@@ -30,7 +30,7 @@ _REMEDIES: dict[str, tuple[str, str]] = {
     "other": ("Python code", _OUTSIDE),
 }
 _KEPT = "where(mask, x, 0) keeps the shape, and sum(where(mask, x, 0)) sums what the mask selects"
-# What is computed with a shape of its own -> the remedies.
+# Operation that computes a shape from data -> the remedies.
 _SHAPING = {
     "a boolean mask": f"{_KEPT}; x[mask] = v with a single v may be traced, and x[mask] *= v is x = where(mask, x * v, x)",
     "nonzero": f"x != 0 says where, argmax(x != 0) the first place, count_nonzero how many; {_KEPT}",
@@ -45,7 +45,7 @@ _traced: ContextVar[tuple[str, ...]] = ContextVar("tilefuse_traced_functions", d
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What a trace has read of objects that may change before the next call (networks), each with how it is read again.
+    """Values that a trace has read of objects that may change before the next call (networks), each with how it is read again.
 
     arrays     node -> the node that stands in its place now
     settings   key -> (how a setting is read, the value it had)

@@ -23,7 +23,7 @@ def flatten(tree: Any, leaves: list[Any], path: str = "", paths: list[str] | Non
     """
     kind = type(tree)
     if paths is None and (kind is dict or kind is list or kind is tuple):
-        # What each call of a compiled function pays for: no names, and no call for a leaf.
+        # Every call of a compiled function pays for this code: no names, and no call for a leaf.
         parts = []
         for v in tree.values() if kind is dict else tree:
             if v.__class__ is Array:
@@ -70,7 +70,7 @@ def unflatten(form: Any, leaves: Iterator[Any]) -> Any:
 
 
 def settings(form: Any) -> list[Any]:
-    """What stands in a form as it is, in order: everything that is no leaf."""
+    """Items of a form that are no leaves, in order."""
     if form == LEAF:
         return []
     return [form[2]] if form[0] == "=" else [s for part in form[-1] for s in settings(part)]

@@ -234,7 +234,7 @@ class FloatFacts:
 
 @dataclass(frozen=True, slots=True)
 class IntegerFacts:
-    """What `iinfo` gives."""
+    """Result of `iinfo`."""
 
     bits: int
     max: int

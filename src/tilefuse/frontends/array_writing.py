@@ -97,7 +97,7 @@ def written_since(node: ArrayNode, write: int) -> bool:
 
 
 def latest(node: ArrayNode) -> ArrayNode:
-    """What stands in the node's place after all writes that are known; the node itself where there are none."""
+    """The node that replaces a node after all known writes; the node itself where there are none."""
     while node in _written:
         found = _written[node][1]()
         if found is None:
@@ -154,7 +154,7 @@ def _known(x: Array, value: Array | Const) -> Array:
     return value if isinstance(value, Array) else Array(installed().source(value.value, x.dtype, x.device, None))
 
 
-# What is recorded
+# Records
 
 
 def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
@@ -216,7 +216,7 @@ def _put_where(x: Array, key: Any, value: Array | Const, accumulate: bool, known
     return apply(lower_put, (x, fresh, *indices), (plan, accumulate))
 
 
-# What is written at once
+# Writes done at once
 
 
 def _written_node(x: Array, plan: Plan, value: Array | Const, indices: Sequence[Array]) -> ArrayNode:
@@ -264,7 +264,7 @@ class _Slot:
 
 _slot = _Slot()
 _list = [object()]
-# What the interpreter counts for an object that one place holds, and for one that a list holds which is walked.
+# Reference counts of the interpreter for an object that one place holds, and for one that a list holds which is walked.
 _HELD_ONCE = sys.getrefcount(_slot.node)
 _LISTED = [sys.getrefcount(o) for o in _list][0]
 

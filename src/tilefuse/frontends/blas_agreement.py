@@ -16,7 +16,7 @@ Disagreement = tuple[str, str, str]
 
 
 def disagreements(function: ElementaryFunction, table: Mapping[str, Any]) -> Iterator[Disagreement]:
-    """What keys of the metadata `table` say against each other; `function` is made of them, without implementations."""
+    """Contradictions between keys of the metadata `table`; `function` is made of them, without implementations."""
     yield from _extents(function)
     yield from _reduction(function, table)
     if function.triangle:

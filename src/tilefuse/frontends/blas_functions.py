@@ -94,7 +94,7 @@ def _usable(folder: Path, slips: Sequence[Slip]) -> None:
 
 
 def library_slips(folder: str | os.PathLike[str]) -> tuple[Slip, ...]:
-    """What is wrong with the metadata of a library, or of a folder that is one function."""
+    """Faults of the metadata of a library, or of a folder that is one function."""
     return _read(Path(folder), _stamp(Path(folder)))[1]
 
 
@@ -116,7 +116,7 @@ def _stamp(folder: Path) -> Stamp:
 
 @cache
 def _listed(folder: Path, stamp: Stamp) -> tuple[Listed, ...]:
-    """What a library's functions are called, and nothing else of them; nothing where the stamp is empty."""
+    """Names of a library's functions, and nothing else of them; nothing where the stamp is empty."""
     return tuple(one for place in (_folders(folder) if stamp else ()) for one in MetadataReader(place).listed())
 
 

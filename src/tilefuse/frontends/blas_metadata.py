@@ -36,7 +36,7 @@ from tilefuse.ir.elementary import (
 METADATA = "function.toml"
 FUNCTION_KEYS = ("brief", "kind", "names", "called", "inputs", "outputs", "types", "over", "operator", "neutral", "padding", "meaning",
                  "transposed", "turned", "positions", "state", "combine", "finish", "implementation", "like", "macros", "triangle", "calls")
-# What a function that is made of calls may say.
+# Keys that a function made of calls may have.
 COMPOSED_KEYS = ("brief", "names", "called", "inputs", "outputs", "calls")
 COMPOSED = "composed"
 IMPLEMENTATION_KEYS = ("name", "threads", "macros", "tile", "places", "routines", "text")
@@ -49,7 +49,7 @@ _RESERVED = ("tx", "ty", "REAL", "INDEX", "VEC", "BX", "BY")
 
 @dataclass(frozen=True)
 class Slip:
-    """What is wrong with a function of a library: the file, the key in it, what, and what to do."""
+    """A fault of a function of a library: the file, the key in it, what, and what to do."""
 
     file: str
     key: str

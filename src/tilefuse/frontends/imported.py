@@ -1,4 +1,4 @@
-"""What a frontend hands to the driver: the graph, the data of its constant inputs, and what it could not express."""
+"""Result of a frontend for the driver: the graph, the data of its constant inputs, and the operators that it could not express."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Titles:
-    """What the source calls inputs and results, where the graph's text form has no such names.
+    """The source's names of inputs and results, where the graph's text form has no such names.
 
     inputs   by the graph's name of the input; those that are called alike may be missing
     results  in the order of the graph's results; () where all are called alike

@@ -1,4 +1,4 @@
-"""What an ONNX operator's lowering sees: its operands as values, its attributes, and the table of lowerings.
+"""Context of an ONNX operator's lowering: its operands as values, its attributes, and the table of lowerings.
 
 A `Value` is either known while importing (a numpy array: shapes, weights, folded constants) or computed (the name of a
 value of the graph being built). Lowerings live in `onnx_ops_*.py`, one function an operator, registered by `onnx_op`.
@@ -53,7 +53,7 @@ class Value:
     title: str = ""
 
 
-# What a lowering returns to have the operator's function body from the standard taken in its place.
+# Result of a lowering that leaves the operator to its function body from the standard.
 FUNCTION_BODY = Value()
 
 Lowered = Union[str, np.ndarray, Value, None]
@@ -61,7 +61,7 @@ Lowering = Callable[["Call"], Union[Lowered, Sequence[Lowered]]]
 
 
 class Importer(Protocol):
-    """What lowerings need from the importer."""
+    """Services that lowerings need from the importer."""
 
     builder: TensorBuilder
 

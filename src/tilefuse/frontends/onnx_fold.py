@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-# What draws random numbers or holds graphs is never folded here.
+# Operators that draw random numbers or hold graphs: never folded here.
 NOT_FOLDED = frozenset(
     {
         "RandomNormal",

@@ -50,7 +50,7 @@ def recurrent(n: Call) -> list[str]:
 
 
 def one_direction(n: Call, x: str, d: int, reverse: bool, batch_first: bool) -> tuple[list[str], str, str]:
-    """What each step shows, in the order computed, and the last hidden and cell state.
+    """Output of each step, in the order computed, and the last hidden and cell state.
 
     A sequence that has ended shows zeros and keeps its state.
     """

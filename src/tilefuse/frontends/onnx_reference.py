@@ -45,7 +45,7 @@ class Loop(op_loop.Loop):  # the evaluator finds it by this name
 
 
 def _none_shown(declared: onnx.ValueInfoProto) -> np.ndarray:
-    """What no step showed: no elements of the declared type; extents that it leaves open are 0."""
+    """Output of a loop without steps: no elements of the declared type; extents that it leaves open are 0."""
     tensor = declared.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else np.dtype(np.float32)
     return np.zeros((0, *(static_extent(d) or 0 for d in tensor.shape.dim)), dtype)

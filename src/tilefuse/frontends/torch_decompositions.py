@@ -61,7 +61,7 @@ ALSO_DECOMPOSED = (
     "var_mean",
 )
 
-# What the partition between forward and backward should not have to keep twice. Units: bytes.
+# Size of data that the partition between forward and backward should not keep twice. Units: bytes.
 LARGE_LOG_SOFTMAX_BYTES = 1 << 24
 
 
@@ -152,7 +152,7 @@ def _resamplings() -> Iterator[Any]:
 
 
 def _whole_of_integers(op: Any, pieces: Callable[..., Any], x: torch.Tensor, size: Any, corners: bool, *scales: Any) -> Any:
-    """What torch's dispatcher calls for a resampling: `pieces` of floats, else the operator with its sizes worked out."""
+    """Function that torch's dispatcher calls for a resampling: `pieces` of floats, else the operator with its sizes worked out."""
     if x.is_floating_point():
         return pieces(x, size, corners, *scales)
     if op._overloadname == "vec":

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# What a mask given to the fused operators masks: pairs of positions, padded keys of each sample, or [N, heads, L, L].
+# Positions that a mask given to the fused operators masks: pairs of positions, padded keys of each sample, or [N, heads, L, L].
 PAIRS, PADDING = 0, 1
 
 

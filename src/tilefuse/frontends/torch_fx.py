@@ -76,7 +76,7 @@ THEMES = (
 
 # Constants of at most this many elements are written into the graph; larger ones are bound when the program is made.
 INLINE_ELEMENTS = 16
-# What stands for the sizes of a jagged nested tensor's parts: the caller may get it back, and nothing is computed with it.
+# Stand-in for the sizes of a jagged nested tensor's parts: the caller may get it back, and nothing is computed with it.
 RAGGED = object()
 
 

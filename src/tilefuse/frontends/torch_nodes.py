@@ -1,4 +1,4 @@
-"""What torch says of an FX node: who reads it, the types and strides of its tensors, where the user's program made it."""
+"""Facts that torch has of an FX node: who reads it, the types and strides of its tensors, where the user's program made it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Operand = Union[Value, Scalar, complex]
 
 
 class Pairs:
-    """What a lowering sees: the builder, and which values are pairs of reals."""
+    """Context of a lowering: the builder, and which values are pairs of reals."""
 
     def __init__(self, b: TorchBuilder, complexes: Collection[str]) -> None:
         self.b = b

@@ -140,7 +140,7 @@ def scatter_reduce(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value
     chosen = b.shape_of(index)
     base: str = x
     if not include_self:
-        # What is written to starts from the element that changes nothing.
+        # Places that are written to start from the element that changes nothing.
         neutral = identity_of(monoid, dtype).value
         base = b.scatter(x, index, b.full(chosen, neutral, dtype), dim, "set")
     made = b.scatter(base, index, src, dim, monoid, checked=True)

@@ -202,7 +202,7 @@ def embedding_bag_dense_backward(
 
 
 def _table_gradient(bags: Bags, grad: Value, greatest: Value, num_weights: int, by_frequency: bool, mode: int, scale: Value | None) -> str:
-    """What every row of the table gets: its bags' gradients, each times what it was weighted with."""
+    """Gradient of every row of the table: its bags' gradients, each times its weight."""
     b = bags.b
     if by_frequency:
         raise decline("a gradient divided by the frequency of each index")
@@ -258,7 +258,7 @@ def cdist(b: TorchBuilder, x: Value, y: Value, p: float, compute_mode: int | Non
 
 
 def _slope(p: float, d: Expr, g: Expr, distance: Expr, zero: Const) -> Expr:
-    """What one difference passes on: the derivative of (sum |d|^p)^(1/p), 0 where that has none."""
+    """Gradient of one difference: the derivative of (sum |d|^p)^(1/p), 0 where that has none."""
     size, signed = call("abs", d), call("mul", g, call("sign", d))
     if p == 1:
         return signed

@@ -31,7 +31,7 @@ from tilefuse.frontends.torch_decompositions import decompositions
 from tilefuse.frontends.torch_fx import Traced
 from tilefuse.frontends.torch_ops import TORCH_OPS
 
-# What a run over stand-ins raises where this way does not work (and what a torch with other insides would).
+# Errors of a run over stand-ins where this way does not work (and of a torch with other insides).
 NOT_THIS_WAY = (RuntimeError, NotImplementedError, TypeError, AttributeError, ImportError, AssertionError, UnsupportedError)
 _aten = torch.ops.aten
 _FRESH = {_aten.lift_fresh.default, _aten.lift_fresh_copy.default}
@@ -110,7 +110,7 @@ class _Recorder(TorchDispatchMode):
         self._num_lifted = 0
         self.path: list[str] = []  # of the modules that are running, outermost first
 
-    # What the run starts from
+    # Start of the run
 
     def inputs(self, names: Sequence[str], arguments: Sequence[Any]) -> Sequence[Any]:
         """The arguments with stand-ins for tensors, each a placeholder. Raises: UnsupportedError."""
@@ -348,7 +348,7 @@ def _entered_modules(module: torch.nn.Module, path: list[str]) -> Iterator[None]
 
 @contextlib.contextmanager
 def _as_compiling() -> Iterator[None]:
-    """What models ask before they take a way of their own: whether they are being compiled, and whether to use torch's fused layers."""
+    """Tells models, which may take a way of their own, that they are being compiled and must not use torch's fused layers."""
     flags = {"_is_compiling_flag": True, "_is_exporting_flag": True}
     before = {name: getattr(torch.compiler, name) for name in flags}
     fused = torch.backends.mha.get_fastpath_enabled()

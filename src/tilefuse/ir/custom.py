@@ -23,7 +23,7 @@ from tilefuse.ir.scalar import Call, walk
 
 PREFIX = "tf_custom_"
 NARROW_SUFFIX = "_narrow"
-# What one call is taken to cost where the user does not say. Units: floating-point operations.
+# Cost of one call where the user does not say. Units: floating-point operations.
 DEFAULT_FLOPS = 16
 _C_WORD_TEXT = "T bool char const double false float int long short signed true unsigned auto return if else for while"
 HOST_OPENING = "using namespace std; "
@@ -278,5 +278,5 @@ def _adjoints(name: str, given: str | Sequence[str] | None, arguments: tuple[str
 
 
 def table_names(arguments: Sequence[str]) -> dict[str, str]:
-    """What the operator table calls the arguments: x0, x1, ..."""
+    """The operator table's names of the arguments: x0, x1, ..."""
     return {a: f"x{n}" for n, a in enumerate(arguments)}

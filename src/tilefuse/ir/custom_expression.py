@@ -109,7 +109,7 @@ class _Reader:
     # -- statements
 
     def _statements(self, ranges: list[tuple[int, int]], names: _Names) -> _Value:
-        """What is returned by the statements in the ranges of tokens, one range after the other."""
+        """The value that the statements in the ranges of tokens return, one range after the other."""
         while ranges:
             (self.at, end), self.names = ranges[0], names
             if self.at >= end:

@@ -85,7 +85,7 @@ class Node:
 
     @property
     def detail(self) -> str:
-        """What follows the dot of the kind: the monoid, or the library operator's name."""
+        """The word after the dot of the kind: the monoid, or the library operator's name."""
         return self.kind.partition(".")[2]
 
     @property

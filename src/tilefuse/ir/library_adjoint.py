@@ -272,7 +272,7 @@ _AXIS_POSITION = {"aten.sort.default": 1, "aten.sort.stable": 2, "aten.topk.defa
 
 @adjoint_of(*_AXIS_POSITION)
 def _ordered(b: TensorBuilder, request: Request) -> Sequence[str | None]:
-    """What arrives at a sorted place goes back where its element came from."""
+    """Gradient of a sort: each element's gradient goes back where the element came from."""
     node = request.node
     if 0 not in request.gradients:
         return (None,) * len(node.operands)

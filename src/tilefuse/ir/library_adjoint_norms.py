@@ -89,7 +89,7 @@ def _mean(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 
 
 def _freedom(b: TensorBuilder, node: Node, x: str, axes: Sequence[int]) -> float:
-    """What the squared deviations are divided by."""
+    """Divisor of the squared deviations."""
     return max(_count(b, x, axes) - number_of(node, "correction", 1.0), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What the library operators with a plain meaning compute, in f64 numpy: products, convolutions, softmax and norm composites.
+"""Meanings of library operators in f64 numpy: products, convolutions, softmax and norm composites.
 
 Each function takes the node and its operands' arrays and returns an f64 array (or one that casts to the node's dtype). The pass
 `decompose` and the framework calls are compared with these.

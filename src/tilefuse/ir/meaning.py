@@ -1,4 +1,4 @@
-"""What the scalar functions mean, in numpy: the definitions behind `ops.SCALAR_OPS`.
+"""Meanings of the scalar functions in numpy: the definitions behind `ops.SCALAR_OPS`.
 
 Every function takes arrays of one dtype (broadcast together) and keeps it, unless its name says otherwise. Transcendental
 functions of f32 are computed in f64 and rounded once, so that they serve as the reference for approximations.

@@ -263,7 +263,7 @@ NARROW_CUDA: dict[str, str] = {
     name: f"tf_narrow_{name}({', '.join(f'{{{n}}}' for n in range(SCALAR_OPS[name].arity))})"
     for name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "div", "reciprocal", "sigmoid", "sqrt", "tanh", "erf", "random_normal")
 }
-# What they take. Units: operations, as `ScalarOp.flops`, counted in the instructions of sm_90.
+# Costs of the short forms. Units: operations, as `ScalarOp.flops`, counted in the instructions of sm_90.
 NARROW_FLOPS: dict[str, int] = {
     "exp": 2, "exp2": 1, "expm1": 8, "log": 9, "log2": 9, "log1p": 7, "div": 6, "reciprocal": 4, "sigmoid": 4, "sqrt": 4, "tanh": 10,
     "erf": 17, "random_normal": 25,
@@ -271,7 +271,7 @@ NARROW_FLOPS: dict[str, int] = {
 # Texts of 1 + f(a), as in GELU: where f is near -1 the sum of the two would lose what the approximation keeps.
 NARROW_ONE_PLUS: dict[str, str] = {"erf": "tf_narrow_one_plus_erf({0})", "tanh": "tf_narrow_one_plus_tanh({0})"}
 
-# What the texts of the records call. T stands for every dtype of the function's record; all are inline, for host and device, and
+# Functions that the texts of the records call. T stands for every dtype of the function's record; all are inline, for host and device, and
 # none traps.
 SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_float": "float tf_float(N): exact value of a narrow float (tf_f16, tf_bf16, tf_f8e4m3, tf_f8e5m2)",

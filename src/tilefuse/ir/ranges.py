@@ -1,4 +1,4 @@
-"""What is known of index expressions inside guards: intervals that follow from extents and from the bounds that hold.
+"""Ranges of index expressions inside guards: intervals that follow from extents and from the bounds that hold.
 
 A fact says that an index expression without constant lies in an interval. Entering a guard's `then` adds its bounds as facts;
 entering `otherwise` adds the opposite where that is an interval, which is how a concatenation proves its second operand's reads.

@@ -30,7 +30,7 @@ class _Piece:
 
 
 def cut_routines(source: str, macros: Mapping[str, str], wanted: Iterable[str]) -> str:
-    """What of a source the `wanted` functions need, in its order, with macros replaced.
+    """The part of a source that the `wanted` functions need, in its order, with macros replaced.
 
     Raises: UserError when a wanted function is not defined.
     """

@@ -37,7 +37,7 @@ class ComplexBuilder(TensorBuilder):
         super().__init__(name)
         self._splitter = Splitter(self.dtype_of)
 
-    # What all methods end in
+    # Common end of all methods
 
     def input(self, name: str, dtype: DType, shape: Sequence[int], *, constant: bool = False) -> str:
         """Declares an input; its pairs of reals where the type is complex."""

@@ -70,7 +70,7 @@ class Module:
         return own if held is None else held[1]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What the module computes. Raises: UserError where a subclass does not say."""
+        """The module's result. Raises: UserError where a subclass does not say."""
         raise UserError(f"{type(self).__name__} has no forward", where=user_span(), hint="define forward(self, x)")
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
@@ -145,11 +145,11 @@ class Module:
         yield from self._named("_parameters")
 
     def parameters(self) -> Arrays:
-        """What is trained, by dotted name: the form that `tilefuse.array.grad` and the optimisers take."""
+        """Trained arrays by dotted name: the form that `tilefuse.array.grad` and the optimisers take."""
         return dict(self.named_parameters())
 
     def statistics(self) -> Arrays:
-        """What is kept beside the parameters, by dotted name."""
+        """Statistics kept beside the parameters, by dotted name."""
         return dict(self._named("_statistics"))
 
     def _named(self, kind: str) -> Iterator[tuple[str, Any]]:
@@ -221,7 +221,7 @@ def _fitting(name: str, old: Any, value: Any) -> Any:
 # Calls as pure functions
 
 def apply(model: Module, arrays: Mapping[str, Any], *inputs: Any, seed: Any = None, **named: Any) -> tuple[Any, Arrays]:
-    """What `model` computes with these parameters and statistics in place of its own, and its statistics afterwards.
+    """Result of `model` with these parameters and statistics in place of its own, and its statistics afterwards.
 
     The module itself is left as it was, and other threads see its own arrays meanwhile.
     seed: an i64 scalar that decides all random draws of the call; None: the generator of `tilefuse.array.random` does.

@@ -25,7 +25,7 @@ DEFAULT_PIPELINE = (
     "merge-sliced-products,inline-views,simplify-index,simplify-scalar,prove-indices,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"
 )
 
-# What registers passes, and the checkers of their properties.
+# Modules that register passes, and the checkers of their properties.
 MODULES = (checkers, choices, cleanup, decompose, empty, fold, index_ranges, products, select_one, simplify_index, simplify_scalar,
            sliced_products, summed_products, views)
 

@@ -1,4 +1,4 @@
-"""What passes and the manager find out about a graph: live values, views, changed nodes.
+"""Analyses of a graph for passes and the manager: live values, views, changed nodes.
 
 Analyses are plain functions of a graph; nothing is cached here that a rewritten graph could make false.
 """

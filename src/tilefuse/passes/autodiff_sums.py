@@ -52,7 +52,7 @@ class Gradients:
         self._nodes: dict[str, Node] = {}
         self._sums: dict[Node, str] = {}
 
-    # What is known of values
+    # Facts about values
 
     def type_of(self, name: str) -> Type:
         return self.build.types[name]
@@ -188,7 +188,7 @@ class Gradients:
         self.found[name] = Gradient(axes, body)
         return self.found[name]
 
-    # What need not be kept
+    # Values that need not be kept
 
     def again(self, read: Read) -> Expr | None:
         """An element of a normalised or scaled value as the expression that made it, where its gradient reads the operand anyway."""

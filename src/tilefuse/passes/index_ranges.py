@@ -135,7 +135,7 @@ FAR = 1 << 62
 
 
 def _told(condition: Expr) -> tuple[Known, Known]:
-    """What holds of an expression that is compared with a constant, where the condition holds and where not."""
+    """Intervals of an expression that is compared with a constant, where the condition holds and where not."""
     match condition:
         case Call("lt", (e, Const() as limit)) if not limit.dtype.is_float:
             return {e: (-FAR, int(limit.value) - 1)}, {e: (int(limit.value), FAR)}

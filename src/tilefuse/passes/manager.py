@@ -24,7 +24,7 @@ from tilefuse.passes.analyses import verify_changes
 
 
 class Property(enum.StrEnum):
-    """What can be known of a graph; each has a checker in `CHECKERS`."""
+    """Properties of a graph; each has a checker in `CHECKERS`."""
 
     NO_DEAD_NODES = "no-dead-nodes"
     NO_EQUAL_NODES = "no-equal-nodes"
@@ -38,7 +38,7 @@ Properties = frozenset[Property]
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """What one pass did. Units: `seconds` of wall time, verification not included. `after is before` if nothing changed."""
+    """Effect of one pass. Units: `seconds` of wall time, verification not included. `after is before` if nothing changed."""
 
     name: str
     before: Graph
@@ -49,7 +49,7 @@ class PassRecord:
 
 @dataclass(slots=True)
 class PassContext:
-    """What passes may know beside the graph, and where they leave what is not graph.
+    """Facts that passes know beside the graph, and the place for their results that are no graph.
 
     verify          0 nothing, 1 the rules after each pass that changed the graph, 2 + established properties
     eager_rounding  keep every rounding of an intermediate value to its own dtype

@@ -68,7 +68,7 @@ def _as_lookup(graph: Graph, node: Node) -> Node | None:
 
 
 def _label_of(graph: Graph, condition: Expr, over: str) -> tuple[Expr | None, list[Expr]]:
-    """What the axis `over` must equal for all of a condition to hold, None where nothing says so; and what must hold besides."""
+    """Value of the axis `over` for which alone a condition can hold, None where there is none; and the rest of the condition."""
     here = Index(axis(over))
     match _written_out(graph, condition):
         case Call("logical_and" | "bit_and", (a, b)):

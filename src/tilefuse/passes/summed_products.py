@@ -155,8 +155,8 @@ def _kind(graph: Graph, node: Node) -> object | None:
 
 
 def _operand_rows(graph: Graph, group: Sequence[str]) -> list[tuple[Expr, ...]]:
-    """What a group of products lays end to end, for the left and for the right operand: the element at (row, column) of each matrix whose
-    rows are summed."""
+    """Matrices that a group of products lays end to end, for the left and for the right operand: the element at (row, column) of
+    each matrix whose rows are summed."""
     here = (axis(ROW), axis(COLUMN))
     nodes = [graph.node_by_name[t] for t in group]
     left = tuple(_seen_through(graph, Read(n.operands[0], here if n.attribute("transpose_a") else here[::-1])) for n in nodes)

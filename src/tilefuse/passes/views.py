@@ -42,7 +42,7 @@ MAX_PAD_REPEATS = 32
 
 @dataclass(frozen=True, slots=True)
 class ViewTable:
-    """What inlining needs of a graph: views by name, with the bodies they have by now."""
+    """Facts that inlining needs of a graph: views by name, with the bodies they have by now."""
 
     graph: Graph
     counts: Mapping[str, int]

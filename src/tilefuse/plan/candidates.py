@@ -131,7 +131,7 @@ class Candidates:
         tried = self._priced(pattern, packed)
         if not packed or num_nodes > self._options.max_kernel_nodes:
             return tried
-        # What is independent may still share one walk, which reads a common operand once.
+        # Independent patterns may still share one walk, which reads a common operand once.
         together = self._priced(pattern, False)
         if isinstance(tried, Rejected) or isinstance(together, Rejected):
             return together if isinstance(tried, Rejected) and not isinstance(together, Rejected) else tried

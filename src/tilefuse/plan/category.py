@@ -1,4 +1,4 @@
-"""What kind of work a kernel holds, in the three classes by which fusion patterns are counted."""
+"""Kind of work of a kernel, in the three classes by which fusion patterns are counted."""
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -78,7 +78,7 @@ def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[
         return known
     found = IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
     if found.proven:
-        # What the time limit cut short may come out better another time.
+        # A search that the time limit cut short may come out better another time.
         store.put(digest, selection_text(found))
     return found
 

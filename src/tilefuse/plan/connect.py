@@ -144,7 +144,7 @@ class Connecting:
         return not unit.is_library or len(unit.core) == 1 and self._pricer.calls_us(unit.core) > 0
 
     def _us(self, number: int) -> float:
-        """What a unit costs as it is. Units: microseconds."""
+        """Cost of a unit as it is. Units: microseconds."""
         if number in self._priced:
             return self._priced[number].cost.us
         unit = self._units.units[number]

@@ -23,7 +23,7 @@ WEIGHT_OPERAND = {"library.convolution": 1, "library.convolution_backward": 2}
 # Source: H200, 3x3 convolutions of batch 64: fp16 channels-last 2 to 13 times faster than fp32 row-major, tf32 3.5 to 9 times.
 TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
 
-# What channels last spares, in times that the bytes of operand and result take: (convolution, its two gradients).
+# Time that channels last spares, in times that the bytes of operand and result take: (convolution, its two gradients).
 # Windows on tensor cores of 16 bits and of f32; windows of one place; f32 on no tensor core, with windows and without.
 WINDOWS_16, PLACES_F32, PLACES_16 = (5.0, 9.0), (0.1, 0.8), (0.0, 0.6)
 # Windows of f32 by the most channels of the image: for few cuDNN pads channels last, or has kernels that read row-major. Source: one H200,
@@ -44,7 +44,7 @@ LARGE_WINDOW = 25
 # 2035; one place, 64 to 256, 56 x 56 1241, 979; 256 to 64 1233, 935; 512 to 128, 28 x 28 1136, 952. One convolution and a relu, 64
 # channels, 56 x 56, batches of 1 and 4, with both turns 590 and 1977 longer.
 REORDERED_WEIGHT, PLACES_ON_HOST, TURNED_IMAGE = 4.0, 1.3, 6.5
-# What a call of little data gains or loses at least. Units: microseconds.
+# Least gain or loss of a call of little data. Units: microseconds.
 LEAST_US = 6.0
 
 

@@ -1,4 +1,4 @@
-"""What a kernel costs, predicted from its traffic and arithmetic. Every number comes from the device's record.
+"""Cost of a kernel, predicted from its traffic and arithmetic. Every number comes from the device's record.
 
 `CostModel` is the interface; `AnalyticCost` is the cheap source that filters. Costs by execution come from outside through the same
 interface. No scheduling decision is made here.
@@ -18,7 +18,7 @@ from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
-# What one thread can have under way at most: four vectors of 16 bytes, as the copy that measured `saturating_bytes` had. Units: bytes.
+# Most bytes that one thread can have in flight: four vectors of 16 bytes, as the copy that measured `saturating_bytes` had. Units: bytes.
 MAX_LOADS_BYTES = 64
 # Relative differences below this are within the curve's own spread between two measurements; they decide nothing that costs work.
 RESOLUTION = 0.02
@@ -78,7 +78,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a kernel's predicted time is made of. The slowest of the `*_us` decides; the launch comes on top.
+    """Parts of a kernel's predicted time. The slowest of the `*_us` decides; the launch comes on top.
 
     Units: microseconds; bytes; `busy_multiprocessors` of the device's; `occupancy` and `share` are fractions (threads that fit a
     multiprocessor, and bandwidth that so many loads under way can reach).
@@ -110,7 +110,7 @@ class Parts:
 
     @property
     def decided_by(self) -> str:
-        """What decides: "bandwidth", "flops", or "launch" where that is longer than both."""
+        """The part that decides: "bandwidth", "flops", or "launch" where that is longer than both."""
         if max(self.moved_us, self.arithmetic_us) < self.launch_us:
             return "launch"
         return "bandwidth" if self.moved_us >= self.arithmetic_us else "flops"

@@ -36,7 +36,7 @@ PACKED = "pack"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an outline is completed with: the graph after passes, its layouts and views, and who prices its kernels."""
+    """Context that completes an outline: the graph after passes, its layouts and views, and who prices its kernels."""
 
     graph: Graph
     device: DeviceSpec

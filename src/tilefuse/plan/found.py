@@ -1,4 +1,4 @@
-"""What a planner decided, before kernels are named and bound."""
+"""Decisions of a planner, before kernels are named and bound."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field

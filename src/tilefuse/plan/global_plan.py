@@ -233,6 +233,6 @@ def _groups(candidates: Candidates, taken: Sequence[Candidate]) -> list[Group]:
 
 
 def _reasons(candidates: Candidates) -> list[str]:
-    """What was rejected, counted by reason."""
+    """Number of rejections by reason."""
     reasons = group_by_reason(why for _, why in candidates.rejected.values())
     return [f"{len(items)} candidates rejected: {reason.value}, such as: {items[0].detail}" for reason, items in reasons.items()]

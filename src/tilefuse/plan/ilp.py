@@ -49,7 +49,7 @@ class Row:
     exact: bool = True
 
 
-# What other conditions a choice of columns without a cycle breaks (peak memory); empty: none.
+# Other conditions that a choice of columns without a cycle breaks (peak memory); empty: none.
 Separator = Callable[[Sequence[int]], list[Row]]
 
 
@@ -130,7 +130,7 @@ class IntegerProgram:
     def _score(self, taken: Iterable[int]) -> float:
         return sum(self._columns[c].score_us for c in taken)
 
-    # What a choice breaks
+    # Conditions that a choice breaks
 
     def _legal(self, taken: Sequence[int]) -> bool:
         seen = [m for c in taken for m in self._columns[c].members]

@@ -39,7 +39,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What planning asks of a kernel before it is part of a plan. Units: as of `TileProgram`.
+    """Facts that planning asks of a kernel before it is part of a plan. Units: as of `TileProgram`.
 
     several: which boundary values, by number, several blocks compute.
     """
@@ -66,7 +66,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What scheduling and pricing said of a pattern. `tiles`: those that like patterns take from it, where it has products."""
+    """Verdict of scheduling and pricing on a pattern. `tiles`: those that like patterns take from it, where it has products."""
 
     found: tuple[Figures, Cost, float] | Rejected
     tiles: Stitched | None = None

@@ -216,7 +216,7 @@ def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, .
 
 
 def _images(graph: Graph, layouts: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """What kernels compute for convolutions whose weight lies channels last, and for nobody else: these would turn it otherwise.
+    """Values that kernels compute for convolutions whose weight lies channels last, and for nobody else: these would turn it otherwise.
 
     Windows that are reduced only where several calls would: a kernel reads what lies row-major slowly in another order.
     """
@@ -302,7 +302,7 @@ def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]], 
             elif convolves and _is_turned(linearise(e.index, strides_of(graph, layouts, e.value)), node):
                 lies.setdefault(e.value, True)
     votes = {last: sum(graph.type_of(v).num_bytes for v, is_last in lies.items() if is_last is last) for last in (True, False)}
-    # What has no layout of its own yet (a gradient spread over an image) is row-major: an even vote goes to what convolutions want.
+    # A value without a layout of its own (a gradient spread over an image) is row-major: an even vote goes to what convolutions want.
     return channels_last_strides(node.type.shape) if votes[True] and votes[True] >= votes[False] else None
 
 

@@ -15,8 +15,8 @@ from tilefuse.ir.scalar import Call, Guard, walk
 # supported device (an H200 does 12 operations in the time of one byte), so light nodes never turn a kernel arithmetic-bound.
 MAX_LIGHT_FLOPS = 8
 
-# What a choice between parts of a concatenation counts: a comparison and a branch that a thread's loads wait for. A stack of the 20 steps
-# of a recurrence that was computed again inside a sum down its rows took 300 us on an H200 instead of 5.
+# Operations of a choice between parts of a concatenation: a comparison and a branch that a thread's loads wait for. A stack of the 20
+# steps of a recurrence that was computed again inside a sum down its rows took 300 us on an H200 instead of 5.
 GUARD_FLOPS = 4
 
 

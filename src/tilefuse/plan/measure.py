@@ -97,7 +97,7 @@ class Record:
 
 
 class Records(Protocol):
-    """What was measured, by kernel; see `runtime.measurements`."""
+    """Measurements by kernel; see `runtime.measurements`."""
 
     def find(self, key: str) -> Record | None:
         """The record of a kernel."""
@@ -113,7 +113,7 @@ class Records(Protocol):
 
 
 def key_of(program: TileProgram | LoneCall) -> str:
-    """What decides a kernel's time: its graph, layouts, template and launch. Of a call: its operator, types and layouts."""
+    """Key of all that decides a kernel's time: its graph, layouts, template and launch. Of a call: its operator, types and layouts."""
     if isinstance(program, LoneCall):
         node = program.node
         number = {v: n for n, v in enumerate((*node.operands, node.name))}

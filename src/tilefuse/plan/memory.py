@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from tilefuse.plan.ilp import Column, Row
 from tilefuse.plan.units import Units
 
-# What packing may add to the peak of live intermediate values without being asked, beside this share of it: packed kernels wait for the
+# Bytes that packing may add unasked to the peak of live intermediate values, beside this share of it: packed kernels wait for the
 # last of their parts. Units: bytes.
 MORE_LIVE_BYTES = 16 << 20
 MORE_LIVE_SHARE = 0.02
 
-# What the solver may break a row by.
+# Amount by which the solver may break a row.
 ROW_TOLERANCE = 1e-5
 
 

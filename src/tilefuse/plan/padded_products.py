@@ -29,14 +29,14 @@ from tilefuse.schedule.pattern import schedule_pattern
 from tilefuse.target.device import DeviceSpec
 
 ALIGNED_BYTES = 16
-# What the library takes for rows that are no such multiples: at least, for every element of the inner axis up to some, and operations a
+# The library's time for rows that are no such multiples: at least, for every element of the inner axis up to some, and operations a
 # second where rows are whole 8 bytes and where not. Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
 # 12288 x 196 x 196 13.4 and 6.5, 8192 x 196 x 256 12.8 and 4.8; 1024 x 1001 x 4096 72 and 14, 4096 x 4096 x 1001 325 and 45, 4096 x 197
 # x 197 13.4 and 4.0 (f16), 82 and 30, 268 and 89, 10.7 and 6.8 (f32 as tf32). Rows that lie whole 16 bytes apart without being so long
 # gain nothing.
 LEAST_US, INNER_US, LONGEST_INNER_US = 1.5, 0.05, 10.0
 EIGHT_BYTES_RATE, OTHER_RATE = 175e12, 110e12
-# What padding must gain. Units: microseconds.
+# Least gain of padding. Units: microseconds.
 LEAST_GAIN_US = 1.0
 # A product as (rows, inner, columns); which of them each operand has.
 ROW, INNER, COLUMN = 0, 1, 2

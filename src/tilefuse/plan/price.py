@@ -92,7 +92,7 @@ class Pricer:
         self.num_known = 0
 
     def calls_us(self, nodes: Iterable[str]) -> float:
-        """What the library takes for those of the nodes that a kernel could hold instead; other calls are in every plan alike.
+        """The library's time for those of the nodes that a kernel could hold instead; other calls are in every plan alike.
 
         Units: microseconds.
         """
@@ -104,7 +104,7 @@ class Pricer:
         return total
 
     def call_or_kernel(self, core: Sequence[str], pattern: Pattern) -> tuple[float, Priced | None]:
-        """What a library unit takes by itself, and the kernel that does it where that is plainly faster than the call.
+        """Time of a library unit by itself, and the kernel that does it where that is plainly faster than the call.
 
         core: the unit's nodes; pattern: its kernel's. Units: microseconds.
         """
@@ -203,7 +203,7 @@ class Pricer:
         return program
 
     def _tiles_form(self, pattern: Pattern, values: tuple[str, ...]) -> Hashable | None:
-        """What patterns have in common that take each other's tiles; None for one without products."""
+        """Key that patterns share if they take each other's tiles; None for one without products."""
         if self.store is None or not any(self._graph.node_by_name[n].category == "library" for n in pattern.nodes):
             return None
         inner = pattern_graph(pattern.graph(self._graph), pattern.nodes)

@@ -65,11 +65,11 @@ LIBRARY_EFFICIENCY = 0.7
 # The same in f32 where rows, columns or inner axis are narrow: 1500 products of 300 x 16 by 16 x 300 and of 300 x 300 by 300 x 16 take
 # about 345 us each on an H200.
 NARROW_EFFICIENCY, NARROW = 0.25, 32
-# What a library product takes at least beside its launch, and for every element of the inner axis (with the matrix unit, without): its
+# Least time of a library product beside its launch, and time for every element of the inner axis (with the matrix unit, without): its
 # loop has few blocks to hide latency behind. Units: microseconds. Source: one H200, 32 x 256 by 256 x 256 in f32 takes 9 us a call, BERT's
 # products for one sentence in f16 3 to 5 us, replayed as graphs.
 LEAST_US, INNER_MATRIX_US, INNER_THREADS_US = 1.5, 0.004, 0.03
-# What a long inner axis takes at most, for it is then split among blocks whose sums a second kernel adds up. Source: one H200, f32,
+# Most time of a long inner axis: it is split among blocks whose sums a second kernel adds up. Source: one H200, f32,
 # microseconds of both kernels: 32 x 2048 by 2048 x 512 takes 7.8, 100 x 784 by 784 x 10 takes 8.7, 64 x 784 by 784 x 512 takes 5.9.
 LONGEST_INNER_US = 6.0
 
@@ -87,7 +87,7 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 
 def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
-    """What the library takes for a product, launch included. Units: microseconds. Source: roofline with the constants of this file."""
+    """The library's time for a product, launch included. Units: microseconds. Source: roofline with the constants of this file."""
     found = contraction_of(node, graph)
     assert found is not None, "asked of products only"
     left, right = graph.type_of(found.left), graph.type_of(found.right)

@@ -1,4 +1,4 @@
-"""What a fused kernel of routines moves, holds and repeats: the numbers that prediction and pruning need, without scheduling it.
+"""Traffic, storage and repetition of a fused kernel of routines: the numbers that prediction and pruning need, without scheduling it.
 
 Everything follows from the metadata: elements, threads, thread-to-data mappings. Nothing here knows how long anything takes.
 """
@@ -131,7 +131,7 @@ class ElementFacts:
                 operand = self._operand(graph, c, p, implementation, axis_of, "store")
                 produced.add(variable)
                 if call.function.kind.reduces:
-                    # What a map makes takes the registers of what it reads.
+                    # A map's result takes the registers of its operands.
                     self.made_held += max(operand.held, 1) * operand.item // 4
                     self.reductions.append(operand)
                     continue
@@ -164,7 +164,7 @@ class ElementFacts:
         blocks = {d: -(-n // decision.iterations) if d == walk else n for d, n in num_tiles.items()}
 
         def moved(o: _Operand) -> Moved:
-            # What the walk does not move is loaded once a block, everything else once a tile.
+            # An operand that the walk does not move is loaded once a block, everything else once a tile.
             times = self.live if walk in o.axes else prod(n if d != walk else blocks[d] for d, n in num_tiles.items())
             row = self.words[o.axes[-1]] * o.item if len(o.axes) == 2 else 1 << 16
             return Moved(*o.names, times * o.words * o.item, len(o.axes) < len(num_tiles), not o.shared_words, row)

@@ -34,7 +34,7 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Fusions:
-    """What can be fused, single calls first, and what was given up: (calls, why)."""
+    """Legal fusions, single calls first, and those that were given up: (calls, why)."""
 
     found: tuple[Fusion, ...]
     rejected: tuple[tuple[tuple[int, ...], Rejected], ...]

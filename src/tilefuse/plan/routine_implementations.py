@@ -83,7 +83,7 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
 
 
 def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec) -> float:
-    """What no decision of `list_candidates` is predicted to be faster than, without listing any. Units: microseconds.
+    """Lower bound on the predictions of `list_candidates`, without listing any. Units: microseconds.
 
     Every word of what a fusion loads and stores along its whole grid is moved once at least; of triangles half of them.
     """

@@ -23,18 +23,18 @@ from tilefuse.target.device import DeviceSpec
 # The constants below were fitted to 525 measured kernels: of four scripts over vectors (2**16 to 2**24 words, f32 and f64) and four over
 # matrices (1024 x 1024 to 16384 x 16384), on one H200, 2026-11-21. The logarithm of prediction over measurement has a standard deviation
 # of 0.09 (0.18 before that), and of 32 scripts and sizes the first predicted ran at less than 0.95 of the best in three (0.92 to 0.93).
-# What a start of a kernel's own costs less than calibration's copies take: it stands ready while the one ahead ends. Units: microseconds.
+# Time that a kernel's start costs less than that of calibration's copies: it stands ready while the one ahead ends. Units: microseconds.
 STANDING_READY_US = 0.95
 # Transfers, computing and latency cover for each other but for what the sum of these powers leaves.
 COVER_POWER = 6
-# What an exchange over a block costs each group of tiles, beside its loads: barriers, shuffles, shared memory. Units: microseconds.
+# Cost of an exchange over a block for each group of tiles, beside its loads: barriers, shuffles, shared memory. Units: microseconds.
 FLUSH_US = 0.3
 # From the first load of a group of tiles to the last word of the first load, under load. Units: microseconds.
 LATENCY_US = 1.0
 # A thousand blocks that exchange partial values at their end: each loads nothing meanwhile. Units: microseconds; bytes of a block with
 # which the others hide half of it.
 EXCHANGES_US, EXCHANGE_BYTES = 0.47, 16 << 10
-# What one multiprocessor can load, in shares of what each gets when all load.
+# Rate at which one multiprocessor can load, in shares of the rate of each when all load.
 OWN_SHARES = 2.1
 # Arrival of the last block and what it does beside its loads; one of its loads, many under way; each block's wait for its own arrival,
 # a thousand of them (z = a x + y and z.u of 2^26 f32: 242 us without arrivals, 251 with 16384). Units: microseconds.
@@ -47,17 +47,17 @@ EXTRA_KERNEL_US, COMBINING_KERNEL_US = 0.7, 0.15
 ONE_WAVE_US = 0.01
 # Atomic additions to distinct words, all multiprocessors together. Units: updates a microsecond.
 ATOMICS_PER_US = 400000.0
-# What of a vector's bytes counts that every block reads again: the caches serve it.
+# Share of a vector's bytes that counts where every block reads it again: the caches serve it.
 CACHED_SHARE = 0.02
-# What loads take of the time that the device's copies need for as many bytes: 1 GiB is read in 237 us, copied in 252.
+# Time of loads, as a share of the device's copies of as many bytes: 1 GiB is read in 237 us, copied in 252.
 READ_SHARE = 0.93
-# What of the best rate loads word by word reach, and rows of a tile so short that memory turns to another row: half at so many bytes.
+# Share of the best rate that loads word by word reach, and rows of a tile so short that memory turns to another row: half at so many bytes.
 # Assumed: the kernels measured at sizes beyond the caches had wide loads; rows of 512 bytes reached 0.74 to 0.95, those of 4096 all of it.
 WORD_BY_WORD, ROW_BYTES, LONG_ROW_BYTES = 0.9, 64, 4096
-# What each doubling of a block's walk adds, since a block loads nothing while it computes: of four scripts beyond the caches, up to 0.02.
-# What a register beyond some adds: fewer warps cover for each other; it decides between decisions that are alike otherwise.
+# Share that each doubling of a block's walk adds, since a block loads nothing while it computes: up to 0.02 in four scripts.
+# Share that a register beyond some adds: fewer warps cover for each other; it decides between decisions that are alike otherwise.
 WALK_SHARE, REGISTER_SHARE, FREE_REGISTERS = 0.008, 0.0004, 60
-# What the ends of a triangle's walks add, which come at different times: so much times the part of a side that one block walks. It decides
+# Time that the uneven ends of a triangle's walks add: so much times the part of a side that one block walks. It decides
 # between walks that are alike otherwise. Source: symmetric products on one H200: 8192 x 8192 f64 took 74.9 us with walks of a 32nd of a
 # side and 83.4 of a 16th, 16384 x 16384 f32 132.5 with a 64th and 149.1 with a 33rd.
 RAGGED_SHARE = 0.4
@@ -111,13 +111,13 @@ def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Enviro
 
 
 def transfer_ratio(num_bytes: int, us: float, start_us: float, device: DeviceSpec) -> float:
-    """What a probe of a load or store gives the table, at most MOST_RATIO. Units: bytes moved, microseconds of the probe, of an empty
+    """Entry of the table from a probe of a load or store, at most MOST_RATIO. Units: bytes moved, microseconds of the probe, of an empty
     kernel."""
     return min(num_bytes / device.global_bytes_per_s * 1e6 / max(us - start_us, 0.01), MOST_RATIO)
 
 
 def compute_us(num_words: int, us: float, start_us: float) -> float:
-    """What a probe of a compute routine gives the table: microseconds for a million words of the function's largest operand."""
+    """Entry of the table from a probe of a compute routine: microseconds for a million words of the function's largest operand."""
     return max(us - start_us, 0.0) / num_words * 1e6
 
 
@@ -193,23 +193,23 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
 
 
 def least_us(read_bytes: int, written_bytes: int, device: DeviceSpec) -> float:
-    """What `predict` gives at least where a kernel moves so many bytes: nothing but its start and its transfers. Units: microseconds."""
+    """Lower bound on `predict` where a kernel moves so many bytes: its start and its transfers alone. Units: microseconds."""
     needed = int(read_bytes * READ_SHARE + written_bytes)
     return behind_another_us(device.graph_launch_us + interpolated_us(needed, device.transfer_curve, device.global_bytes_per_s))
 
 
 def behind_another_us(us: float) -> float:
-    """What a kernel adds to a program in a graph, where it takes so long by itself: some of its start passes while the one ahead ends."""
+    """Time that a kernel adds to a program in a graph, given its time by itself: some of its start passes while the one ahead ends."""
     return max(us - STANDING_READY_US, us / 4)
 
 
 def last_block_us(blocks: int) -> float:
-    """What it takes that so many blocks count their arrivals and the last one combines what they left. Units: microseconds."""
+    """Time in which so many blocks count their arrivals and the last one combines their partial results. Units: microseconds."""
     return LAST_BLOCK_US + ARRIVALS_US * blocks / 1000
 
 
 def flight_ratio(facts: Facts, device: DeviceSpec, blocks: int) -> float:
-    """What of the best rate the loads under way allow."""
+    """Share of the best rate that the loads in flight allow."""
     if not device.saturating_bytes:
         return 1.0
     under_way = min(blocks * facts.threads * max(facts.flight_bytes, 4) / device.saturating_bytes, ENOUGH_FLIGHT)

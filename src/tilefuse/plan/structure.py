@@ -111,7 +111,7 @@ class Structures:
 
 
 def anonymous(node: Node, reads: Sequence[str]) -> tuple[Hashable, ...]:
-    """What a node is, up to the names of values: its kind, type, axes and body with reads numbered in order of occurrence."""
+    """Structure of a node up to the names of values: its kind, type, axes and body with reads numbered in order of occurrence."""
     numbered = {value: str(n) for n, value in enumerate(reads)}
     body = None if node.body is None else rename_reads(node.body, numbered)
     target = tuple(rename_reads(e, numbered) for e in node.target)

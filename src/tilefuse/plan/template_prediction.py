@@ -15,7 +15,7 @@ from tilefuse.target.device import DeviceSpec
 # the kernel behind finds no place beside it until then. Units: microseconds. Source: A'(A x) for 1024 x 1024 to 8192 x 8192 words on one
 # H200, measured over the sum of its kernels' costs.
 PERSISTENT_US = 2.9
-# What a template's last block does: of a sum, of sums down columns. Source: z = a x + y and z.u of 2^18 to 2^22 words (4.3, 7.2 and 19.1
+# Time of a template's last block: of a sum, of sums down columns. Source: z = a x + y and z.u of 2^18 to 2^22 words (4.3, 7.2 and 19.1
 # us); A'(A x) of 512 x 512 and 1024 x 1024, f32 4.0 and 5.9 us, f64 4.7 and 8.1, with sums down columns by routines and atomic additions
 # 3.4, 4.8, 4.3 and 6.5, all in one process on one H200. Units: microseconds.
 LAST_BLOCK_US, LAST_OF_COLUMNS_US = 2.3, 2.2
@@ -34,7 +34,7 @@ def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:
 
 
 def _ending_us(choice: object, num_blocks: int) -> float:
-    """What ends the sums of a template beyond its traffic. Units: microseconds."""
+    """Time that the end of a template's sums takes beyond its traffic. Units: microseconds."""
     match choice:
         case Rows(groups=groups) if groups:
             return PERSISTENT_US

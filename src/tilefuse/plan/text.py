@@ -43,7 +43,7 @@ class KernelOutline:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a plan's text says. Units: microseconds, to three decimals."""
+    """Contents of a plan's text. Units: microseconds, to three decimals."""
 
     name: str
     device: str
@@ -70,7 +70,7 @@ def outline_of(plan: Plan) -> Outline:
 
 
 def _rounded(search: Search | None) -> Search | None:
-    """What the text says of a search: no seconds (they differ from run to run), no counts of what was rejected."""
+    """Facts about a search in the text: no seconds (they differ from run to run), no counts of what was rejected."""
     if search is None:
         return None
     return replace(search, objective_us=round(search.objective_us, 3), bound_us=round(search.bound_us, 3), seconds=0.0,
@@ -241,7 +241,7 @@ def _numbered_names(text: str, where: Span) -> tuple[tuple[int, str], ...]:
 
 
 def _quoted(text: str, where: Span) -> str:
-    """What a text in quotes says."""
+    """Contents of a text in quotes."""
     try:
         return str(json.loads(text))
     except json.JSONDecodeError as cause:

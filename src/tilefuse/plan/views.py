@@ -13,7 +13,7 @@ from tilefuse.ir.scalar import Read
 from tilefuse.plan.pattern import View
 from tilefuse.schedule.tile import Layouts
 
-# What kernels take for granted of their operands' addresses.
+# Alignment that kernels take for granted of their operands' addresses.
 ALIGNMENT_BYTES = 16
 
 

@@ -58,7 +58,7 @@ def _from(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
                 stack.append(name)
     if not ends:
         return
-    # What leads to an end, backwards.
+    # The nodes that lead to an end, backwards.
     wanted: dict[str, None] = dict(ends)
     stack = list(ends)
     while stack:

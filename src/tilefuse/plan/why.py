@@ -173,7 +173,7 @@ class Part:
 
 
 def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> list[Part] | Rejected:
-    """What would compute these nodes of a kernel: a kernel; or calls of the library and kernels between them, where that is faster.
+    """Units that would compute these nodes of a kernel: a kernel; or calls of the library and kernels between them, where that is faster.
 
     Nothing does where other kernels write all that is read of them.
     """

@@ -1,4 +1,4 @@
-"""What a program asks of each argument, and what becomes of one that does not fit as it is.
+"""A program's demands on each argument, and the conversion of one that does not fit as it is.
 
 Wrong shape, dtype or device is the caller's slip and an error that names the argument. Other strides, or an address that is
 not a multiple of 16, are legal in torch: the kernels were compiled for one layout, so such an argument is copied into it.

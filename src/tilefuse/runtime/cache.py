@@ -39,7 +39,7 @@ TRACES = "traces"
 # The folder of what planning judged of patterns (see `judgement_store`).
 JUDGEMENTS = "judgements"
 TEXTS = (PROGRAMS, TRACES, JUDGEMENTS)
-# What reading a damaged archive raises: which one depends on the byte that is wrong.
+# Errors that reading a damaged archive raises: which one depends on the byte that is wrong.
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError)
 
 
@@ -49,7 +49,7 @@ class CacheWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """What decides a compiled kernel. `label` names it for people and is not part of the key.
+    """Everything that decides a compiled kernel. `label` names it for people and is not part of the key.
 
     identity: what of the source decides (see `kernel_identity`); "" for all of it.
     fields: (name, value) pairs besides the source, in order of importance: target, arch, compiler, version, flags.
@@ -83,7 +83,7 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryRecord:
-    """What a listing shows of an entry. Units: bytes; `created` in seconds since the epoch."""
+    """Facts that a listing shows of an entry. Units: bytes; `created` in seconds since the epoch."""
 
     digest: str
     label: str

@@ -167,7 +167,7 @@ def block_counts(num_multiprocessors: int) -> tuple[int, ...]:
 
 
 def bench_of(device: DeviceSpec, index: int = 0) -> Bench:
-    """What measures the device: the GPU of that index, or this machine's processor."""
+    """Object that measures the device: the GPU of that index, or this machine's processor."""
     return _Gpu(device, index) if device.kind == "cuda" else _Host(device)
 
 

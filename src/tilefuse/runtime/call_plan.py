@@ -48,7 +48,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """What a call does.
+    """The steps of a call.
 
     slots_by_root       for every storage (a value that is no view) that is a tensor: the slots that point into it
     arena_slots         slots that point into the arena: offsets from its start

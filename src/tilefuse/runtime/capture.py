@@ -125,7 +125,7 @@ class CapturedProgram:
         self._last_stream = stream
 
     def _result(self, tensor: torch.Tensor, place: int, given: Sequence[torch.Tensor]) -> torch.Tensor:
-        """What the caller gets: its own argument where the program gives an input back."""
+        """The result that the caller gets: its own argument where the program gives an input back."""
         if place >= 0:
             return given[place]
         return tensor.clone() if self.copy_results else tensor

@@ -112,7 +112,7 @@ def num_devices() -> int:
 
 @functools.cache
 def describe_device(index: int) -> CudaDevice:
-    """What the driver knows of device number `index`. Raises: DeviceError when there is none of that number."""
+    """The driver's facts about device number `index`. Raises: DeviceError when there is none of that number."""
     library = driver()
     handle = ctypes.c_int()
     check(library.cuDeviceGet(ctypes.byref(handle), index), "cuDeviceGet", f"device {index}, of {num_devices()}")

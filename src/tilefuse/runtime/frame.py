@@ -39,7 +39,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What all frames of a program share. `functions`: a loaded kernel each (host: callable, CUDA: handle)."""
+    """State that all frames of a program share. `functions`: a loaded kernel each (host: callable, CUDA: handle)."""
 
     spec: ProgramSpec
     plan: CallPlan

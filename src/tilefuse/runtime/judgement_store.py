@@ -1,4 +1,4 @@
-"""What planning judged, on disk: texts by digest, of one family (a device, its options, a compiler) a folder, shared by processes.
+"""Judgements of planning on disk: texts by digest, of one family (a device, its options, a compiler) a folder, shared by processes.
 
     <cache>/judgements/<family>/<content>.bin     checksum line, then compressed lines: digest, space, text
 
@@ -20,7 +20,7 @@ from tilefuse.runtime.cache import JUDGEMENTS, CacheWarning, write_whole
 FORMAT = b"tilefuse judgements 1 "
 # Files of one family that are read one by one; beyond, they are written again as one.
 MAX_FILES = 32
-# What all families together may take on disk, and entries of one that are kept in memory and in its files. One entry takes 80 bytes on
+# Most bytes of all families together on disk, and entries of one that are kept in memory and in its files. One entry takes 80 bytes on
 # disk; a training graph of a thousand nodes has about a thousand. Units: bytes, entries.
 MAX_BYTES = 32 << 20
 MAX_ENTRIES = 100_000

@@ -1,4 +1,4 @@
-"""What a kernel's machine code depends on: its source up to the names of its own values, which only people read.
+"""Identity of a kernel's machine code: its source up to the names of its own values, which only people read.
 
     // nodes: %scores            float scores = tf_exp(x[i]);      ->      float @0 = tf_exp(@1[@2]);
     // nodes: %y_7               float y_7 = tf_exp(input_3[j]);   ->      the same

@@ -201,7 +201,7 @@ def attention_off_the_cpu(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
     attn_mask: torch.Tensor | None = None, scale: float | None = None,
 ) -> Results:
-    """What torch records of attention while a model lies on the CPU, on another device: its own kernels, which keep no logarithms."""
+    """Attention as torch records it while a model lies on the CPU, on another device: its own kernels, which keep no logarithms."""
     return [torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None]
 
 

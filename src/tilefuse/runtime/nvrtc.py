@@ -19,7 +19,7 @@ FLAGS = ("--std=c++17", "-default-device", "--ptxas-options=-v")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a kernel takes of a multiprocessor. Units: registers a thread; bytes a thread (spills, stack) or a block (shared)."""
+    """Resources that a kernel takes of a multiprocessor. Units: registers a thread; bytes a thread (spills, stack) or a block (shared)."""
 
     num_registers: int
     spill_bytes: int

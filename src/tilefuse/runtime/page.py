@@ -55,7 +55,7 @@ def write_page(title: str, programs: Sequence[Mapping[str, Any]], path: Path | s
 
 
 def plain_explanation(spec: ProgramSpec) -> dict[str, Any]:
-    """What the steps of a program tell where no plan explains it (fused routines of scripts): values, kernels, order. Units: bytes."""
+    """Facts from the steps of a program that no plan explains (fused routines of scripts): values, kernels, order. Units: bytes."""
     values = {v.name: v for v in spec.values}
     size = {v.name: ITEMSIZE[v.dtype] * prod(v.shape) for v in spec.values}
     kernels: list[dict[str, Any]] = []

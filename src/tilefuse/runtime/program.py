@@ -64,7 +64,7 @@ class Program:
             make_argument(value_by_name[name], told, i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates,
                           name in read_by_torch)
             for i, (name, told) in enumerate(zip(spec.inputs, spec.told_inputs, strict=True)))
-        # What the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
+        # Facts that the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
         self._expected = [(i, a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a)
                           for i, a in enumerate(self.arguments)]
         self.trust(())
@@ -287,7 +287,7 @@ class Program:
             told.line("kernels", str(row))
 
     def _retry(self, frame: Frame, operation: Any, code: int) -> None:
-        """What a nonzero code means. A thread that never used the GPU has no context yet: it gets one, and the launch its second try."""
+        """Raises the error of a code. A thread that never used the GPU has no context yet: it gets one, and the launch a second try."""
         step = frame.labels[frame.operations.index(operation)]
         kernel = self._kernel_of(step)
         if not self._on_gpu:

@@ -1,4 +1,4 @@
-"""What a compiled program is, as plain data: buffers, kernels, steps. It serialises to JSON; `program.py` runs it."""
+"""A compiled program as plain data: buffers, kernels, steps. It serialises to JSON; `program.py` runs it."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -100,7 +100,7 @@ def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) ->
     call_us = statistics.median(samples[2:])
     steps: list[tuple[float, float]] = []
     at = 0.0
-    # What a call takes beyond its steps is spread between them, for nothing tells where it went.
+    # The time of a call beyond its steps is spread between them, for nothing tells where it went.
     gap = max(call_us - sum(row.us for row in rows), 0.0) / max(len(rows), 1)
     for row in rows:
         steps.append((at, row.us))

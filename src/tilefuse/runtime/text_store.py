@@ -33,7 +33,7 @@ class TextStore:
         self._called = form.rsplit(" ", 1)[0]
 
     def get(self, digest: str, read: Callable[[str], Read]) -> Read | None:
-        """What `read` makes of the text of a digest, or None. A file that is damaged or cannot be read so is removed, with a warning."""
+        """Result of `read` for the text of a digest, or None. A file that is damaged or cannot be read so is removed, with a warning."""
         if self.folder is None:
             return None
         path = self._path(digest)

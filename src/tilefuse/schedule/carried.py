@@ -47,7 +47,7 @@ MIN_TURNS = 4
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is known of rows of several operands whose elements are written beside the sums that they carry.
+    """Facts about rows of several operands whose elements are written beside the sums that they carry.
 
     several: whether there is more than one sum. narrow: whether all operands are of 16 bits or less; none is where this does not hold.
     Units: row_bytes of all operands' elements at one place of a row.
@@ -59,7 +59,7 @@ class Written:
 
 
 def written_rows(itemsizes: Collection[int], *, several: bool) -> Written | None:
-    """What rows of operands of these sizes are where their elements are written; None where nothing is known of them. Units: bytes."""
+    """Facts about rows of operands of these sizes whose elements are written; None where nothing is known of them. Units: bytes."""
     narrow = max(itemsizes, default=0) < 4
     return Written(several, narrow, sum(itemsizes)) if len(itemsizes) > 1 and (narrow or min(itemsizes) >= 4) else None
 

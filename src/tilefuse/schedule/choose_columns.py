@@ -14,7 +14,7 @@ from tilefuse.target.device import DeviceSpec
 # Rows a thread of a 256-thread block below which columns are short: blocks that split one would only wait for each other.
 FEW_ROWS = 16
 
-# What streamed column kernels load ahead (rows), and what they need: accumulators of a reduction a column, registers for the rest.
+# Rows that streamed column kernels load ahead, and registers that they need: accumulators of a reduction a column, registers for the rest.
 BATCH = 4
 ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}
 OTHER_REGISTERS = 20

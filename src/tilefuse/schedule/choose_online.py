@@ -46,13 +46,13 @@ CACHE_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE = 24.0, 128.0
 # Cycles that a block waits a turn for its barriers and shuffles, and for its operands where nothing is fetched ahead; and at its start and
 # end. Blocks on the same multiprocessor hide it from each other. Source: attention of f16 in eleven tiles on an H200, within 15 %.
 TURN_LATENCY, FETCH_LATENCY, BLOCK_LATENCY = 450.0, 740.0, 3000.0
-# What of the instructions beside the products finds no gap between these, with the matrix unit and where threads multiply.
+# Share of the instructions beside the products that finds no gap between these, with the matrix unit and where threads multiply.
 MATRIX_BESIDE, THREAD_BESIDE = 0.4, 0.8
 # Rate of f64 in threads against f32.
 DOUBLE = 2.0
 # Kept above what was measured, so that a walk is taken where it is plainly faster than calls.
 COUNTED_SHARE = 1.1
-# What a walk takes at least beside that, as measured of few rows and keys. Units: microseconds.
+# Least time of a walk beside that, as measured of few rows and keys. Units: microseconds.
 LEAST_US = 1.5
 
 
@@ -125,7 +125,7 @@ class OnlinePlan:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What does not depend on the tiles. `arithmetic`: how the matrix unit multiplies (`contraction.Tiling`), None where it does not.
+    """Facts that do not depend on the tiles. `arithmetic`: how the matrix unit multiplies (`contraction.Tiling`), None where it does not.
 
     Units: `flops` operations and `special` functions of the special unit for one score.
     """
@@ -209,7 +209,7 @@ def _padded(extent: int, unit: int) -> int:
 
 
 def _tiles(plan: OnlinePlan) -> Iterator[OnChip]:
-    """What lies in shared memory. Rows of every tile are so far apart that those read together start in different banks."""
+    """Contents of shared memory. Rows of every tile are so far apart that those read together start in different banks."""
     choice, form = plan.choice, plan.form
     extent = {ROW: choice.rows, WALK: choice.columns}
 
@@ -248,7 +248,7 @@ def _placed(tiles: Iterable[OnChip]) -> Iterator[OnChip]:
 
 
 def registers_of(plan: OnlinePlan) -> int:
-    """What a thread needs for its arrays and beside them, about. Units: registers of 32 bits."""
+    """Estimate of the registers that a thread needs for its arrays and beside them. Units: registers of 32 bits."""
     form, choice = plan.form, plan.choice
     words = form.sum_dtype.itemsize // 4
     if plan.unit == "mma":

@@ -38,7 +38,7 @@ CACHE_BYTES_PER_CYCLE, CACHE_PORT_BYTES = 24.0, 56.0
 # Of a tile's instructions, what a block of 256 threads cannot overlap with each other. Source: products with softmax, timed on an H200
 # with two to four blocks a multiprocessor.
 ALONE = 0.8
-# What of the counted cycles kernels take: 0.40 to 0.68 in five measured on an H200 (a chain of norms, LSTM gates, attention, product and
+# Share of the counted cycles that kernels take: 0.40 to 0.68 in five on an H200 (a chain of norms, LSTM gates, attention, product and
 # softmax, five narrow layers); kept above all of them, so that a stitched kernel is taken where it is plainly faster than the call.
 COUNTED_SHARE = 0.75
 # More than two ways to add up the same cycles differ by.
@@ -49,7 +49,7 @@ MANY_TILES = 4
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a candidate takes. Units: microseconds, without launch and without the traffic to global memory that must be."""
+    """Time of a candidate. Units: microseconds, without launch and without the traffic to global memory that must be."""
 
     choice: Stitched
     plan: StitchPlan
@@ -78,7 +78,7 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     best: tuple[float, int, Estimate] | None = None
     for least_us, n, other_cycles in sorted(tiled):
         if best is not None and least_us > best[0]:
-            # What its tiles hold takes longer, and so does that of all that are left.
+            # Its tiles take longer, and so do those of all that are left.
             break
         cut = stitcher.cut(candidates[n].tiles, candidates[n].threads, device.kind == "cuda")
         if isinstance(cut, Rejected):
@@ -98,7 +98,7 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
 
 @dataclass(frozen=True, slots=True)
 class _Least:
-    """What a candidate takes at least, whatever its stages are. Units: microseconds; `other_cycles` is what is no product."""
+    """Least time of a candidate, whatever its stages are. Units: microseconds; `other_cycles`: the cycles of no product."""
 
     us: float
     other_cycles: float
@@ -388,7 +388,7 @@ def _resident(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
 
 
 def registers_of(plan: StitchPlan) -> int:
-    """What a thread of the stage with the largest register tile is taken to need, for the number of blocks that fit a multiprocessor."""
+    """Registers assumed for a thread of the stage with the largest register tile, for the number of blocks that fit a multiprocessor."""
     most = LEAST_REGISTERS
     for stage in plan.stages:
         if stage.tiling is None:
@@ -474,7 +474,7 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
         for value, index in stitcher.touches(piece.value):
             if value in stitcher.inside:
                 continue
-            # What is the same along an axis of the tile is read again from the first-level cache.
+            # An operand that is the same along an axis of the tile is read again from the first-level cache.
             different = prod(extent_of.get(a, 1) for a in frozenset().union(*(e.axes() for e in index)))
             cycles += min(steps, different) * stitcher.graph.type_of(value).dtype.itemsize / cache_rate
             latency = max(latency, GLOBAL_LATENCY if different >= steps else CACHED_LATENCY)

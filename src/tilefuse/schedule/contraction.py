@@ -25,7 +25,7 @@ RATE_BY_ARITHMETIC = {None: FMA_PER_CYCLE, "": MMA_PER_CYCLE, "tf32": TF32_PER_C
 F32_STEP_LATENCY, F32_INSTRUCTIONS_CYCLES, F32_LEAST_LATENCY = 40.0, 20.0, 5.0
 # Instructions side by side whose sums one warp can hold: 64 registers a lane, and 160 where rows are reduced in registers.
 MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS = 16, 40
-# What one pass through shared memory takes beside multiplications, of which four warps make one a cycle each. Source: an LSTM step on an
+# Cost of one pass through shared memory beside multiplications, of which four warps make one a cycle each. Source: an LSTM step on an
 # H200 whose lanes conflicted eightfold took 2.4 us a product, all of it these passes.
 SPLIT_READ = 3.0
 # Threads that read their right operand in global memory: what a load takes of issue slots, and elements that a thread has under way.
@@ -179,7 +179,7 @@ def product_cycles(t: Tiling, places: int, columns: int, inner: int, threads: in
 
 
 def least_wait(inner: int, arithmetic: str | None) -> float:
-    """What a block waits at least beside one product (`product_cycles`). Units: cycles."""
+    """Least time that a block waits beside one product (`product_cycles`). Units: cycles."""
     return 0.0 if arithmetic == "" else inner * min(F32_LEAST_LATENCY / MMA_INNER_F32, 4 / WARP)
 
 

@@ -259,7 +259,7 @@ class Placement:
                 else:
                     left.append(node)
             if len(left) == len(pending):
-                # What is read only behind guards needs no coordinate of its own: it is computed where it is read.
+                # A value that is read only behind guards needs no coordinate of its own: it is computed where it is read.
                 stuck = next((n for n in left if self._needs_home(n)), None)
                 if stuck is None:
                     return
@@ -272,7 +272,7 @@ class Placement:
 
     def _place_upstream(self, start: int, order: Sequence[Node]) -> None:
         for node in reversed(order[: start + 1]):
-            # What a node tells of its operands follows from its own coordinate: it is asked once, or a long chain costs its square.
+            # A node's facts about its operands follow from its own coordinate: it is asked once, or a long chain costs its square.
             if node.name in self.home and node.name not in self.noted:
                 self.noted.add(node.name)
                 self._note_homes(node)

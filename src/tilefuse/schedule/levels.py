@@ -53,7 +53,7 @@ def level_traffic(program: TileProgram, near_bytes: int = UNLIMITED) -> LevelTra
             staged = 2 * program.bytes_read if rows.stages else 0
             lanes = min(rows.threads, WARP) * rows.vector
             down = _run_of(rows.kept_order, max(WARP // rows.threads, 1), domain)
-            # What a thread reads of a row's next vectors, the first-level cache has from the last ones.
+            # A thread finds the start of a row's next vectors in the first-level cache, from the last ones.
             whole = _run_of(rows.reduced_order, domain.num_reduced, domain)
             return _with_sectors(LevelTraffic(max(moved, ideal), staged), domain,
                                  _run_of(rows.reduced_order, lanes, domain) + down, whole + down, near_bytes)
@@ -152,7 +152,7 @@ def _until_lost(walk: list[tuple[str, int]], strides: Mapping[str, int], itemsiz
     return found
 
 
-# What of the repeated reads of a vector that all rows share passes the first-level cache, which blocks of a multiprocessor fill for each
+# Share of repeated reads of a row-invariant vector that misses the first-level cache, which blocks of a multiprocessor fill for each
 # other (measured on H200: a matrix times a vector of 64 KiB takes 0.91 of what a copy of its bytes takes, one of 128 KiB as much).
 AGAIN_SHARE = 0.5
 

@@ -40,7 +40,7 @@ STREAMING_BYTES = 4 << 20
 # Threads a multiprocessor that a streaming part needs: half of a device's most. Source: H200, copies with limited occupancy.
 STREAMING_THREADS = 1024
 
-# What blocks of a part that find no room take longer at least, a round. Units: microseconds.
+# Least added time of blocks of a part that find no room, a round. Units: microseconds.
 ROUND_US = 1.0
 
 # Of what the parts take one after the other on the whole device, what they take side by side at least: one hides what another waits.
@@ -296,7 +296,7 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
 
 
 def _work_us(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> float:
-    """What the stages of stitched parts take side by side, beside memory traffic; 0 where there are none. Units: microseconds.
+    """Time of the stages of stitched parts side by side, beside memory traffic; 0 where there are none. Units: microseconds.
 
     A part is slowed down where its blocks no longer fit the device at once, for what another part needs of a multiprocessor.
     """

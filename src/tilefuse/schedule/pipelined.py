@@ -31,7 +31,7 @@ WEIGHTED_ROW_BYTES = 64 * 1024
 SMALL_BLOCKS_ROW_BYTES = 128 * 1024
 # Rows on their way ahead of one that registers hold: of norms, of others.
 HELD_NORM_STAGES, HELD_STAGES = 2, 4
-# What 512 threads keep of them, 128 bytes each; where the row itself stays in the queue, twice as many.
+# Bytes that 512 threads keep of them, 128 each; where the row itself stays in the queue, twice as many.
 COLUMN_SHARE_BYTES = 64 * 1024
 
 # A kernel that reads its rows from the queue has this many threads, one block a multiprocessor: 128 registers each.
@@ -235,7 +235,7 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
 
 
 def _wide_bytes(domain: Domain, share: int) -> int:
-    """What a block takes of a norm's row of f32 as `clusters_in_turn` wants it; 0 for others. Units: share in elements."""
+    """A block's share of a norm's row of f32 as `clusters_in_turn` wants it; 0 for others. Units: share in elements."""
     fetched = fetched_touches(domain)
     wide = bool(column_touches(domain)) and are_wide(fetched)
     return share * sum(t.dtype.itemsize for t in fetched) if wide else 0

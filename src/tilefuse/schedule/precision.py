@@ -35,7 +35,7 @@ def keep_precision(pattern: Graph) -> Graph:
 
 
 def _parts(e: Expr) -> Iterator[Expr]:
-    """What `e` may be equal to: itself, or the values that its choices choose from."""
+    """Values that `e` may be equal to: itself, or the values that its choices choose from."""
     match e:
         case Call("select", (_, a, b)) | Guard(_, a, b):
             yield from _parts(a)

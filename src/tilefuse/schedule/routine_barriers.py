@@ -18,7 +18,7 @@ State = frozenset[tuple[str, Who, bool]]
 
 @dataclass(frozen=True)
 class SharedAccesses:
-    """What a step reads and writes in shared memory."""
+    """Accesses of a step to shared memory."""
 
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
@@ -69,5 +69,5 @@ def _first_condition(touched: SharedAccesses, state: State) -> bool:
 
 
 def _second_condition(touched: SharedAccesses, state: State, overlap: Callable[[str, str], bool]) -> bool:
-    """What is written lies where other threads accessed something."""
+    """Whether a write lies where other threads accessed something."""
     return any(overlap(e, other) and (e != other or who != by) for e, who in touched.writes for other, by, _ in state)

@@ -1,4 +1,4 @@
-"""What a search decides of a fused kernel of routines, and the elements that follow from it: sub-vectors and tiles on chip."""
+"""Decisions of a search about a fused kernel of routines, and the elements that follow from it: sub-vectors and tiles on chip."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SINGLE, ATOMICS, LAST_BLOCK, SECOND_KERNEL = "single", "atomics", "last block", 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a search decides of a fused kernel.
+    """Decisions of a search about a fused kernel.
 
     calls            numbers in the script, in calling order
     implementations  number of the implementation of each of them

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilefuse.ir.elementary import CallGraph
 
-# What generated kernels of routines call things that belong to no variable, and what stands behind a variable's name in those that do.
+# Names in generated kernels of routines for things that belong to no variable, and suffixes of a variable's name for those that do.
 OWN = re.compile(r"(thread|block|tile|turn|row|slot|begins|ends|block_[xy]|(tx|ty|instance|last|arrivals)_\d+|tile_of_\w+|tf_\w+"
                  r"|tiles_[xy]|chunks|all_blocks|stop|launched_[xy]_\d+|(groups|begin|end)_(turns|taken)_\d+"
                  r"|(last_turn|row_begins|walked)_\d+|turn_of_\w+)\Z")

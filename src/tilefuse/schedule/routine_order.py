@@ -224,7 +224,7 @@ class _Order:
         return tuple(self.grid.axis_of[k][n] for n in p.extents)
 
     def dtype(self, k: int, p: Parameter) -> DType:
-        """What a word of a parameter is."""
+        """Type of a word of a parameter."""
         function = function_of(self.graph, self.decision, k)[0]
         return function.dtype if function.kind.reduces else p.dtype or function.dtype
 

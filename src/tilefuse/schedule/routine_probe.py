@@ -82,7 +82,7 @@ def probe(function: ElementaryFunction, implementation: int, routine: str, insta
     whole = schedule_routines(graph, decision, f"probe_{function.name}", device)
     if isinstance(whole, Rejected):
         return whole
-    # What a routine takes is that of a whole grid of its tiles.
+    # A routine's time is that of a whole grid of its tiles.
     whole = replace(whole, extra_shared_bytes=extra_shared_bytes, grid=replace(whole.grid, triangle=""))
     if routine == "all":
         return whole

@@ -19,7 +19,7 @@ from tilefuse.schedule.routine_names import BEHIND, OWN
 
 @dataclass(frozen=True)
 class Case:
-    """What a kernel may rely on. Units: words.
+    """Sizes that a kernel may rely on. Units: words.
 
     most_extent    of every size that calls give
     most_indexed   of the sum over a matrix's dimensions of what routines compute: (extent + tile) * stride
@@ -139,7 +139,7 @@ def words_of(v: Variable) -> Operand:
 
 
 def indexed_words(v: Variable, tiles: Mapping[str, int]) -> Operand:
-    """What routines compute at most to find a word of a matrix: (extent + tile) * stride over its dimensions. tiles: size -> words."""
+    """Largest offset that routines compute for a word of a matrix: (extent + tile) * stride over its dimensions. tiles: size -> words."""
     total: Operand = 0
     for size, stride in zip(v.sizes, v.named_strides, strict=True):
         total = plus(total, times(plus(size, tiles.get(size, 0)), stride))

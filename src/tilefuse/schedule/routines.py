@@ -216,7 +216,7 @@ def _reductions(graph: CallGraph, decision: Decision, grid: Grid, stages: Stages
         accumulated = decision.direction in over
         partials = prod(chunks if d == decision.direction else num_tiles[d] for d in over)
         single = partials == 1 if given is None else not over or over == (decision.direction,) and given.walks_all
-        # What needs no combination at the sizes that are expected may need one at others.
+        # A sum that needs no combination at the expected sizes may need one at others.
         finish = SINGLE if single else LAST_BLOCK if decision.finish == SINGLE else decision.finish
         function = graph.calls[decision.calls[e.owner[0]]].function
         if finish == ATOMICS and (function.state or function.finishes):
@@ -294,7 +294,7 @@ def _barriers(stages: Stages, slab_words: Mapping[str, int], plan: SharedPlan, i
 
 
 def shared_accesses(step: Step, elements: Mapping[str, Element]) -> SharedAccesses:
-    """What a step reads and writes in shared memory, and by which mapping."""
+    """Accesses of a step to shared memory, and by which mapping."""
 
     def shared(name: str) -> bool:
         return not elements[name].in_registers

@@ -1,4 +1,4 @@
-"""What a row or column must give to reductions that depend on each other: their order, and the bytes that stay on chip between them."""
+"""Stages of a row or column with reductions that depend on each other: their order, and the bytes that stay on chip between them."""
 from __future__ import annotations
 
 from math import prod

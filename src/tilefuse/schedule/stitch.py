@@ -74,7 +74,7 @@ class Stitcher(StitchPattern):
         return found if isinstance(found, Rejected) else self._stages(found, threads, matrix_unit)
 
     def tiled(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
-        """What tiles of the anchor make of every value. Requires: `analyse` found nothing."""
+        """Tile of every value that follows from tiles of the anchor. Requires: `analyse` found nothing."""
         if tiles not in self._tiled:
             self._tiled[tiles] = self._tile(tiles)
         return self._tiled[tiles]
@@ -196,7 +196,7 @@ class Stitcher(StitchPattern):
 
     @cached_property
     def least_wait(self) -> float:
-        """What the longest chain of products waits at least: each is a stage, and lanes of threads share at most a warp's inner axis.
+        """Least time that the longest chain of products waits: each is a stage, and lanes of threads share at most a warp's inner axis.
         Units: cycles."""
         longest: dict[str, float] = {}
         for node in self.graph.nodes:

@@ -1,4 +1,4 @@
-"""What stitching knows of a pattern before tiles are chosen: which values have stages, what they read, which dimensions run together.
+"""Facts of stitching about a pattern before tiles are chosen: which values have stages, what they read, which dimensions run together.
 
     product(x, w)  ->  exp  ->  sum over columns        the product and the sum are kept; the sum reads the product through exp
 
@@ -61,7 +61,7 @@ class StitchPattern:
         self._flops: dict[str, int] = {}
 
     def analyse(self) -> Rejected | None:
-        """What does not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
+        """Facts that do not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
         for node in self.graph.nodes:
             if node.category == "library":
                 found = contraction_of(node, self.graph)

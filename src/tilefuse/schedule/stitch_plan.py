@@ -1,4 +1,4 @@
-"""What a stitched kernel is made of: pieces (values over one block's region), the stages that compute them, and the plan of both.
+"""Parts of a stitched kernel: pieces (values over one block's region), the stages that compute them, and the plan of both.
 
     piece   %scores, rows tile0 * 64 .. + 64, all columns, in shared memory at byte 4096
     stage   product: the pieces %scores and %scaled over one region, by warps of the matrix unit
@@ -127,7 +127,7 @@ class StitchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """What tiles of the anchor make of every value, whatever threads compute it.
+    """Tile of every value that follows from tiles of the anchor, whatever threads compute it.
 
     sources       pieces that each piece reads
     users         pieces that read it

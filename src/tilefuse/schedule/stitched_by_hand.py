@@ -102,7 +102,7 @@ def _in_block(attr: Attr, extent: int) -> int | None:
 
 
 def _contradiction(template: Template, made: TileProgram, anchor: str) -> UserError | None:
-    """What a template says of loops and blocks that its kernel has otherwise; None where they agree."""
+    """Difference between a template's loops and blocks and its kernel's; None where they agree."""
     meant, plan = parse_template(made.notation), made.internal
     assert isinstance(plan, StitchPlan)
     settings = {s.name: s for s in meant.settings}
@@ -126,7 +126,7 @@ def _contradiction(template: Template, made: TileProgram, anchor: str) -> UserEr
 
 
 def _otherwise(schedule: Schedule, usual: Schedule | None, stage: Stage | None, made: TileProgram) -> str:
-    """What the kernel has otherwise than the schedule of a value says.
+    """Difference between the kernel and the schedule of a value.
 
     usual: the value's own, None where it is computed in registers; stage: the one that computes it, if one does.
     """

@@ -11,7 +11,7 @@ from tilefuse.target.capabilities import NO_CAPABILITIES, Capabilities, capabili
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """What schedulers and cost models may know of a device.
+    """Facts about a device that schedulers and cost models may know.
 
     kind                "cuda" or "host"
     arch                what the code is compiled for: "sm_90a", or the host's machine name

@@ -35,7 +35,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.tools.routine_calls import Array, Routines, RoutineText, build, words_of
 
-# What memory holds where no routine has written.
+# Contents of memory where no routine has written.
 UNTOUCHED = -77777.0
 # Words behind each thread's part of an element that routines must leave alone: 16 bytes or 32, so that parts stay aligned.
 GUARD = 4
@@ -70,7 +70,7 @@ def check_library(folder: str | os.PathLike[str], functions: Sequence[str] = (),
 
 
 def _composed(function: ComposedFunction, folder: str | os.PathLike[str]) -> Iterator[Slip]:
-    """What is wrong with the calls that a function is made of: a script of one call of it tells."""
+    """Faults of the calls that a function is made of: a script of one call of it tells."""
     declared = "".join(f"{p.kind} {p.name}; " for p in function.inputs)
     names, results = (", ".join(p.name for p in ps) for ps in (function.inputs, function.outputs))
     text = f"{declared}input {names}; {results} = {function.called or function.name}({names}); return {results};"
@@ -173,7 +173,7 @@ class _Check:
                     "make `tile` and the slots with their coordinates agree")
 
     def gathered(self, p: Parameter, data: Array, at: Sequence[int]) -> Array:
-        """What the element's memory should hold of data: its words, or the padding."""
+        """Contents that the element's memory should have of data: its words, or the padding."""
         where = self.words(p)
         own = [w + a for w, a in zip(where, at, strict=True)]
         inside = np.all([o < n for o, n in zip(own, data.shape, strict=True)], axis=0)

@@ -99,7 +99,7 @@ def clear(as_json: AsJson = False) -> None:
 
 
 def _told(facts: dict[str, object], line: str, as_json: bool) -> None:
-    """What a command did: a document on standard output, or a line on standard error."""
+    """Prints what a command did: a document on standard output, or a line on standard error."""
     if as_json:
         emit_json(facts)
     else:

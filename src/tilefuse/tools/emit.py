@@ -32,7 +32,7 @@ def write_sources(program: Any, folder: Path) -> list[Path]:
 
 
 def manifest(spec: Any) -> dict[str, Any]:
-    """What a caller must know to build and launch the kernels without tilefuse. Units: shared memory in bytes."""
+    """Facts that a caller must know to build and launch the kernels without tilefuse. Units: shared memory in bytes."""
     return {
         "name": spec.name,
         "device": spec.device,

@@ -74,7 +74,7 @@ class _Text:
         return f"{self.status} {self.words.function}({', '.join(parts)})"
 
     def helpers(self) -> tuple[str, str, str]:
-        """What tells about a call before it is made."""
+        """Prototypes of the functions that tell about a call before it is made."""
         name, given = self.words.function, self.given or "void"
         return (f"const char* {name}_refusal({given})", f"size_t {name}_workspace_bytes({given})", f"size_t {name}_zero_bytes({given})")
 
@@ -200,7 +200,7 @@ class _Text:
         yield "  }"
 
     def refusals(self) -> Iterable[str]:
-        """What no case of kernels can compute."""
+        """Statements that refuse sizes that no case of kernels can compute."""
         for s in self.words.sizes.values():
             yield f'  if ({s} < 0) return "{s} is negative";'
         for v in self.program.graph.variables.values():

@@ -132,13 +132,13 @@ def schedule_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def shared_text(launch: Mapping[str, Any]) -> str:
-    """What a block's values got of shared memory, and what they asked for, each with a place of its own."""
+    """Shared memory that a block's values got, and that they asked for, each with a place of its own."""
     allocated = int(launch.get("shared_bytes", 0))
     return f"{bytes_text(allocated)} / {bytes_text(int(launch.get('shared_requested_bytes', allocated)))}" if allocated else "-"
 
 
 def figure_table(kernels: Sequence[Mapping[str, Any]], origins: Mapping[str, Mapping[str, str]]) -> Table:
-    """What each predicted time is made of, every number with its unit and origin; equal kernels stand once."""
+    """Parts of each predicted time, every number with its unit and origin; equal kernels stand once."""
     distinct = dict(list({str(k.get("name")): k for k in kernels if k.get("figures")}.items())[:SHOWN_FIGURES])
     table = Table(title="figures behind the predictions; --json has those of every kernel", title_justify="left")
     table.add_column("figure")

@@ -1,4 +1,4 @@
-"""What a command's MODEL argument names: an ONNX file, an exported program, a Python factory, or a graph in text form."""
+"""The model that a command's MODEL argument names: an ONNX file, an exported program, a Python factory, or a graph in text form."""
 from __future__ import annotations
 
 import enum

@@ -150,7 +150,7 @@ def device_of(program: Any) -> Any:
 
 
 def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None = None) -> tuple[list[Any], dict[str, Any]]:
-    """What a program is called with, on its device, by place and by name: the model's own example inputs, or drawn ones of the shapes
+    """Arguments of a program on its device, by place and by name: the model's own example inputs, or drawn ones of the shapes
     that it takes.
 
     inputs: tensors for the inputs of the program, in its order; numbers and structure stay those of the example inputs.
@@ -176,7 +176,7 @@ def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None
 
 
 def first_call(source: ModelSource, program: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """What a program gives in its first call. Raises: what the model itself raises in torch, where the call fails for the same reason."""
+    """Results of a program's first call. Raises: the error that the model raises in torch, where the call fails for the same reason."""
     from tilefuse.driver.torch_model import TRACING_ERRORS, require_runs
 
     try:

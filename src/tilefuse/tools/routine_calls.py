@@ -69,7 +69,7 @@ class Routines:
         self.entry("compute")(pointers, longs, _pointer(scalars), places)
 
     def start(self) -> float:
-        """What partial values of a reduction by an operator begin with: its `neutral`."""
+        """Start of partial values of a reduction by an operator: its `neutral`."""
         out = np.zeros(1, NUMPY_DTYPES[self.text.function.dtype.name])
         self.entry("start")(_pointer(out))
         return float(out[0])

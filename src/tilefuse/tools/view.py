@@ -1,4 +1,4 @@
-"""What `tilefuse view` shows of one argument: a model's plan with priced reasons, a measured run of it, or the file of an explanation."""
+"""Subject of `tilefuse view` for one argument: a model's plan with priced reasons, a measured run of it, or the file of an explanation."""
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""What users write for the planner and ask of it: plans and templates in files, and why two values are or are not in one kernel."""
+"""Users' texts for the planner and questions to it: plans and templates in files, and why two values are or are not in one kernel."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_functions_in_one_program() -> None:
-    """What one call of `evaluate` asks for is one program; each result is numpy's."""
+    """All results of one call of `evaluate` are one program; each result is numpy's."""
     cases = many_functions(6, 10)
     ta.evaluate(*(made for made, _ in cases.values()))
     check_values(cases)
@@ -289,7 +289,7 @@ def test_writes_and_masks() -> None:
     check_writes("host")
 
 
-# What torch 2.11 has on a CUDA device for unsigned integers of 16 to 64 bits: moving bytes, and looking at them in another way.
+# Operations of torch 2.11 on a CUDA device for unsigned integers of 16 to 64 bits: moving bytes, and viewing them.
 MOVING = {"_to_copy", "alias", "as_strided", "clone", "copy_", "detach", "empty", "empty_strided", "expand", "lift_fresh", "select",
           "slice", "unsqueeze", "view", "_local_scalar_dense", "t", "transpose", "permute"}
 

@@ -30,7 +30,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def together(*work: Callable[[], Any]) -> list[Any]:
-    """What functions give that run at the same time, each in a thread. Raises: what the first that failed raised."""
+    """Results of functions that run at the same time, each in a thread. Raises: the error of the first that failed."""
     found: list[Any] = [None] * len(work)
     start = threading.Barrier(len(work))
 

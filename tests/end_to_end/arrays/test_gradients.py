@@ -166,7 +166,7 @@ def test_points_without_a_derivative() -> None:
 
 
 def test_integers_cut_the_way() -> None:
-    """What depends on a value only through integers or comparisons does not depend on it."""
+    """A result that depends on a value only through integers or comparisons does not depend on it."""
     x = ta.asarray([0.5, 2.0])
     assert ta.grad(ta.sum(ta.astype(ta.astype(x, ta.int32), ta.float32)), x).numpy().tolist() == [0.0, 0.0]
     assert ta.grad(ta.sum(ta.where(x > 1.0, x, 0.0)), x).numpy().tolist() == [0.0, 1.0]

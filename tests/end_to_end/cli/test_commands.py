@@ -21,7 +21,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def output_of(arguments: list[str], capsys: Capture, status: int = 0) -> tuple[str, str]:
-    """What a command printed on standard output and on standard error."""
+    """Text that a command printed on standard output and on standard error."""
     found = cli.main(arguments)
     out, err = capsys.readouterr()
     assert found == status, f"{out}\n{err}"

@@ -1,4 +1,4 @@
-"""What the importer makes of a model: names, constants, folding, function bodies, control flow, old opsets."""
+"""Results of the importer for a model: names, constants, folding, function bodies, control flow, old opsets."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_extents_of_minus_one_are_dynamic():
     assert PreparedModel(model, "interpret").run([np.ones((3, 2), np.float32)])[0].shape == (3, 2)
 
 
-# What is wrong with a node is said, and where
+# Faults of a node are reported with their place
 
 
 @pytest.mark.parametrize(

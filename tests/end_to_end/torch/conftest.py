@@ -1,4 +1,4 @@
-"""What several files of this folder share: every test that asks for `fresh` compiles afresh, with the same random numbers."""
+"""Fixtures that several files of this folder share: every test that asks for `fresh` compiles afresh, with the same random numbers."""
 
 from __future__ import annotations
 

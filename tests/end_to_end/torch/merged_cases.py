@@ -35,7 +35,7 @@ def batch_name(batch: Sequence[tuple[str, int]]) -> str:
 
 
 def failures(batch: Sequence[tuple[str, int]], device: str) -> list[str]:
-    """What goes wrong in a batch compiled for a device, one line a case; results are judged against torch on the host."""
+    """Faults of a batch compiled for a device, one line a case; results are judged against torch on the host."""
     drawn: list[Drawn] = []
     for number, at in batch:
         name, function, makers, dtypes = CASES[int(number)]

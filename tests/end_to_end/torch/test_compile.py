@@ -307,7 +307,7 @@ def test_random_operators() -> None:
     assert w.min() >= 2 and w.max() < 4 and abs(z.mean() - 1) < 0.3 and abs(z.std() - 2) < 0.2
 
 
-# What cannot be compiled
+# Programs that cannot be compiled
 
 
 def test_an_operator_without_lowering_is_called_in_torch(caplog: pytest.LogCaptureFixture) -> None:
@@ -442,7 +442,7 @@ WINDOWS = {"row": lambda y: y[0], "turned": lambda y: y.t(), "repeated": lambda 
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 def test_a_window_onto_a_result_asks_for_no_gradient(window: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """What was detached stays so, also where it lies in the memory of a result that has a gradient."""
+    """A detached tensor stays so, also where it lies in the memory of a result that has a gradient."""
     layer, x = torch.nn.Linear(3, 3), torch.randn(4, 3)
     compiled = torch.compile(lambda x: (lambda y: (y, window(y.detach())))(layer(x)), backend="tilefuse", options={"strict": True})
     y, seen = compiled(x)

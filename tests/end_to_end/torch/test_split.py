@@ -73,7 +73,7 @@ def test_branches_and_unknown_types() -> None:
 
 
 def test_dropout_in_a_checkpoint() -> None:
-    """What a checkpoint computes again draws the same numbers: the gradient is that of the outputs' own mask."""
+    """Recomputation of a checkpoint draws the same numbers: the gradient is that of the outputs' own mask."""
     layer = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Dropout(0.5))
     x = torch.randn(16, 8, requires_grad=True)
     made = torch.compile(lambda t: checkpoint(layer, t, use_reentrant=False), backend=strict)(x * 1.0)

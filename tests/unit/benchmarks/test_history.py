@@ -72,7 +72,7 @@ def test_peers_of_another_setting_are_not_taken(tmp_path: Path, other: dict[str,
 
 
 def test_a_failure_is_newer_than_an_older_success(tmp_path: Path) -> None:
-    """What fails now is told, not hidden behind what ran once."""
+    """A failure now is told, not hidden behind an earlier result."""
     run(tmp_path, 1, {"a": {OURS: ok(20)}, "b": {OURS: ok(20)}})
     run(tmp_path, 2, {"a": {OURS: {"status": "wrong"}}})
     record = history.newest_records(tmp_path)["patterns"]

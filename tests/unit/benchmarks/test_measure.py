@@ -71,7 +71,7 @@ def test_compilers_load_before_their_first_case(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_wrong_peer_does_not_spoil_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it may have done to the inputs is not charged to others."""
+    """Changes that it may have made to the inputs are not charged to others."""
     monkeypatch.setattr(measure.patterns, "cases", lambda size_mib: [Case("c", "c", "f32", lambda x: x * 2, small().inputs,
                                                                          eager=lambda x: x.mul_(2))])
     server = Server(CPU)

@@ -38,7 +38,7 @@ def test_nothing_is_planned_or_measured_when_the_time_is_over(tmp_path: Path, mo
 
 
 def test_products_left_to_the_library_stand_beside_the_kernels_of_a_plan() -> None:
-    """What the planner reckons for a call is a prediction like any other."""
+    """The planner's estimate for a call is a prediction like any other."""
     name, graph_of = next(planner.sources("plan-logistic", quick=True, tiny=False))
     kernels, calls = planner.planned(name, graph_of(), H200, Options(stitch=False))
     assert kernels and all(c.predicted_us > 0 for c in calls)

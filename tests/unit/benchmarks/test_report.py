@@ -1,4 +1,4 @@
-"""What a record says: limits by bytes and by operations, ratios, targets, and the tables of the workloads."""
+"""Report of a record: limits by bytes and by operations, ratios, targets, and the tables of the workloads."""
 from __future__ import annotations
 
 from pathlib import Path

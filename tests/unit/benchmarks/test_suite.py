@@ -84,7 +84,7 @@ def test_peers_of_a_case_stay_on_one_device_and_ratios_use_its_bandwidth(tmp_pat
 
 
 def test_a_resumed_case_stays_on_its_device_or_is_measured_anew(tmp_path: Path) -> None:
-    """What a device of this run began it ends; what another device began is measured again for every peer."""
+    """A case that a device of this run began it ends; one that another device began is measured again for every peer."""
     record = Record(tmp_path / "r.json", {}, {
         "a": {"family": "f", "device": "1", "peers": {"eager": {"status": "ok", "us": 1.0}}},
         "b": {"family": "f", "device": "9", "peers": {"eager": {"status": "ok", "us": 1.0}}},
@@ -112,7 +112,7 @@ def test_a_slow_compiler_costs_itself_only(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_budget_is_no_time_out_of_the_peer(tmp_path: Path) -> None:
-    """What the end of the run cut short is not in the record: a resumed run measures it."""
+    """A case that the end of the run cut short is not in the record: a resumed run measures it."""
     record = Record(tmp_path / "r.json", {}, {})
     StandIn.answer = lambda request: {"status": "timeout"} if request["peer"] == "tilefuse" else {"status": "ok", "us": 1.0}
     Run(record, PLACES[:1], ["eager"], {"what": "workload"}, budget_s=100.0, timeout_s=300.0).measure(cases("a"))

@@ -141,7 +141,7 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("channels-last", group_norm(3, 4, 6, 40), {"x": (960, 6, 1, 24)}),
     *((f"{r}x{n}-{t}", cross_entropy(r, n, t), {}) for r, n, t in ((6, 9, "f32"), (6, 700, "f16"), (5, 6000, "f32"), (5, 200, "f64"))),
     *((f"{r}x{n}-{t}", row_sum(r, n, t), {}) for r, n, t in ((7, 33, "f32"), (2, 20000, "bf16"), (5, 300, "i64"))),
-    # What elements and results need is loaded by all threads.
+    # An operand that elements and results need is loaded by all threads.
     *((f"{r}x{n}", scaled_row_sum(r, n), {}) for r, n in ((5, 70), (4, 3000))),
     *((f"{r}x{n}-{t}", row_extremes(r, n, t), {}) for r, n, t in ((5, 77, "f32"), (6, 3000, "f16"), (5, 130, "f64"), (3, 40, "i64"))),
     *((f"{n}x{c}-{t}", column_sum(n, c, t), {}) for n, c, t in ((1000, 48, "f32"), (5, 7, "f32"), (700, 33, "f16"), (64, 10, "i64"))),

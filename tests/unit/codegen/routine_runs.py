@@ -21,7 +21,7 @@ Array = np.ndarray
 FLAGS = ("-O0", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-w")
 LIBRARY = read_library()
 
-# What the functions of the library compute, without the letter of the type.
+# Meanings of the library's functions, without the letter of the type.
 MEANINGS: dict[str, Callable[..., object]] = {
     "axpy": lambda a, x, y: a * x + y, "scal": lambda a, x: a * x, "waxpby": lambda a, x, b, y: a * x + b * y,
     "vadd": lambda x, y: x + y, "vadd3": lambda w, y, z: w + y + z, "copy": lambda x: x, "vmul": lambda x, y: x * y,

@@ -1,4 +1,4 @@
-"""What the device's text of a queue of rows must hold: things that no host executor can show."""
+"""Parts that the device's text of a queue of rows must hold: things that no host executor can show."""
 from __future__ import annotations
 
 import re

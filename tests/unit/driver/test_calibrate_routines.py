@@ -33,7 +33,7 @@ def test_a_calibration_goes_on_where_it_stood(options: Options) -> None:
 
 
 def test_equal_routines_are_timed_once(options: Options) -> None:
-    """What loads x also loads y: both routines of every implementation that shares the text get the row."""
+    """A routine that loads x also loads y: both routines of every implementation that shares the text get the row."""
     device, place = present_device("host")
     assert calibration.calibrate_routines([FUNCTIONS["saxpy"], FUNCTIONS["svadd"]], device, place, options, most=1) == 1
     rows = calibration.routine_journal(device, options).rows()

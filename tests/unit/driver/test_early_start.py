@@ -47,7 +47,7 @@ def peaked(x: torch.Tensor) -> torch.Tensor:
     (added, 1 << 17, False, True), (peaked, 64, True, False), (peaked, 65536, False, False)])
 def test_only_kernels_that_move_little_or_much_a_thread_start_early(
         function: Callable[..., torch.Tensor], rows: int, early: bool, lets: bool) -> None:
-    """What a launch costs is the same for all; what waiting, and letting the next one start, cost grows with the blocks and is hidden by
+    """The cost of a launch is the same for all; that of waiting, and of letting the next one start, grows with the blocks and is hidden by
     what a thread loads."""
     inputs = [torch.zeros(rows, 1024, device="meta") for _ in inspect.signature(function).parameters]
     (kernel,) = tilefuse.compile(function, inputs, target="h200").spec.kernels
@@ -82,7 +82,7 @@ def copies(source: str) -> tuple[int, int]:
 
 
 def test_the_first_kernel_waits_first_and_later_ones_fetch_inputs() -> None:
-    """What is ahead of the program may still write its inputs; kernels of the program do not."""
+    """Kernels ahead of the program may still write its inputs; kernels of the program do not."""
     plan = plan_graph(recurrence(4, 16, 8), {}, H200, Options(max_kernel_nodes=6))
     spec = lower(plan, H200, Options())
     first, *later = (spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep))

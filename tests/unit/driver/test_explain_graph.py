@@ -1,4 +1,4 @@
-"""What the explanation tells of graph, order, memory and tiles, against the plan and the program it was made from."""
+"""The explanation of graph, order, memory and tiles, against the plan and the program it was made from."""
 from __future__ import annotations
 
 from collections.abc import Callable

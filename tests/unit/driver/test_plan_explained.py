@@ -1,4 +1,4 @@
-"""What `explain --json` says under `plan`: how the integer program went, in data and in a sentence."""
+"""The entry `plan` of `explain --json`: how the integer program went, in data and in a sentence."""
 from __future__ import annotations
 
 from tests.unit.plan.graphs import layers, softmax

@@ -1,4 +1,4 @@
-"""What a compile changes of its process while it runs, and leaves as it was."""
+"""Settings of its process that a compile changes while it runs, and leaves as they were."""
 from __future__ import annotations
 
 import gc

@@ -1,4 +1,4 @@
-"""What was timed of a routine says nothing of another text of it; a file's name is no script; fusions without routines say why."""
+"""Timings of a routine say nothing of another text of it; a file's name is no script; fusions without routines say why."""
 from __future__ import annotations
 
 import shutil

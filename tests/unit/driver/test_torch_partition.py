@@ -1,4 +1,4 @@
-"""What a training step keeps between forward and backward, as the cut of its joint graph decides it."""
+"""Values that a training step keeps between forward and backward, as the cut of its joint graph decides it."""
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -52,7 +52,7 @@ def part(compiler: SteeredCompiler, at_once: int = 0, at_call: int = 2, most: in
 
 
 def how(sized: SizedPart, n: int) -> str:
-    """What ran a call with n elements; its result is right."""
+    """The program that ran a call with n elements; its result is right."""
     made: Sequence[Any] = sized([torch.ones(n)])
     assert torch.equal(made[0], torch.full((n,), 2.0))
     return str(made[1]).rpartition("=")[2]

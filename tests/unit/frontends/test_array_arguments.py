@@ -14,7 +14,7 @@ import tilefuse.array as ta
 from tilefuse import nn, optim
 from tilefuse.base.errors import CompilerError, InternalError, TypeMismatchError
 
-# What computes, or takes functions, has tests of its own.
+# Functions that compute, or take functions, have tests of their own.
 APART = {"compile", "Array", "Session", "Variable", "trace_nan", "register_operator", "evaluate", "TYPE_CHECKING"}
 MODULES = {
     "array": (ta, ta.__all__),

@@ -20,7 +20,7 @@ BOUND = 16 * np.finfo(float).eps * float(np.linalg.norm(COMPLEX.reshape(-1)))
 
 
 def data(name: str) -> np.ndarray[Any, Any]:
-    """What a transform takes."""
+    """Arguments of a transform."""
     return REAL if name in OF_REAL else COMPLEX
 
 

@@ -13,7 +13,7 @@ import tilefuse.array as ta
 from tests.unit.frontends.array_values import agree, pair, value
 from tilefuse.base.errors import ShapeError, TypeMismatchError
 
-# What is left out: eigenvalues of general matrices are complex.
+# Functions left out: eigenvalues of general matrices are complex.
 MISSING = {"eig", "eigvals"}
 NAMES = sorted({*strict.linalg.__all__} | MISSING)
 

@@ -102,7 +102,7 @@ def test_gradients_find_their_way_back() -> None:
 
 
 def test_in_a_trace_they_are_errors_with_the_remedy() -> None:
-    """What depends on arguments has no shape then; what does not is a constant."""
+    """A value that depends on arguments has no shape then; one that does not is a constant."""
     x = ta.asarray([3.0, -1.0, 2.0])
     cases = {
         "a boolean mask": (lambda v: v[v > 0], "where(mask, x, 0)"), "nonzero": (ta.nonzero, "argmax"),

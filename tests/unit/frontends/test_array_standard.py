@@ -78,7 +78,7 @@ def test_inspection() -> None:
 
 
 def test_names_of_other_libraries_are_told() -> None:
-    """What numpy or torch call otherwise, and slips; an AttributeError, so that `hasattr` works."""
+    """Names that numpy or torch spell otherwise, and slips; an AttributeError, so that `hasattr` works."""
     for name, told in (("concatenate", "it is called concat here"), ("dot", "matmul or vecdot"), ("unique", "unique_values"),
                        ("expandims", "expand_dims")):
         with pytest.raises(AttributeError, match=told):

@@ -163,7 +163,7 @@ def test_writes_in_a_loop_keep_one_buffer() -> None:
 
 
 def test_a_part_without_a_name_is_not_written_to() -> None:
-    """What would be lost without a word in a library without views."""
+    """Writes that would be lost without a word in a library without views."""
     x = ta.zeros((2, 3))
     with pytest.raises(UserError, match="nothing holds the array") as caught:
         x[0][1] = 1

@@ -26,7 +26,7 @@ WIDE = {"s": np.float64, "d": np.longdouble}
 
 @dataclass(frozen=True)
 class Reference:
-    """What a function means, and the sum of the magnitudes of all terms of each word; each of `terms` of them is rounded `steps` times."""
+    """Meaning of a function, and the sum of the magnitudes of all terms of each word; each of `terms` of them is rounded `steps` times."""
 
     inputs: str
     outputs: int

@@ -56,7 +56,7 @@ def test_state_goes_around() -> None:
 
 
 def test_a_loaded_state_is_a_copy() -> None:
-    """What the state was read from may go on changing."""
+    """The arrays that the state was read from may go on changing."""
     theirs, ours = torch.nn.Linear(2, 2), nn.Linear(2, 2)
     ours.load_state_dict({n: p.detach() for n, p in theirs.named_parameters()})
     wanted = theirs.weight.detach().numpy().copy()

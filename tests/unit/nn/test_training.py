@@ -116,7 +116,7 @@ def test_a_rate_may_follow_the_step() -> None:
 
 
 def test_a_step_written_out_by_hand() -> None:
-    """What TrainingStep does, as a user may write it: any function of parameters."""
+    """The work of TrainingStep as a user may write it: any function of parameters."""
     w = {"w": ta.asarray(np.array([3.0, -2.0], np.float32))}
     optimiser = optim.Adam(0.5)
 

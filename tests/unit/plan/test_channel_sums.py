@@ -76,7 +76,7 @@ def test_other_sums_stay_whole() -> None:
 
 
 def test_values_that_are_read_as_images_count() -> None:
-    """What decides is where elements lie: tokens [images, places, channels] are images channels last."""
+    """The layout of elements decides: tokens [images, places, channels] are images channels last."""
     graph = parse_graph("""graph @g(%x: f32[3, 35, 15]) -> (f32[3, 5]) {
       %s: f32[3, 5] = reduce.sum [i, j] over [k < 3, l < 35] { %x[i, l, 3*j + k] }
       return %s

@@ -199,7 +199,7 @@ def test_time_grows_about_linearly() -> None:
 
 
 def test_a_chain_of_maps_is_recomputed_where_that_saves_writing_its_end() -> None:
-    """What stands before a norm whose statistics and results are two kernels: 1330 us where the chain's end is written, 832 otherwise."""
+    """A chain before a norm whose statistics and results are two kernels: 1330 us where the chain's end is written, 832 otherwise."""
     graph = parse_graph("""graph @norm(%x: f32[64, 1048576], %b: f32[64], %s: f32[64]) -> (f32[64, 1048576]) {
       %a: f32[64, 1048576] = map [i, j] { add(%x[i, j], %b[i]) }
       %m: f32[64, 1048576] = map [i, j] { mul(%a[i, j], %s[i]) }

@@ -1,4 +1,4 @@
-"""What was judged of patterns in one graph is not judged again in another, and nothing of a plan shows whether it was."""
+"""Patterns judged in one graph are not judged again in another, and nothing of a plan shows whether they were."""
 from __future__ import annotations
 
 import re

@@ -33,7 +33,7 @@ def test_fusible_subgraphs(name: str) -> None:
 
 
 def test_reasons_are_kept() -> None:
-    """What is no fusion says why: another nesting depth, a reduction inside, nothing spared."""
+    """Refused fusions say why: another nesting depth, a reduction inside, nothing spared."""
     reasons = {calls: why.reason for calls, why in find_fusions(sequence("atax", 96, 64)).rejected}
     assert reasons[0, 1] is Reason.NEEDS_GRID_SYNC
     reasons = {calls: why.reason for calls, why in find_fusions(sequence("sgemvt", 96, 64)).rejected}
@@ -59,7 +59,7 @@ def test_decisions_are_deterministic_on_request() -> None:
 
 
 def test_implementations_come_in_predicted_order() -> None:
-    """What can be built comes cheapest first, and is bounded on request."""
+    """Fusions that can be built come cheapest first, and are bounded on request."""
     graph = sequence("bicgk", 512, 512)
     fusion = find_fusions(graph).found[-1]
     ways = list(implementations(graph, fusion, H200, most=5))

@@ -77,7 +77,7 @@ def pattern_of(text: str, core: tuple[str, ...]) -> tuple[str, ...]:
     ("%x[1, j, i]", "8, 8", True),
 ])
 def test_a_dense_window_is_an_operand_of_its_own(start: str, extents: str, inside: bool) -> None:
-    """What has gaps or is turned is read through the tensor it is a view of."""
+    """A view with gaps, or a turned one, is read through its base tensor."""
     rows, inner = extents.split(", ")
     text = (f"graph @g(%x: f32[4, 8, 8], %w: f32[{inner}, 8]) -> (f32[{rows}, 8]) {{ %v: f32[{extents}] = map [i, j] {{ {start} }} "
             f"%p: f32[{rows}, 8] = library.matmul (%v, %w) %r: f32[{rows}, 8] = map [i, j] {{ tanh(%p[i, j]) }} return %r }}")

@@ -75,7 +75,7 @@ def test_an_update_is_not_packed_with_a_reader_of_the_old_contents() -> None:
 
 
 def test_steps_count_products_and_reductions_on_the_longest_way() -> None:
-    """What tells how long one of two readers of a value would wait for the other; maps take no step, they join what is around them."""
+    """Function: how long one of two readers of a value would wait for the other; maps take no step, they join what is around them."""
     graph = parse_graph("""graph @g(%x: f32[8, 8], %w: f32[8, 8]) -> (f32[8, 8], f32[8]) {
       %a: f32[8, 8] = map [i, j] { exp(%x[i, j]) }
       %p: f32[8, 8] = library.matmul (%a, %w) {precision = "default", transpose_a = false, transpose_b = false}

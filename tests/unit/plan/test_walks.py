@@ -1,4 +1,4 @@
-"""What lies between two products becomes one kernel whatever its length; what is no walk stays apart."""
+"""Operators between two products become one kernel whatever their length; those of no walk stay apart."""
 from __future__ import annotations
 
 import pytest

@@ -135,7 +135,7 @@ def test_why_without_a_nearest_entry(tmp_path: Path) -> None:
 
 
 def test_export_and_import_in_one_file(tmp_path: Path) -> None:
-    """What one machine compiled is a hit on another; importing twice adds nothing."""
+    """A kernel compiled on one machine is a hit on another; importing twice adds nothing."""
     there, here = KernelCache(tmp_path / "there"), KernelCache(tmp_path / "here")
     there.put(KEY, ENTRY)
     there.put(dataclasses.replace(KEY, source="other"), ENTRY)

@@ -1,4 +1,4 @@
-"""What a call has to do, as data: slots, arena, allocation and release."""
+"""Work of a call as data: slots, arena, allocation and release."""
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What recorded graphs leave behind when the process ends. No GPU: stand-ins for torch's objects."""
+"""End of the process with recorded graphs. No GPU: stand-ins for torch's objects."""
 from __future__ import annotations
 
 import gc

@@ -178,7 +178,7 @@ def test_results_are_lent_until_a_caller_keeps_one_and_copied_from_then_on(cache
 
 
 def test_results_are_lent_one_by_one(cache: KernelCache) -> None:
-    """What a forward part gives its caller is copied, what it keeps for the backward part is lent."""
+    """Results that a forward part gives its caller are copied, those kept for the backward part are lent."""
     values = (*sum_spec().values, value("z", "result", (COUNT,)))
     spec = dataclasses.replace(sum_spec(), values=values, results=("z", "y"),
                                steps=(*sum_spec().steps, KernelStep(0, ("y", "w", "z"))))

@@ -1,4 +1,4 @@
-"""What the scheduler chooses for rows: how many bytes of them the blocks of a multiprocessor hold together."""
+"""Choices of the scheduler for rows: how many bytes of them the blocks of a multiprocessor hold together."""
 from __future__ import annotations
 
 import pytest
@@ -39,7 +39,7 @@ def test_few_long_rows_take_more_blocks_than_many() -> None:
 
 
 def test_values_of_a_channel_take_no_room_beside_the_row() -> None:
-    """What is the same for all places of a channel stays in the first-level cache: counted with the row, four such operands left one vector
+    """An operand equal at all places of a channel stays in the first-level cache: counted with the row, four such operands left one vector
     a thread and clusters of sixteen blocks (H200, group norm of 8 groups over 167 x 64 x 56 x 56 f32: 169 us where a copy takes 64)."""
     made = schedule_graph(group_norm(167, 8, 8, 3136).graph, {}, H200)
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
@@ -59,7 +59,7 @@ def test_the_longest_rows_pass_through_shared_memory_once() -> None:
 
 
 def test_the_longest_scans_take_few_warps() -> None:
-    """What warps add up one by one: 512 threads a block took 77.6 us where 256 with twice as many elements take 73.7."""
+    """Partial sums that warps add up one by one: 512 threads a block took 77.6 us where 256 with twice as many elements take 73.7."""
     b = TensorBuilder("sums")
     made = schedule_graph(b.finish([b.scan(b.input("x", F32, (128, 262144)), "sum", 1)]), {}, H200)
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)

@@ -26,7 +26,7 @@ GRAPHS = {
 
 
 def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Estimate | Rejected, int]:
-    """What is found, and how many candidates were placed."""
+    """The choice, and how many candidates were placed."""
     placed = []
     estimated = search._estimated
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What tuning may choose for a device computes the graph: every neighbour of small patterns, in checking mode on the host."""
+"""Choices of tuning for a device compute the graph: every neighbour of small patterns, in checking mode on the host."""
 from __future__ import annotations
 
 import ctypes

@@ -330,7 +330,7 @@ def test_settings_change_tile_threads_and_groups() -> None:
     ("{r} [GRID-CTA_48,CTA_16,WARP]; cta_num=3;", (48, 16)), ("{r} [GRID_4,CTA,THREAD];", (25, 16)),
     ("{r} [GRID_7-CTA_16,CTA]; x [GRID_7-CTA_16,CTA]S;", (16, 16))])
 def test_the_schedule_of_the_largest_result_gives_its_tile(text: str, found: tuple[int, ...]) -> None:
-    """What stood there was read by nobody: another kernel than the template's was made."""
+    """A text that nobody read made another kernel than the template's."""
     program, _ = made(clamped_layers(100, (16, 16), F16), tiles(64, 16))
     again = program_by_hand(program, parse_template(text.format(r=program.graph.results[0])), H200)
     assert isinstance(again.choice, Stitched) and again.choice.tiles == found

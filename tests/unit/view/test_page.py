@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
 
 
 def data_of(page: str) -> dict[str, Any]:
-    """What a page carries for its scripts."""
+    """Data that a page carries for its scripts."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found
     made: dict[str, Any] = json.loads(found[1])
