@@ -82,7 +82,7 @@ def request_of(imported: Imported, device: DeviceSpec, options: Options, free_re
 
 
 class BackgroundProcess:
-    """The other process with a thread of this one that hands it requests, one after another. It starts with the first request.
+    """The other process with a thread of this one that hands it requests, one after another.
 
     It ends with this process, however that ends: its input is closed then. After it ended by itself, it starts again for the next request.
     """
@@ -102,14 +102,17 @@ class BackgroundProcess:
         with self._changed:
             return self._is_busy + len(self._waiting()) < 2
 
+    def start(self) -> None:
+        """Starts the process, where it does not run; it takes seconds until it can serve. Asking starts it, too."""
+        with self._changed:
+            self._begin()
+
     def ask(self, request: Request) -> Ticket:
         """Asks for a compile, and returns at once. What nobody holds the ticket of any more is not begun."""
         ticket = Ticket(request)
         with self._changed:
             self._tickets.append(weakref.ref(ticket))
-            if self._thread is None and not self._is_closed:
-                self._thread = threading.Thread(target=self._attend, name="tilefuse-background", daemon=True)
-                self._thread.start()
+            self._begin()
             self._changed.notify_all()
         return ticket
 
@@ -128,6 +131,12 @@ class BackgroundProcess:
             process.kill()
             process.wait()
 
+    def _begin(self) -> None:
+        """Starts the thread, where it does not run. Requires: the lock."""
+        if self._thread is None and not self._is_closed:
+            self._thread = threading.Thread(target=self._attend, name="tilefuse-background", daemon=True)
+            self._thread.start()
+
     def _waiting(self) -> list[Ticket]:
         """Tickets that are not in work yet and that somebody holds, the oldest first. Requires: the lock."""
         alive = [t for t in (ref() for ref in self._tickets) if t is not None]
@@ -136,6 +145,8 @@ class BackgroundProcess:
 
     def _attend(self) -> None:
         """The thread: hands over requests and notes the replies."""
+        # Where the process does not start, the first request is told why.
+        self._open()
         while True:
             with self._changed:
                 self._is_busy = False

@@ -31,6 +31,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _load_torch()
     while True:
         try:
             request = receive(sys.stdin.buffer)
@@ -54,6 +55,14 @@ def served(request: Request) -> str:
     except CompilerError as error:
         return f"{type(error).__name__} in the background: {str(error).splitlines()[0]}"
     return ""
+
+
+def _load_torch() -> None:
+    """Makes torch load what it needs to tell layouts of results, before a request waits for it. Cost: seconds (sympy and dynamo)."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), torch.no_grad():
+        torch.ones(2, 2).mm(torch.ones(2, 2))
 
 
 def _calculate_as(products: str, convolutions: str) -> None:
