@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from tilefuse.codegen.kernel import Buffer, Declare, For, If, Kernel, Let, Load, Stmt
 from tilefuse.codegen.routine_finish import clear_kernel, last_blocks, second_kernels
 from tilefuse.codegen.routine_step import step
-from tilefuse.codegen.routine_tiles import behind_groups, edge_tile, may_exceed
+from tilefuse.codegen.routine_tiles import behind_groups, edge_tile, may_exceed, most_turns
 from tilefuse.codegen.routine_triangle import ends_early, triangle_walk
 from tilefuse.codegen.routine_writer import RoutineWriter, Where
 from tilefuse.codegen.widths import check_launch, with_index_bits
@@ -123,17 +123,25 @@ def _walk(w: RoutineWriter, outer: frozenset[str], inside_other: bool) -> tuple[
     block, tile = w.block(d), axis("tile")
     if fused.grid.triangle:
         return (*before, *triangle_walk(w, body, inside_other))
+    turns = most_turns(w)
     if not inside_other:
-        return (*before, *_tiles(block, tiles, chunks, chunks, body(fused.edge, tile, False)))
+        return (*before, *_tiles(w, block, tiles, chunks, chunks, body(fused.edge, tile, False), turns))
     found: list[Stmt] = list(before)
     start = block
     grouped, ahead = chunks * unroll, chunks * (unroll - 1)
-    if unroll > 1 and may_exceed(whole, ahead):
-        found += _tiles(block, whole - ahead, grouped, chunks, body(fused.group, tile, True))
-        rest, start = behind_groups(w, block, whole, grouped)
-        found += rest
-    if whole != number(0) and (unroll == 1 or not _divides(grouped, whole)):
-        found += _tiles(start, whole, chunks, chunks, body(fused.single, tile, True))
+    singles = whole != number(0) and (unroll == 1 or not _divides(grouped, whole))
+    if turns == unroll > 1:
+        # A block's tiles are one group, or fewer.
+        group = (Let("tile", block, sizes.most(chunks)), *body(fused.group, tile, True))
+        rest = _tiles(w, block, whole, chunks, chunks, body(fused.single, tile, True), turns)
+        found.append(If((sizes.below(block + ahead, whole),), group, rest))
+    else:
+        if unroll > 1 and may_exceed(whole, ahead):
+            found += _tiles(w, block, whole - ahead, grouped, chunks, body(fused.group, tile, True), turns // unroll)
+            rest, start = behind_groups(w, block, whole, grouped)
+            found += rest
+        if singles:
+            found += _tiles(w, start, whole, chunks, chunks, body(fused.single, tile, True), turns)
     if tiles != whole:
         found += edge_tile(w, body(fused.edge, tile, False), whole, tiles)
     return tuple(found)
@@ -144,10 +152,13 @@ def _divides(by: Affine, e: Affine) -> bool:
     return by.is_const and e.is_const and e.const % by.const == 0
 
 
-def _tiles(start: Affine, stop: Affine, step: Affine, chunks: Affine, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The body for tile = start, start + step, ... below `stop`; without a loop where that is one tile at most."""
+def _tiles(w: RoutineWriter, start: Affine, stop: Affine, step: Affine, chunks: Affine, body: tuple[Stmt, ...],
+           turns: int) -> tuple[Stmt, ...]:
+    """The body for tile = start, start + step, ... below `stop`; without a loop where that is one tile at most. turns: so many; 0: any."""
     known = stop.is_const and step.is_const and chunks.is_const
     if known and step.const >= stop.const and len(start.terms) == 1 and not start.const:
         once = (Let("tile", start, max(chunks.const, 1)), *body)
         return (If((Bound(start, 0, min(chunks.const, stop.const)),), once),)
+    if turns == 1:
+        return (If((w.sizes.below(start, stop),), (Let("tile", start, w.sizes.most(chunks)), *body)),)
     return (For("tile", start, stop, step.const if step.is_const else step, body),)

@@ -20,7 +20,6 @@ from tilefuse.ir.dtype import DTYPES, F32, I64, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, const
 
 INT32_MAX = 2**31 - 1
-_OPERATORS = {"product": "*", "quotient": "/", "remainder": "%"}
 
 # Functions of f32 that kernels know and graphs do not: one step of a product as the matrix unit does it, a * b + c, which only the host
 # prints (on a GPU a whole product is one statement), and a term of a sum of exponentials. `{n}` is argument n.
@@ -130,9 +129,14 @@ class IndexScope:
         left, right = self.operand(value.left), self.operand(value.right)
         if value.function == "least":
             return f"{left} < {right} ? {left} : {right}"
-        # Both operands may be of 32 bits where the product needs 64.
-        cast = "(long long)" if value.function == "product" and self.index_bits == 64 else ""
-        return f"{cast}{left} {_OPERATORS[value.function]} {right}"
+        if value.function == "product":
+            # Both operands may be of 32 bits where the product needs 64.
+            return f"{'(long long)' if self.index_bits == 64 else ''}{left} * {right}"
+        # Neither is negative: unsigned numbers are divided in fewer instructions, and those of 32 bits in far fewer.
+        spans = [self.range_of(e) for e in (value.left, value.right)]
+        narrow = all(span is not None and span[1] <= INT32_MAX for span in spans)
+        unsigned = f"(unsigned {'int' if narrow else 'long long'})"
+        return f"({self.index_type})({unsigned}{left} {'/' if value.function == 'quotient' else '%'} {unsigned}{right})"
 
     def sums_fit(self, e: Affine) -> bool:
         """Whether each term of `e`, and the sum of any of them, is proved to fit 32 bits with sign."""

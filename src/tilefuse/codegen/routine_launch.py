@@ -14,7 +14,7 @@ from tilefuse.codegen.kernel import Kernel, Let, OfTwo, Size, Stmt
 from tilefuse.codegen.walk import index_names
 from tilefuse.codegen.widths import MOST_BLOCKS
 from tilefuse.ir.affine import Affine, axis, bounds, number
-from tilefuse.ir.counts import Operand, ceil, times
+from tilefuse.ir.counts import Operand, ceil, least, most, times
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.routine_sizes import num_tiles, words_of
 from tilefuse.schedule.routines import FusedRoutines, extent_in_memory
@@ -30,17 +30,25 @@ class LaunchSizes:
         self.num_named = 0
         if fused.given is None:
             return
-        graph, grid, most = fused.graph, fused.grid, fused.given.case.most_extent
+        graph, grid, longest = fused.graph, fused.grid, fused.given.case.most_extent
         for v in graph.variables.values():
             for name in (*v.sizes, *((v.leading,) if v.leading else ())):
-                self.known[name] = Size(name, most, name)
+                self.known[name] = Size(name, longest, name)
         for d in grid.extents:
-            self.known[f"tiles_{d}"] = Size(f"tiles_{d}", -(-most // fused.tiles[d]), num_tiles(grid, fused.tiles, d))
+            self.known[f"tiles_{d}"] = Size(f"tiles_{d}", -(-longest // fused.tiles[d]), num_tiles(grid, fused.tiles, d))
         walked = self.known[f"tiles_{fused.walk}"]
-        chunks = ceil(walked.count, fused.decision.iterations)
-        self.known["chunks"] = Size("chunks", -(-walked.most // fused.decision.iterations), chunks)
+        self.known["chunks"] = Size("chunks", walked.most, self._chunks(walked.count))
         self.known["all_blocks"] = Size("all_blocks", MOST_BLOCKS, self.num_blocks)
         self.extents = {name: size.most + 1 for name, size in self.known.items()}
+
+    def _chunks(self, walked: Operand) -> Operand:
+        """Blocks along a walk of so many tiles: each takes `iterations` of them at most, and fewer where sizes below those that the program
+        was chosen for would leave fewer blocks than it has there."""
+        fused = self.fused
+        across = times(*(num_tiles(fused.grid, fused.tiles, d) for d in fused.grid.extents if d != fused.walk))
+        if fused.decision.iterations == 1:
+            return walked
+        return least(walked, most(ceil(walked, fused.decision.iterations), ceil(fused.num_blocks, across)))
 
     # -- what launches are told
 

@@ -15,6 +15,12 @@ def may_exceed(e: Affine, least: Affine) -> bool:
     return not (e.is_const and least.is_const) or e.const > least.const
 
 
+def most_turns(w: RoutineWriter) -> int:
+    """Tiles that a block takes at most, where that is known and calls give the sizes; else 0. (Known sizes say it themselves.)"""
+    given = w.fused.given
+    return 0 if given is None or given.walks_all else w.fused.decision.iterations
+
+
 def up_to_multiple(w: RoutineWriter, name: str, e: Affine, by: Affine) -> tuple[tuple[Stmt, ...], Affine]:
     """e // by * by, for a number of tiles that is not negative."""
     sizes, most = w.sizes, w.sizes.most(w.sizes.tiles(w.walk)) + 1
@@ -32,8 +38,10 @@ def behind_groups(w: RoutineWriter, start: Affine, stop: Affine, grouped: Affine
 def edge_tile(w: RoutineWriter, body: tuple[Stmt, ...], whole: Affine, tiles: Affine, reached: tuple[Bound, ...] = ()) -> tuple[Stmt, ...]:
     """The tile behind the whole ones, where there is one, by the block whose turn it is; `reached`: bounds besides."""
     sizes, d = w.sizes, w.walk
+    told = Comment(f"the tile that reaches over the edge of {sizes.extent(d)} words")
+    edge = (Let("tile", whole, sizes.most(whole) + 1), *body)
+    if most_turns(w) == 1:  # as many blocks as tiles
+        return told, If((sizes.equal(w.block(d), whole), *reached), edge)
     stated, last = sizes.remainder("last_turn", whole, sizes.chunks, max(sizes.most(sizes.chunks) - 1, 0))
     there = () if tiles.is_const else (Bound(tiles - whole, 1, sizes.most(tiles) + 1),)
-    edge = (Let("tile", whole, sizes.most(whole) + 1), *body)
-    return (Comment(f"the tile that reaches over the edge of {sizes.extent(d)} words"), *stated,
-            If((sizes.equal(w.block(d), last), *there, *reached), edge))
+    return told, *stated, If((sizes.equal(w.block(d), last), *there, *reached), edge)

@@ -17,7 +17,6 @@ from tilefuse.codegen.routine_partials import deliver
 from tilefuse.codegen.routine_tiles import behind_groups, edge_tile, may_exceed, up_to_multiple
 from tilefuse.codegen.routine_writer import RoutineWriter
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.routine_elements import LAST_BLOCK, SECOND_KERNEL, Element
 from tilefuse.schedule.routine_steps import Step
 from tilefuse.schedule.routines import FusedRoutines
@@ -64,7 +63,7 @@ def triangle_walk(w: RoutineWriter, body: Body, inside_other: bool) -> tuple[Stm
         if whole != number(0):
             found.append(_for(start, stop, chunks, body(fused.single, tile, True)))
         if tiles != whole:
-            found += edge_tile(w, body(fused.edge, tile, False), whole, tiles, (Bound(ends - whole, 1, 2),) if early else ())
+            found += edge_tile(w, body(fused.edge, tile, False), whole, tiles, (sizes.equal(ends, whole + 1),) if early else ())
     if early:
         if not inside_other:
             return tuple(found)

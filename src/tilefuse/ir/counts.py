@@ -20,12 +20,13 @@ C_FUNCTIONS = f"""static inline long long tf_times(long long a, long long b) {{
 static inline long long tf_plus(long long a, long long b) {{ return a + b > {LIMIT}ll ? {LIMIT}ll : a + b; }}
 static inline long long tf_ceil(long long a, long long b) {{ return (a + b - 1) / b; }}
 static inline long long tf_most(long long a, long long b) {{ return a > b ? a : b; }}
+static inline long long tf_least(long long a, long long b) {{ return a < b ? a : b; }}
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number that is never negative: `function` of two operands ("times", "plus", "ceil" for a / b rounded up, "most" for the larger)."""
+    """A number that is never negative: `function` of two operands ("times", "plus", "ceil" for a / b rounded up, "most", "least")."""
 
     function: str
     left: Operand
@@ -58,6 +59,8 @@ def count_value(c: Operand, sizes: Mapping[str, int]) -> int:
             return min(a + b, LIMIT)
         case "ceil":
             return -(-a // b)
+        case "least":
+            return min(a, b)
     return max(a, b)
 
 
@@ -101,9 +104,9 @@ def plus(a: Operand, b: Operand) -> Operand:
     return b if a == 0 else a if b == 0 else Count("plus", a, b)
 
 
-def ceil(a: Operand, by: int) -> Operand:
-    """a / by rounded up; a number where `a` is one."""
-    if isinstance(a, int):
+def ceil(a: Operand, by: Operand) -> Operand:
+    """a / by rounded up; a number where both are. Requires: `by` is positive."""
+    if isinstance(a, int) and isinstance(by, int):
         return -(-a // by)
     return a if by == 1 else Count("ceil", a, by)
 
@@ -113,3 +116,10 @@ def most(a: Operand, b: Operand) -> Operand:
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
     return a if a == b else Count("most", a, b)
+
+
+def least(a: Operand, b: Operand) -> Operand:
+    """The smaller of two; a number where both are."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return a if a == b else Count("least", a, b)
