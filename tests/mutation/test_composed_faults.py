@@ -59,12 +59,12 @@ HARMLESS = {
     "from the queue": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "teams": {"at the place of x_queue": 1, "at the place of g_queue": 1},
     "columns": {"widen above 0": 2},  # in the last round only the first thread's sum is used, so a second one may be made
-    # A vector that a row begins in may be loaded lane by lane or, inside the tensor, as a whole: lanes outside of the row are not used.
-    "columns between vectors": dict.fromkeys((f"{way} {end} 0" for way in ("widen", "narrow") for end in ("above", "below")), 1),
+    # A vector at the tensor's end may be loaded lane by lane, and threads without columns may walk: their sums are joined to none.
+    "columns between vectors": {"widen above 1": 1, "narrow above 0": 1, "narrow below 0": 1},
     "scan": {"narrow above 0": 1},  # the row's last vector comes before none: its total is not needed
-    # That total may have an element more or less, and the row's first element is zero. A vector of results may be stored lane by lane, and
-    # what is computed for lanes behind the row is stored nowhere.
-    "scan between vectors": {"widen above 0": 2, "narrow above 0": 2, "narrow below 0": 2, "one step more": 1},
+    # That total may have an element more or less, and the row's first element is zero. A vector of results may be stored lane by lane; what
+    # is loaded and computed for lanes outside of the row is stored nowhere.
+    "scan between vectors": {"widen above 0": 1, "widen below 0": 1, "narrow above 0": 2, "narrow below 0": 3, "one step more": 1},
 }
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
 

@@ -14,13 +14,10 @@ from tilefuse.ir.affine import Affine, axis, bounds, floordiv, mod
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
-from tilefuse.schedule.column_starts import ColumnStart, columns_of_tile
+from tilefuse.schedule.column_starts import PARTS_AHEAD, ColumnStart, columns_of_tile
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.template import Columns
-
-# Partial columns of other blocks that a thread of the last one reads before it adds the first.
-PARTS_AHEAD = 8
 
 # An output: the value's name, its instance, and where an element lies.
 Output = tuple[str, int, Affine]
@@ -44,8 +41,9 @@ def begin_between(writer: KernelWriter, choice: Columns, start: ColumnStart, til
     assert span is not None and span[0] >= 0, "rows begin inside their tensor"
     vector = e.let("first_vector", floordiv(first, width, e.extents), span[1] // width + 1)
     writer.row_axis = start.inner
-    place = tile_of_image * (own // width if tiles > 1 else 0) + x + vector
-    return BetweenVectors(writer, choice, start, image, image_number, tile_of_image, part, rows_of_part, first_row, place * width - first)
+    place = tile_of_image * (own // width if tiles > 1 else 0) + x
+    return BetweenVectors(writer, choice, start, image, image_number, tile_of_image, part, rows_of_part, first_row,
+                          (place + vector) * width - first, [Bound(place, 0, start.vectors)])
 
 
 def finish_between(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], outputs: list[Output]) -> None:
@@ -53,7 +51,7 @@ def finish_between(state: ColumnState, group: list[Instance], parts: dict[int, l
     w, c, between = state.writer, state.choice, state.between
     assert between is not None
     e, domain = w.emitter, w.domain
-    w.row_axis = ""
+    w.row_axis, w.spare_lanes = "", False
     _join_rows(state, group, parts, between.start.period)
     own, length = columns_of_tile(domain, c, between.start), domain.extents[between.start.inner]
     threads = c.threads_x * c.threads_y

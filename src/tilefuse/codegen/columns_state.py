@@ -27,6 +27,7 @@ class BetweenVectors:
     rows_of_part: int
     first_row: Affine
     inner: Affine  # the thread's first column, with what the lane adds left out
+    columns: list[Bound]  # hold where the thread has any columns of the image
 
     def kept_env(self, lane: str) -> dict[str, Affine]:
         """Root axes of the thread's columns with the lane as a variable."""

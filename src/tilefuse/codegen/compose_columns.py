@@ -15,11 +15,11 @@ from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, 
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL, DType
-from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.column_starts import between_columns
 from tilefuse.schedule.online import KERNEL_MONOIDS
-from tilefuse.schedule.resolved import Domain, Instance, Touch
+from tilefuse.schedule.resolved import Domain, Instance, Touch, resolved_walk
 from tilefuse.schedule.stages import after_shared, stages, writes_rows
 from tilefuse.schedule.template import Columns
 
@@ -146,6 +146,8 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
     limit = max(c.chunks * c.threads_y * c.split, 1)
     batch = 1 if c.on_chip else max(c.batch, 1)
     kept = _kept_env(state)
+    # Lanes outside of a row need no guard where all that depends on their columns is loaded ahead.
+    w.spare_lanes = state.between is not None and _are_held(state, bodies, missing)
     columns = _column_operands(state, bodies)
     count = -(-c.chunks // batch)
     with cascade.steps("step", count) if cascade is not None else e.loop("step", count, unroll=w.unroll and c.on_chip) as outer:
@@ -161,6 +163,8 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
                 bounds = [Bound(row, 0, domain.num_reduced), *only]
                 if c.split > 1:
                     bounds.append(Bound(step, 0, c.chunks))
+                if state.between is not None:
+                    bounds += state.between.columns
                 with e.when(bounds):
                     e.narrow_to(row, domain.num_reduced)
                     env = _row_env(state, row) | kept
@@ -177,14 +181,29 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
 MOST_COLUMN_OPERANDS = 4
 
 
+def _are_held(state: ColumnState, bodies: Sequence[object], walked: list[Touch]) -> bool:
+    """Whether a row's bodies read no memory besides the vectors that are `walked` and the column operands."""
+    columns = _column_touches(state, bodies)
+    known = {*walked, *columns}
+    found = {x for body in bodies for x in resolved_walk(body)}  # type: ignore[arg-type]
+    return len(columns) <= MOST_COLUMN_OPERANDS and all(not x.dynamic and (x in known or not x.offset.axes() & set(state.domain.kept))
+                                                        for x in found if isinstance(x, Touch)) \
+        and not any(isinstance(x, Guard) for x in found)
+
+
+def _column_touches(state: ColumnState, bodies: Sequence[object]) -> list[Touch]:
+    kept, held = set(state.domain.kept), {h.touch for h in state.held}
+    return [t for t in state.writer.touches(bodies) if t.offset.axes() and t.offset.axes() <= kept and t not in held]
+
+
 def _column_operands(state: ColumnState, bodies: Sequence[object]) -> list[Held]:
     """Operands that are the same for all rows (v of A + u v^T), as vectors loaded once before the walk.
 
     Left inside, their loads stand behind each row's guard, where no compiler takes them out of the loop.
     """
     w, c = state.writer, state.choice
-    kept, env = set(state.domain.kept), _kept_env(state)
-    wanted = [t for t in w.touches(bodies) if t.offset.axes() and t.offset.axes() <= kept and not any(h.touch == t for h in state.held)]
+    env = _kept_env(state)
+    wanted = _column_touches(state, bodies)
     held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in wanted[:MOST_COLUMN_OPERANDS]]
     for h in held:
         w.fill(h, number(0), env, state.lane)

@@ -28,7 +28,7 @@ from tilefuse.codegen.kernel import (
 from tilefuse.ir.affine import Affine, number, row_major_strides, substitute
 from tilefuse.ir.dtype import I32, DType
 from tilefuse.ir.ops import NARROW_CUDA
-from tilefuse.ir.scalar import Bound, Call
+from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
@@ -79,6 +79,7 @@ class KernelWriter:
         self.unroll = device.kind == "cuda"
         self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
         self.running: list[Running] = []
+        self.spare_lanes = False  # lanes outside of a row are computed like the others, from whatever lies there, and used by nobody
         self.row_axis = ""  # the axis that rows run along, where they begin and end inside vectors: lanes outside of them are left out
         self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
         self.lane_expressions: dict[object, Reg] = {}  # the same of parts of bodies
@@ -206,12 +207,16 @@ class KernelWriter:
         start = chunk * held.width
 
         def load_lanes() -> None:
-            with e.lanes(held.width, self.unroll) as v, e.when(self._lane_in_row(lane_env, lane, v)):
-                e.emit(VectorLoad(held.array, start + v, buffer, substitute(offset, {lane: v}), 1, cache))
+            with e.lanes(held.width, self.unroll) as v:
+                if self.spare_lanes:
+                    e.emit(Assign(Reg(held.array, held.touch.dtype, start + v), const(0, held.touch.dtype)))
+                with e.when(self._lane_in_row(lane_env, lane, v)):
+                    e.emit(VectorLoad(held.array, start + v, buffer, substitute(offset, {lane: v}), 1, cache))
 
         if held.width == 1 or held.vector:
             whole = VectorLoad(held.array, start, buffer, substitute(offset, {lane: number(0)}), held.width, cache)
-            self._whole_or_lanes(whole, load_lanes, lane_env, lane, held.width)
+            inside = Bound(whole.index, 0, e.buffers[held.touch.value].num_elements - held.width + 1) if self.spare_lanes else None
+            self._whole_or_lanes(whole, load_lanes, lane_env, lane, held.width, inside)
         else:
             load_lanes()
 
@@ -222,17 +227,22 @@ class KernelWriter:
         place = substitute(lane_env[self.row_axis], {lane: at}, self.emitter.extents)
         return (Bound(place, 0, self.domain.extents[self.row_axis]),)
 
-    def _whole_or_lanes(self, whole: Stmt, by_lanes: Callable[[], None], lane_env: Mapping[str, Affine], lane: str, width: int) -> None:
-        """Emits `whole` where the row has all lanes of a vector, what `by_lanes` emits where it begins or ends inside the vector."""
+    def _whole_or_lanes(self, whole: Stmt, by_lanes: Callable[[], None], lane_env: Mapping[str, Affine], lane: str, width: int,
+                        inside: Bound | None = None) -> None:
+        """Emits `whole` where the row has all lanes of a vector, what `by_lanes` emits where it begins or ends inside the vector.
+
+        inside: holds where `whole` is legal; as a default, where all lanes are the row's.
+        """
         e = self.emitter
         if not self.row_axis or width == 1:
             with e.when(self._lane_in_row(lane_env, lane, number(0))):
                 e.emit(whole)
             return
-        first = substitute(lane_env[self.row_axis], {lane: number(0)}, e.extents)
+        if inside is None:
+            first = substitute(lane_env[self.row_axis], {lane: number(0)}, e.extents)
+            inside = Bound(first, 0, self.domain.extents[self.row_axis] - width + 1)
         with e.nested() as otherwise:
             by_lanes()
-        inside = Bound(first, 0, self.domain.extents[self.row_axis] - width + 1)
         e.emit(If((inside,), (whole,), tuple(otherwise.statements)))
 
     def bind(self, held: Iterable[Held], chunk: Affine, lane: Affine) -> None:
@@ -335,7 +345,7 @@ class KernelWriter:
             inner.values.update({k: r if width == 1 else Reg(r.name, r.dtype, v) for k, r in self.lane_values.items()})
             inner.expressions.update({k: Reg(r.name, r.dtype, v) for k, r in self.lane_expressions.items()})
             e.neighbours += width > 1
-            with e.when(self._lane_in_row(lane_env, lane, v)):
+            with e.when(() if self.spare_lanes else self._lane_in_row(lane_env, lane, v)):
                 yield v
             e.neighbours -= width > 1
             e.frames[-2].statements.extend(inner.statements)

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.schedule.access import Access, by_memory_order, vector_limit, widest_vector
-from tilefuse.schedule.column_starts import column_start, num_tiles
-from tilefuse.schedule.resolved import Domain
+from tilefuse.schedule.access import Access, accesses, by_memory_order, vector_limit, widest_vector
+from tilefuse.schedule.column_starts import PARTS_AHEAD, column_start, num_tiles
+from tilefuse.schedule.resolved import Domain, resolved_dtype
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Columns
 from tilefuse.target.device import DeviceSpec
@@ -20,8 +21,9 @@ ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}
 OTHER_REGISTERS = 20
 
 BLOCK_THREADS = 256
-# Bytes that a thread of a walk between vectors has under way.
-FLIGHT_BYTES = 128
+# Bytes that a thread of a walk between vectors has under way; waves of its blocks at most; longer by this share of what the last wave
+# leaves idle, since its blocks then have the memory to themselves (figures at `_cheapest_split`); one read of partial columns.
+FLIGHT_BYTES, MOST_WAVES, IDLE_SHARE, ROUND_TRIP_US = 128, 8, 0.15, 0.8
 # Sums of columns that so many blocks split are made by two blocks of so many threads a multiprocessor, each thread with more rows ahead
 # (measured on H200, 256 columns: f16 66.9 us against 68.2 by four blocks of 256, f32 65.7 against 66.7; 4096 columns 66.5 and 65.8).
 TALL_SPLIT, TALL_THREADS, TALL_BATCH = 32, 512, 8
@@ -103,7 +105,12 @@ def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         return None
     length = domain.num_reduced
     batch = max(2, FLIGHT_BYTES // (limit * kept_bytes))
-    resident = min(4, max(1, device.registers_per_multiprocessor // (BLOCK_THREADS * _registers(domain, batch, limit, kept_bytes))))
+    origins = limit * sum(i.node.detail == "m2" for i in domain.instances if i.shared)
+    registers = _registers(domain, batch, limit, kept_bytes) + _operand_registers(accesses(domain), kept, limit) + origins
+    resident = min(4, max(1, device.registers_per_multiprocessor // (BLOCK_THREADS * registers)))
+
+    def most_parts(threads_y: int) -> int:
+        return max(1, length // (2 * threads_y * batch))
 
     def walk(threads_x: int) -> Columns:
         threads_y = start.period
@@ -111,19 +118,47 @@ def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
             threads_y *= 2
         bound = resident if threads_x * threads_y == BLOCK_THREADS else 0
         one = Columns(kept, reduced, limit, threads_x, threads_y, 1, 1, False, batch, bound)
-        split = max(1, min(-(-wanted // num_tiles(domain, one)), length // (2 * threads_y * batch)))
+        split = _cheapest_split(domain, device, one, most_parts(threads_y), kept_bytes)
         chunks = -(-length // (threads_y * split))
         return replace(one, chunks=chunks, split=split, batch=min(batch, chunks))
 
-    wanted = device.num_multiprocessors * 4 * MANY_WAVES
     threads_x = 32
     while threads_x > 2 and threads_x // 2 >= start.vectors:
         threads_x //= 2
     made = walk(threads_x)
     # Short columns: narrower tiles fill the device.
-    while made.threads_x > 4 and num_tiles(domain, made) * made.split < device.num_multiprocessors:
+    while made.threads_x > 4 and num_tiles(domain, made) * most_parts(made.threads_y) < device.num_multiprocessors:
         made = walk(made.threads_x // 2)
     return made
+
+
+def _cheapest_split(domain: Domain, device: DeviceSpec, choice: Columns, most: int, kept_bytes: int) -> int:
+    """Blocks down a column of a walk between vectors, up to `most`, for which it takes least: the bytes, longer by what the last wave
+    leaves idle, and the partial columns that the last block of a tile reads back.
+
+    4 x [4096, 4095] f32, 136 tiles       split 2   272 blocks, 2.06 a multiprocessor: 69.3 us       split 4   1.03 waves: 74.0
+                                          split 8   2.06 waves: 66.2                                 split 16  4.12 waves: 66.4
+    """
+    tiles, slots = num_tiles(domain, choice), device.num_multiprocessors * max(choice.resident, 1)
+    bytes_us = domain.num_kept * domain.num_reduced * kept_bytes / device.global_bytes_per_s * 1e6
+
+    def time_us(split: int) -> float:
+        blocks = tiles * split
+        rounds = blocks / (device.num_multiprocessors if blocks <= slots else slots)
+        idle = (ceil(rounds) - rounds) / rounds
+        read_back_us = ceil(split / PARTS_AHEAD) * ROUND_TRIP_US if split > 1 else 0.0
+        # All that a batch asks for is there before the next one is asked for: half of it is under way on average.
+        under_way = min(blocks, slots) * choice.threads_x * choice.threads_y * FLIGHT_BYTES // 2
+        chunks = ceil(domain.num_reduced / (choice.threads_y * split))
+        idle += ceil(chunks / choice.batch) * choice.batch / chunks - 1  # loads of the last batch that are not there
+        return bytes_us * (1 + IDLE_SHARE * idle) * max(1.0, device.saturating_bytes / under_way) + read_back_us
+
+    return min(range(1, min(most, max(1, MOST_WAVES * slots // tiles)) + 1), key=time_us)
+
+
+def _operand_registers(found: list[Access], kept: tuple[str, ...], width: int) -> int:
+    """Registers of a thread for what lies along its columns and is the same in all rows."""
+    return sum(a.itemsize * width // 4 for a in found if not a.written and a.offset.axes() and a.offset.axes() <= set(kept))
 
 
 def _begin_inside_sectors(found: list[Access]) -> bool:
@@ -186,7 +221,8 @@ def _registers(domain: Domain, batch: int, width: int, kept_bytes: int) -> int:
     shared = [i for i in domain.instances if i.shared]
     squares = [i for i in shared if i.node.detail == "m2"]
     # A sum over the values of an m2 follows from its accumulators.
-    accumulators = [ACCUMULATORS.get(i.node.detail, 1) for i in shared if i in squares or all(i.body != s.body for s in squares)]
+    accumulators = [ACCUMULATORS.get(i.node.detail, 1) * (max(4, resolved_dtype(i.body, domain).itemsize) // 4)
+                    for i in shared if i in squares or all(i.body != s.body for s in squares)]
     return batch * width * kept_bytes // 4 + width * sum(accumulators) + OTHER_REGISTERS
 
 

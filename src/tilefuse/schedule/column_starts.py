@@ -13,10 +13,14 @@ from math import gcd, prod
 
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.schedule.access import accesses, stride_of
+from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.row_starts import reduces_by_lanes
 from tilefuse.schedule.stages import writes_rows
 from tilefuse.schedule.template import Columns
+
+# Partial columns of other blocks that a thread of the last one reads before it adds the first.
+PARTS_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ def column_start(domain: Domain, kept: tuple[str, ...], width: int) -> ColumnSta
     """
     reduced = [a for a in domain.reduced if domain.extents[a] > 1]
     inner = next((a for a in reversed(kept) if domain.extents[a] > 1), None)
-    if width == 1 or len(reduced) != 1 or inner is None or writes_rows(domain) or not reduces_by_lanes(domain):
+    if width == 1 or len(reduced) != 1 or inner is None or writes_rows(domain) or not reduces_by_lanes(domain, (EXPSUM.name,)):
         return None
     dense = [a for a in accesses(domain) if not a.written and not a.dynamic and not a.guarded and a.offset.is_linear
              and stride_of(a.offset, inner) == 1]

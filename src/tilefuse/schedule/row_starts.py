@@ -50,10 +50,13 @@ def _by_lanes(domain: Domain) -> bool:
     return all(i.node.category == "scan" for i in shared) if domain.has_scan else reduces_by_lanes(domain)
 
 
-def reduces_by_lanes(domain: Domain) -> bool:
-    """Whether all that the threads do together is reductions of elements that are read once, and each takes its vectors lane by lane."""
+def reduces_by_lanes(domain: Domain, by_vector: tuple[str, ...] = BY_VECTOR) -> bool:
+    """Whether all that the threads do together is reductions of elements that are read once, and each takes its vectors lane by lane.
+
+    by_vector: reductions that the template takes by whole vectors.
+    """
     return not is_multi_stage(domain) and not any(i.carried for i in domain.instances) and all(
-        i.node.category == "reduce" and i.node.detail not in BY_VECTOR and i.second_of is None and i.squares_of is None
+        i.node.category == "reduce" and i.node.detail not in by_vector and i.second_of is None and i.squares_of is None
         for i in domain.instances if i.shared)
 
 

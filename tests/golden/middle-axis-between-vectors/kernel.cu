@@ -40,6 +40,7 @@ k_y_a(
   alignas(16) float w_v[4];
   #pragma unroll
   for (int v_3 = 0; v_3 < 4; ++v_3) {
+    w_v[v_3] = 0.0f;
     if (4 * first_vector - 2096640 * image + 124 * tile + v_3 + 4 * x_1 - 4095 * y_1 >= 0 && 4 * first_vector - 2096640 * image + 124 * tile + v_3 + 4 * x_1 - 4095 * y_1 < 4095) {
       tf_vector_load<1>(w_v + v_3, w + 4 * first_vector - 2096640 * image + 124 * tile + v_3 + 4 * x_1 - 4095 * y_1);
     }
@@ -48,22 +49,25 @@ k_y_a(
     alignas(16) float x_v[32];
     #pragma unroll
     for (int inner = 0; inner < 8; ++inner) {
-      if (4 * first_vector - 2096640 * image + 124 * tile + 4 * x_1 - 4095 * y_1 >= 0 && 4 * first_vector - 2096640 * image + 124 * tile + 4 * x_1 - 4095 * y_1 < 4092) {
-        tf_vector_load_stream<4>(x_v + 4 * inner, x + 4 * first_vector + 32760 * inner + 262080 * step + 124 * tile + 4 * x_1);
-      } else {
-        #pragma unroll
-        for (int v_4 = 0; v_4 < 4; ++v_4) {
-          if (4 * first_vector - 2096640 * image + 124 * tile + v_4 + 4 * x_1 - 4095 * y_1 >= 0 && 4 * first_vector - 2096640 * image + 124 * tile + v_4 + 4 * x_1 - 4095 * y_1 < 4095) {
-            tf_vector_load_stream<1>(x_v + 4 * inner + v_4, x + 4 * first_vector + 32760 * inner + 262080 * step + 124 * tile + v_4 + 4 * x_1);
+      if (31 * tile + x_1 < 1025) {
+        if (4 * first_vector + 32760 * inner + 262080 * step + 124 * tile + 4 * x_1 < 134184957) {
+          tf_vector_load_stream<4>(x_v + 4 * inner, x + 4 * first_vector + 32760 * inner + 262080 * step + 124 * tile + 4 * x_1);
+        } else {
+          #pragma unroll
+          for (int v_4 = 0; v_4 < 4; ++v_4) {
+            x_v[4 * inner + v_4] = 0.0f;
+            if (4 * first_vector - 2096640 * image + 124 * tile + v_4 + 4 * x_1 - 4095 * y_1 >= 0 && 4 * first_vector - 2096640 * image + 124 * tile + v_4 + 4 * x_1 - 4095 * y_1 < 4095) {
+              tf_vector_load_stream<1>(x_v + 4 * inner + v_4, x + 4 * first_vector + 32760 * inner + 262080 * step + 124 * tile + v_4 + 4 * x_1);
+            }
           }
         }
       }
     }
     #pragma unroll
     for (int inner_1 = 0; inner_1 < 8; ++inner_1) {
-      #pragma unroll
-      for (int v_5 = 0; v_5 < 4; ++v_5) {
-        if (4 * first_vector - 2096640 * image + 124 * tile + v_5 + 4 * x_1 - 4095 * y_1 >= 0 && 4 * first_vector - 2096640 * image + 124 * tile + v_5 + 4 * x_1 - 4095 * y_1 < 4095) {
+      if (31 * tile + x_1 < 1025) {
+        #pragma unroll
+        for (int v_5 = 0; v_5 < 4; ++v_5) {
           float s_x = (x_v[4 * inner_1 + v_5] * w_v[v_5]);
           s_sum[v_5] = (s_sum[v_5] + s_x);
           bool take = bool((a_1[v_5] == 2147483647) | bool((!(x_v[4 * inner_1 + v_5] <= a_part[v_5])) & (!tf_isnan(a_part[v_5]))));

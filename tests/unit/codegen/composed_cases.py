@@ -145,7 +145,7 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}", scaled_row_sum(r, n), {}) for r, n in ((5, 70), (4, 3000))),
     *((f"{r}x{n}-{t}", row_extremes(r, n, t), {}) for r, n, t in ((5, 77, "f32"), (6, 3000, "f16"), (5, 130, "f64"), (3, 40, "i64"))),
     *((f"{n}x{c}-{t}", column_sum(n, c, t), {}) for n, c, t in ((1000, 48, "f32"), (5, 7, "f32"), (700, 33, "f16"), (64, 10, "i64"))),
-    *((f"{n}x{c}", column_deviation(n, c), {}) for n, c in ((300, 20), (9, 64))),
+    *((f"{n}x{c}", column_deviation(n, c), {}) for n, c in ((300, 20), (9, 64), (700, 37))),
     # Columns of rows that begin between vectors: tiles that have a vector in common, images of one tile, rows as long as a few vectors.
     *((f"{i}x{n}x{c}-{t}", middle_statistics(i, n, c, t), {}) for i, n, c, t in (
         (2, 70, 141, "f32"), (3, 40, 33, "f16"), (2, 9, 1027, "bf16"), (5, 33, 7, "f32"), (2, 30, 21, "f64"))),
@@ -323,6 +323,8 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("split10-between-vectors", column_sum(200, 35, "f16"), columns(8, 2, 8, 3, split=10)),
     ("few-threads-down-between-vectors", middle_statistics(2, 30, 70), columns(4, 8, 2, 15, batch=4)),
     ("split4", column_deviation(200, 12), columns(4, 4, 4, 13, split=4, batch=4)),
+    ("split3-between-vectors", column_deviation(200, 13), columns(4, 4, 8, 9, split=3, batch=3)),
+    ("one-at-a-time-between-vectors", column_deviation(200, 13), columns(4, 4, 4, 50)),
     ("one-thread-down", column_deviation(50, 40), columns(4, 8, 1, 50, batch=4)),
     ("held", softmax_down(60, 40), columns(4, 4, 8, 8, on_chip=True, batch=8)),
     ("streamed", softmax_down(60, 44), columns(2, 8, 4, 15, batch=4)),

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import Pattern, column_deviation, column_sum, softmax_down, written_and_summed
+from tests.unit.codegen.pattern_graphs import Pattern, column_sum, softmax_down, written_and_summed
 from tilefuse.ir.text import parse_graph
 from tilefuse.schedule.choose_columns import LINE_BYTES, MOST_PARTS
 from tilefuse.schedule.column_starts import between_columns, num_tiles
@@ -66,14 +66,19 @@ def test_columns_of_odd_rows_of_narrow_elements_take_whole_vectors() -> None:
 
 
 def test_short_columns_of_odd_rows_fill_the_device() -> None:
-    """131 rows of 8193: tiles of 32 vectors would keep half of the multiprocessors busy."""
-    choice = middle(1, 131, 8193)
-    assert choice.split == 1 and choice.threads_x < 32
+    """131 rows of 8193: 67 tiles of 32 vectors, and too few rows to split, would keep half of the multiprocessors busy."""
+    assert middle(1, 131, 8193).threads_x < 32 == middle(1, 13100, 8193).threads_x
 
 
-@pytest.mark.parametrize("pattern", [column_deviation(4096, 333), softmax_down(300, 33), written_and_summed(4096, 333, "columns")])
+def test_few_tiles_of_long_columns_are_not_read_back_for_longer_than_the_blocks_take() -> None:
+    """65536 rows of 1023 have nine tiles: with four waves of blocks the last one of a tile would read 235 parts, eight at a time."""
+    choice = middle(1, 65536, 1023)
+    assert choice.split * 9 >= H200.num_multiprocessors and choice.split <= 64
+
+
+@pytest.mark.parametrize("pattern", [softmax_down(300, 33), written_and_summed(4096, 333, "columns")])
 def test_kernels_that_walk_columns_otherwise_take_no_vectors_of_odd_rows(pattern: Pattern) -> None:
-    """Squares, columns walked twice, and elements written on the way have their columns in one place in every row."""
+    """Columns walked twice, and elements written on the way keep their columns in one place."""
     program = schedule_graph(pattern.graph, {}, H200)
     assert isinstance(program, TileProgram) and isinstance(program.choice, Columns) and isinstance(program.internal, Domain)
     assert program.choice.vector == 1 and between_columns(program.internal, program.choice) is None
