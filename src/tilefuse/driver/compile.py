@@ -43,6 +43,7 @@ from tilefuse.plan.long_scans import split_long_scans
 from tilefuse.plan.measure import Measurer
 from tilefuse.plan.padded_products import pad_products
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.release_order import in_release_order
 from tilefuse.plan.text import print_plan
 from tilefuse.plan.updates_last import behind_readers
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
@@ -175,11 +176,13 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
 @rarely_collected()
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
              options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
-             free_results: Collection[int] = (), measurer: Measurer | None = None, static: Collection[str] = ()) -> Generated:
+             free_results: Collection[int] = (), measurer: Measurer | None = None, static: Collection[str] = (),
+             given_up: Collection[str] = ()) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
     free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
     static: inputs (parameters) from which what is prepared gets launches of its own, so that it can be kept from call to call.
+    given_up: inputs that nobody holds but the call, whose memory is free after their last use.
     measurer: times kernels on the device, which must be present; without it costs are predictions.
     Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
     """
@@ -187,13 +190,13 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     ready = prepare(graph, constants=constants, input_layouts=input_layouts, device=device, options=options,
                     result_layouts=result_layouts, free_results=free_results)
     with now.span("plan") as facts:
-        plan = _planned(ready, device, options, measurer, static)
+        plan = in_release_order(_planned(ready, device, options, measurer, static), given_up)
         facts.update(nodes=len(ready.graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)
     now.dump("2_plan.txt", text)
     with now.span("sources"):
-        spec = lower(plan, device, options)
+        spec = lower(plan, device, options, given_up)
     told = list(fallbacks)
     for operator, reason in told:
         now.event("fallback", "frontend", operator=operator, reason=reason)
@@ -230,11 +233,11 @@ def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
                   device: DeviceSpec | str | None = None, options: Options | None = None, fallbacks: Iterable[tuple[str, str]] = (),
                   result_layouts: Layouts | None = None, free_results: Collection[int] = (), titles: Titles = UNTITLED,
-                  static: Collection[str] = ()) -> Any:
+                  static: Collection[str] = (), given_up: Collection[str] = ()) -> Any:
     """The runnable program (`runtime.program.Program`) of a graph.
 
     constants: data of every constant input. device: a record, an executor's name, or None for the one at hand. titles: names of the source.
-    static: as for `generate`.
+    static, given_up: as for `generate`.
     Raises: as `generate`; ToolchainError when a compiler fails; DeviceError.
     """
     from tilefuse.runtime.program import Program
@@ -250,7 +253,8 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
         digest = ""
         if is_keepable(chosen):
             with now.span("known program", "cache"):
-                digest = program_digest(graph, constants, input_layouts, spec, chosen, told, result_layouts, free_results, static)
+                digest = program_digest(graph, constants, input_layouts, spec, chosen, told, result_layouts, free_results, static,
+                                        given_up)
                 known = find_program(digest, chosen)
             if known is not None:
                 kept = {v.name for v in known.spec.values if v.role == "constant"}
@@ -258,7 +262,7 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 with now.span("build"), shown_progress(chosen) as progress:
                     return Program(titled(known.spec, titles), bound, place, chosen, progress=progress)
         made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
-                        result_layouts=result_layouts, free_results=free_results, static=static,
+                        result_layouts=result_layouts, free_results=free_results, static=static, given_up=given_up,
                         measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
         with now.span("build"), shown_progress(chosen) as progress:
             program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress)
@@ -269,11 +273,11 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
 
 
 def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None,
-                     free_results: Collection[int] = (), static: Collection[str] = ()) -> Any:
+                     free_results: Collection[int] = (), static: Collection[str] = (), given_up: Collection[str] = ()) -> Any:
     """The runnable program of what a frontend imported. Raises: as `compile_graph`."""
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
                          fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results,
-                         titles=imported.titles, static=static)
+                         titles=imported.titles, static=static, given_up=given_up)
 
 
 def titled(spec: ProgramSpec, titles: Titles) -> ProgramSpec:

@@ -8,7 +8,7 @@ A kernel that writes so has a source of its own, which is compiled beside the ot
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from tilefuse.driver.in_place_walks import Walks
@@ -64,16 +64,17 @@ class _Lifetimes:
         return found
 
 
-def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[str], int], least_bytes: int | None = None) -> dict[str, str]:
+def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[str], int], least_bytes: int | None = None,
+                   given_up: Collection[str] = ()) -> dict[str, str]:
     """Value -> value whose memory it takes over, in the kernel that reads that one for the last time, where the peak of memory falls.
 
-    taken: values that take over other memory already. num_bytes: of a value's memory.
+    taken: values that take over other memory already. num_bytes: of a value's memory. given_up: inputs that nobody holds but the call.
     """
     least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
     lives = _Lifetimes.of(plan)
     held = {v for pair in taken.items() for v in pair}
     live_bytes = [0] * (len(plan.steps) + 1)
-    for value, first in lives.made.items():
+    for value, first in [*lives.made.items(), *((v, 0) for v in given_up if v in lives.last)]:
         if value not in taken:
             for number in range(first, lives.last.get(value, first) + 1):
                 live_bytes[number] += num_bytes(value)

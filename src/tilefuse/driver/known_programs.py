@@ -70,7 +70,7 @@ def files_digest(rooms: tuple[str, ...]) -> str:
 
 def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts: Layouts | None, device: DeviceSpec, options: Options,
                    fallbacks: Iterable[tuple[str, str]], result_layouts: Layouts | None, free_results: Collection[int],
-                   static: Collection[str] = ()) -> str:
+                   static: Collection[str] = (), given_up: Collection[str] = ()) -> str:
     """The digest under which the program of these arguments of `compile_graph` is kept.
 
     Cost: linear in the graph's text and in the small constants' bytes.
@@ -78,7 +78,7 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
     text = print_graph(graph)
     told: list[object] = [
         compiler_fingerprint(), _torch_version(), text, custom_texts(graph), _strides(input_layouts), _strides(result_layouts),
-        sorted(free_results), sorted(static), sorted(fallbacks), repr(device), options.code_key(),
+        sorted(free_results), sorted(static), sorted(given_up), sorted(fallbacks), repr(device), options.code_key(),
         sorted((name, value) for name, value in options.changed().items() if name not in SILENT_OPTIONS),
         framework_products() if options.float32_products == "auto" else "", framework_convolutions(),
         _tuning_digest(device, options) if options.tuned else "",

@@ -1,7 +1,7 @@
 """From a plan to a program's plain data: sources of the distinct kernels, values with their roles, steps in order."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilefuse.base import trace
@@ -37,25 +37,26 @@ from tilefuse.target.launch import Launch, Parameter
 MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES, EARLY_BLOCK_BYTES = 16 << 20, 384 << 20, 48, 6 << 10
 
 
-def lower(plan: Plan, device: DeviceSpec, options: Options) -> ProgramSpec:
+def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = ()) -> ProgramSpec:
     """The program of a plan, without its texts (plan and explanation are added by the caller).
 
+    given_up: inputs that nobody holds but the call.
     Equal kernels share one code; a kernel that updates its input in place has a code of its own.
     Raises: InternalError when a kernel addresses a value that its pattern does not have.
     """
-    return _Lowering(plan, device, options).run()
+    return replace(_Lowering(plan, device, options, given_up).run(), given_up=tuple(given_up))
 
 
 class _Lowering:
     """State of one lowering."""
 
-    def __init__(self, plan: Plan, device: DeviceSpec, options: Options) -> None:
+    def __init__(self, plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = ()) -> None:
         self.plan = plan
         self.device = device
         self.options = options
         self.in_place = in_place_updates(plan) | scatter_updates(plan)
         self.in_place |= scatter_bases(plan, self.in_place)
-        self.reused = reused_storage(plan, self.in_place, self._num_bytes)
+        self.reused = reused_storage(plan, self.in_place, self._num_bytes, given_up=given_up)
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []
         self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str], bool], int] = {}

@@ -363,7 +363,8 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
     free = _free(imported, kind, around) if whole else ()
     static = _kept_inputs(imported, around) if kind == "backward" else _static_inputs(imported, around)
     kept = static if kind == "inference" and settings.options.keep_weights else ()
-    program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free, static=kept)
+    program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free, static=kept,
+                               given_up=_given_up(imported) if kind == "backward" and whole else ())
     replay = _replay(kind, settings.options) if whole and not trace.moved else "never"
     lent = _lent(kind, imported, around) if replay == "always" else frozenset()
     if kind == "forward" and not lent:
@@ -424,6 +425,13 @@ def _static_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
     """Inputs whose address stays: parameters and buffers, as torch marks them."""
     names = (imported.arguments[n] for n in around.static if n < len(imported.arguments))
     return tuple(name for name in names if name is not None)
+
+
+def _given_up(imported: Imported) -> tuple[str, ...]:
+    """Inputs of a backward part that are freed as it uses them up: what the forward part computed, and gradients of results."""
+    passed_on = {o.argument for o in imported.outputs}
+    return tuple(name for n, name in enumerate(imported.arguments)
+                 if name is not None and n not in passed_on and not name.startswith("primals"))
 
 
 def _kept_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:

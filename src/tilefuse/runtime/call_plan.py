@@ -205,20 +205,31 @@ def _scratch_extents(draft: _Draft) -> list[Extent]:
 
 
 def _in_arena(draft: _Draft) -> list[str]:
-    """Storages that only kernels touch; without the large ones where holding the arena for the whole call would raise the peak."""
+    """Storages that only kernels touch; without those for which holding the arena for the whole call would raise the peak.
+
+    Tried in turn: all; the small ones; of these such as live for few steps; none.
+    """
     candidates = [n for n in _own_memory(draft) if not draft.uses[n].foreign]
     if not candidates:
         return candidates
-    everything = live_peak_bytes(_extents(draft, _own_memory(draft)) + _scratch_extents(draft))
-    if _peak(draft, candidates) <= everything + LARGE_BYTES:
+    given_up = [Extent(n, storage_bytes(draft.values[n]), 0, draft.uses[n].last) for n in draft.spec.given_up if n in draft.uses]
+    everything = live_peak_bytes(_extents(draft, _own_memory(draft)) + _scratch_extents(draft) + given_up)
+    if _peak(draft, candidates, given_up) <= everything + LARGE_BYTES:
         return candidates
-    return [n for n in candidates if storage_bytes(draft.values[n]) < LARGE_BYTES]
+    small = [n for n in candidates if storage_bytes(draft.values[n]) < LARGE_BYTES]
+    # Where a caller gives up what it kept for this call, memory is what counts.
+    steps = len(draft.spec.steps)
+    while given_up and small and _peak(draft, small, given_up) > everything + min(LARGE_BYTES, everything // 1024):
+        steps = min(steps - 1, steps // 2)
+        small = [n for n in small if draft.uses[n].last - draft.uses[n].first < steps]
+    return small
 
 
-def _peak(draft: _Draft, arena: Sequence[str]) -> int:
+def _peak(draft: _Draft, arena: Sequence[str], given_up: Sequence[Extent] = ()) -> int:
+    """Most bytes that a call holds beyond its inputs and constants, with those inputs that are `given_up`."""
     inside = set(arena)
     others = [n for n in _own_memory(draft) if n not in inside]
-    return _placement(draft, arena).num_bytes + live_peak_bytes(_extents(draft, others))
+    return _placement(draft, arena).num_bytes + live_peak_bytes([*_extents(draft, others), *given_up])
 
 
 def _placement(draft: _Draft, arena: Sequence[str]) -> Placement:
@@ -242,7 +253,7 @@ def _assemble(draft: _Draft, arena: Sequence[str]) -> CallPlan:
             allocate[use.first].append(name)
         if use.last < num_steps:
             release[use.last].append(name)
-    for name, last in _given_up(draft):
+    for name, last in _let_go(draft):
         release[last].append(name)
     own = _own_memory(draft)
     sizes = {v.name: aligned(storage_bytes(v)) for v in spec.values if v.role != "view"}
@@ -257,20 +268,23 @@ def _assemble(draft: _Draft, arena: Sequence[str]) -> CallPlan:
         tuple(draft.step_slots), tuple(map(tuple, allocate)), tuple(map(tuple, release)), _views(draft), memory)
 
 
-def _given_up(draft: _Draft) -> list[tuple[str, int]]:
+def _let_go(draft: _Draft) -> list[tuple[str, int]]:
     """Inputs with the step after which the call lets go of them: a boxed call may be the last that holds them.
 
-    A training step's backward part is given hundreds of small values, whose memory the gradients need. Inputs wait until those that are
-    no longer needed fill `WAITING_BYTES`, so that few steps have something to release; after the last step all are let go anyway.
+    A training step's backward part is given hundreds of small values, whose memory the gradients need. Those wait until they fill
+    `WAITING_BYTES`, so that few steps have something to release; after the last step all are let go anyway.
     """
+    end, given_up = len(draft.spec.steps) - 1, set(draft.spec.given_up)
     ends = sorted((use.last, n, name) for n, (name, use) in enumerate(draft.uses.items()) if draft.values[name].role == "input")
     found: list[tuple[str, int]] = []
     waiting: list[str] = []
     num_bytes = 0
     for last, _, name in ends:
+        if last == end or name not in given_up and storage_bytes(draft.values[name]) < LARGE_BYTES:
+            continue
         waiting.append(name)
         num_bytes += storage_bytes(draft.values[name])
-        if num_bytes >= WAITING_BYTES and last < len(draft.spec.steps) - 1:
+        if num_bytes >= WAITING_BYTES:
             found += [(n, last) for n in waiting]
             waiting, num_bytes = [], 0
     return found

@@ -91,3 +91,14 @@ def test_nothing_is_reused_where_the_peak_stays() -> None:
     """Each such kernel is compiled beside the other: a smaller peak must pay for it."""
     more = f"%k: {LARGE} = map [i, j] {{ exp(%y[(i % {N}), (j % 64)]) }}"
     assert reuse(plan_between(SAME, more, "%y, %k")) == {}
+
+
+@pytest.mark.parametrize(("given_up", "expected"), [((), {"m": "p"}), (("g",), {"a": "t"})])
+def test_what_the_caller_gives_up_counts_until_it_is_used(given_up: tuple[str, ...], expected: dict[str, str]) -> None:
+    """Then most is held where the first map runs, which reads it."""
+    graph = parse_graph(
+        f"graph @g(%x: {THIN}, %w: f32[64, {N}], %u: {THIN}, %g: f32[{2 * N}, {N}]) -> ({THIN}) {{ %t: {MATRIX} = library.matmul (%x, %w) "
+        f"%a: {MATRIX} = map [i, j] {{ mul(tanh(%t[i, j]), %g[2*i, j]) }} %p: {MATRIX} = library.matmul (%a, %a) "
+        f"%m: {MATRIX} = map [i, j] {{ add(%p[i, j], %a[i, j]) }} %y: {THIN} = library.matmul (%m, %u) return %y }}")
+    plan = plan_graph(graph, {}, H200, Options(stitch=False))
+    assert reused_storage(plan, {}, lambda v: 4 * plan.graph.type_of(v).num_elements, given_up=given_up) == expected

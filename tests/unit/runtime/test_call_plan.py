@@ -91,5 +91,25 @@ def test_inputs_that_nothing_needs_any_more_are_let_go_together() -> None:
     steps = tuple(KernelStep(0, (f"x{n}", f"y{n}")) for n in range(10))
     spec = ProgramSpec("p", "host", tuple(f"x{n}" for n in range(10)), tuple(f"y{n}" for n in range(10)), values,
                        (host_kernel("k", "a[i]", count),), steps)
-    plan = plan_calls(spec)
+    assert not any(plan_calls(spec).release_after)
+    plan = plan_calls(dataclasses.replace(spec, given_up=spec.inputs))
     assert {n: names for n, names in enumerate(plan.release_after) if names} == {3: ("x0", "x1", "x2", "x3"), 7: ("x4", "x5", "x6", "x7")}
+
+
+def kept_and_partial(given_up: tuple[str, ...]) -> ProgramSpec:
+    """Twelve steps, each of which reads a value of 32 MiB that was kept and adds a partial sum of 512 KiB, which the last step reads."""
+    kept, small = (1 << 23,), (1 << 17,)
+    values = (*(value(f"x{n}", "input", kept) for n in range(12)), *(value(f"p{n}", "intermediate", small) for n in range(12)),
+              value("y", "result", small))
+    first = last = host_kernel("k", "a[i]", small[0])
+    first = dataclasses.replace(first, parameters=(Parameter("x", "f32", kept[0], "in"), *first.parameters[1:]))
+    last = dataclasses.replace(last, parameters=(*(Parameter(f"p{n}", "f32", small[0], "in") for n in range(12)), *last.parameters[1:]))
+    steps = (*(KernelStep(0, (f"x{n}", f"p{n}")) for n in range(12)), KernelStep(1, (*(f"p{n}" for n in range(12)), "y")))
+    return ProgramSpec("p", "host", tuple(f"x{n}" for n in range(12)), ("y",), values, (first, last), steps, given_up=given_up)
+
+
+def test_no_arena_is_held_while_what_was_kept_still_fills_the_memory() -> None:
+    names = tuple(f"x{n}" for n in range(12))
+    held, freed = plan_calls(kept_and_partial(())), plan_calls(kept_and_partial(names))
+    assert held.memory.arena_bytes == 12 << 19 and freed.memory.arena_bytes == 0
+    assert freed.allocate_before[5] == ("p5",) and freed.release_after[5] == ("x5",)

@@ -1,0 +1,135 @@
+"""Steps in an order that lets go of large operands before it makes large results, where that lowers the peak of memory.
+
+    gy 77 MiB, and x 77 MiB that the forward part kept:       held while each step runs
+    gx = product(gy, w)     77 MiB more                       231        gw = product(gy, x)     155, then x is let go
+    gw = product(gy, x)     1 MiB, x is let go           ->   232        gx = product(gy, w)     155
+"""
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from tilefuse.plan.pattern import LibraryCall, Plan, PlanStep
+
+# What another order must lower the peak by. Units: bytes.
+LEAST_BYTES = 1 << 20
+# How many steps ahead a step is looked for that lets go of more than it makes.
+STEPS_AHEAD = 64
+
+
+def in_release_order(plan: Plan, given_up: Collection[str]) -> Plan:
+    """The plan with steps that let go of more than they make moved forward, to where memory is full; itself where the peak stays.
+
+    given_up: inputs that nobody holds but the call.
+    """
+    if not given_up or plan.graph.updates:
+        return plan
+    flow = _Flow.of(plan, given_up)
+    usual = list(range(len(plan.steps)))
+    most = flow.peak_bytes(usual)
+    lowest = flow.peak_bytes(flow.ordered(0))
+    if lowest > most - LEAST_BYTES:
+        return plan
+    # No step leaves its place but where the lowest peak would be passed.
+    order = flow.ordered(lowest)
+    if flow.peak_bytes(order) > lowest:
+        order = flow.ordered(0)
+    return replace(plan, steps=tuple(plan.steps[n] for n in order))
+
+
+@dataclass(slots=True)
+class _Flow:
+    """What each step reads and makes of memory that the call holds alone; views count as what they look at. Units: bytes."""
+
+    read: list[tuple[str, ...]] = field(default_factory=list)
+    made: list[tuple[str, ...]] = field(default_factory=list)
+    size: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, set[int]] = field(default_factory=dict)
+    before: list[set[int]] = field(default_factory=list)
+    given: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, plan: Plan, given_up: Collection[str]) -> _Flow:
+        found = cls()
+        graph, base = plan.graph, {v.value: v.base for v in plan.views}
+
+        def root(name: str) -> str:
+            while name in base:
+                name = base[name]
+            return name
+
+        writer: dict[str, int] = {}
+        for number, step in enumerate(plan.steps):
+            read, made = _operands(plan, step), _results(step)
+            found.read.append(tuple(dict.fromkeys(map(root, read))))
+            found.made.append(made)
+            found.before.append({writer[v] for v in found.read[-1] if v in writer})
+            writer.update(dict.fromkeys(made, number))
+            for value in found.read[-1]:
+                found.readers.setdefault(value, set()).add(number)
+        found.given = frozenset(given_up)
+        found.size = {v: graph.type_of(v).num_bytes for v in (*writer, *given_up)}
+        found.kept = frozenset(map(root, graph.results))
+        return found
+
+    def ordered(self, allowed_bytes: int) -> list[int]:
+        """The steps as they stand, but where more than `allowed_bytes` would be held, those come first that can run already, let go of
+        more than they make and make no more than the step in turn."""
+        unread = {v: len(readers) for v, readers in self.readers.items()}
+        live = sum(n for v, n in self.size.items() if v in self.given)
+        done: set[int] = set()
+        order: list[int] = []
+
+        def run(number: int) -> None:
+            nonlocal live
+            live += self._making(number) - self._letting_go(number, unread)
+            for value in self.read[number]:
+                unread[value] -= 1
+            done.add(number)
+            order.append(number)
+
+        def gain(number: int) -> int:
+            return self._letting_go(number, unread) - self._making(number)
+
+        for number in range(len(self.read)):
+            while number not in done and live + self._making(number) > allowed_bytes:
+                near = range(number + 1, min(number + STEPS_AHEAD, len(self.read)))
+                ready = [n for n in near if n not in done and self.before[n] <= done and gain(n) > max(0, gain(number))
+                         and self._making(n) <= self._making(number)]
+                if not ready:
+                    break
+                run(max(ready, key=gain))
+            if number not in done:
+                run(number)
+        return order
+
+    def peak_bytes(self, order: list[int]) -> int:
+        """Most bytes that are held while a step runs."""
+        unread = {v: len(readers) for v, readers in self.readers.items()}
+        live = most = sum(n for v, n in self.size.items() if v in self.given)
+        for number in order:
+            most = max(most, live + self._making(number))
+            live += self._making(number) - self._letting_go(number, unread)
+            for value in self.read[number]:
+                unread[value] -= 1
+        return most
+
+    def _making(self, number: int) -> int:
+        return sum(self.size[v] for v in self.made[number])
+
+    def _letting_go(self, number: int, unread: dict[str, int]) -> int:
+        """Bytes that nothing reads after this step, where it runs now; of its own results, those that nothing reads at all."""
+        gone = sum(self.size[v] for v in self.read[number] if unread[v] == 1 and v in self.size and v not in self.kept)
+        return gone + sum(self.size[v] for v in self.made[number] if v not in self.readers and v not in self.kept)
+
+
+def _operands(plan: Plan, step: PlanStep) -> list[str]:
+    if isinstance(step, LibraryCall):
+        return list(step.operands)
+    inside = set(step.pattern.nodes)
+    return [v for n in step.pattern.nodes for v in plan.graph.node_by_name[n].reads() if v not in inside]
+
+
+def _results(step: PlanStep) -> tuple[str, ...]:
+    return tuple(v for _, v in step.results) if isinstance(step, LibraryCall) else tuple(step.pattern.written)
