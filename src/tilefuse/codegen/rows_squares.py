@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, number
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.resolved import Instance
 
@@ -46,6 +46,7 @@ class TwoPassSquares:
         elements = extent * self.width + self.tail
         self.values = {i.key: kept.get(i.key) or self._array(i.node.name + "_x", self._dtype(i), elements) for i in squares}
         self.own_values = {i.key for i in squares} - kept.keys()
+        self.means: dict[int, KExpr] = {}  # of the stretch that ended last, in f64
         # A row of one stretch needs no counter: its length is known. The field is None then.
         self.seen = None if extent == state.choice.chunks == state.vectors else Reg(e.fresh("vectors_seen"), self._dtype(squares[0]))
         if self.seen is not None:
@@ -107,8 +108,16 @@ class TwoPassSquares:
                                        self._at(squares, number(0)))
             lost = e.register(self._total(rest), dtype, "lost")
             correction = e.register(_call("mul", lost, inverse), dtype, "correction")
+            if self.seen is not None and dtype == F32:
+                whole = _call("add", _call("f64", mean), _call("f64", correction))
+                self.means[i.key] = e.register(whole, F64, "mean_of_stretch")
             e.emit(Assign(m2, _call("maximum", _call("sub", self._total(squares), _call("mul", lost, correction)), const(0, dtype))),
                    Assign(mean, _call("add", mean, correction)))
+
+    def exact(self, i: Instance) -> tuple[KExpr, ...]:
+        """Count, mean and squared deviations of the stretch in f64."""
+        count, _, m2 = self.parts[i.key]
+        return _call("f64", count), self.means[i.key], _call("f64", m2)
 
     def _add_distance(self, x: Reg, mean: Reg, rest: Reg, squares: Reg) -> None:
         e = self.state.writer.emitter
@@ -116,7 +125,9 @@ class TwoPassSquares:
         e.emit(*(Assign(into, _call("add", into, term)) for into, term in ((rest, off), (squares, _call("mul", off, off)))))
 
     def _present(self, vector: Affine) -> list[Bound]:
-        return in_row(self.state, vector, vector_at(self.state, vector))
+        # The last stretch of a thread may reach beyond the thread's own share of the row.
+        own = Bound(vector, 0, self.state.choice.chunks)
+        return [own, *in_row(self.state, vector, vector_at(self.state, vector))]
 
     def _count(self, count: Reg) -> KExpr:
         """Sets the number of elements; its inverse."""
