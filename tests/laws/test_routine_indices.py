@@ -63,13 +63,14 @@ COMPARISON(<) COMPARISON(<=) COMPARISON(>) COMPARISON(>=) COMPARISON(==) COMPARI
 typedef checked_index<int> narrow_index;
 typedef checked_index<long long> wide_index;
 static float held[1 << 20];
+struct anywhere { template <class T> operator T*() const { return reinterpret_cast<T*>(held); } };
 extern "C" long long take_lost() { const long long found = lost; lost = 0; return found; }
 """
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A load or store routine of one implementation, with its function in the compiled text."""
+    """A routine of one implementation that computes places: a load or store, or a `compute` that is told positions (of its first input)."""
 
     function: ElementaryFunction
     implementation: Implementation
@@ -77,6 +78,11 @@ class Moved:
     verb: str
     contiguous: bool
     entry: str
+
+    @property
+    def routine(self) -> str:
+        """The routine's name in the metadata."""
+        return self.verb if self.verb == "compute" else f"{self.verb} {self.parameter.name}"
 
 
 def moved() -> list[Moved]:
@@ -91,9 +97,11 @@ def moved() -> list[Moved]:
         for i in f.implementations:
             by_name.setdefault(i.name.split()[0], i)
         for implementation in by_name.values():
-            for verb, parameters in (("load", f.inputs), ("store", f.outputs)):
+            positions = [p for p in f.inputs if f.positions and set(p.extents) == set(f.sizes)][:1]
+            for verb, parameters in (("load", f.inputs), ("store", f.outputs), ("compute", positions)):
                 for p in parameters:
-                    if f"{verb} {p.name}" in implementation.routines and p.dtype is None and p.extents:
+                    called = verb if verb == "compute" else f"{verb} {p.name}"
+                    if called in implementation.routines and p.dtype is None and p.extents:
                         for contiguous in (False, True):
                             r = Moved(f, implementation, p, verb, contiguous, f"call_{len(found)}")
                             if (own := routine_text(r, "INDEX")) not in seen:
@@ -105,9 +113,20 @@ def moved() -> list[Moved]:
 def routine_text(r: Moved, index: str) -> str:
     """The text that a kernel would carry for a routine, with a type for INDEX."""
     spaces = Namespaces(lambda _: index)
-    spaces.routine(r.function, r.implementation, f"{r.verb} {r.parameter.name}", frozenset([r.parameter.name] if r.contiguous else ()))
+    spaces.routine(r.function, r.implementation, r.routine, frozenset([r.parameter.name] if r.contiguous else ()))
     (found,) = spaces.texts()
     return found.text
+
+
+def passed(r: Moved, width: str) -> str:
+    """The arguments of a call; places and sizes come from an array."""
+    rank = len(r.parameter.extents)
+    numbers = [f"{width}_index(at[{n}])" for n in range(3 * rank)]
+    if r.verb != "compute":
+        return ", ".join(["p", *numbers[:rank], "held", "tx", "ty", *numbers[rank:]])
+    first = dict(zip(r.parameter.extents, numbers[rank:], strict=False))
+    operands = ["anywhere()" if p.extents else "1.0f" for p in r.function.inputs] + ["anywhere()" for _ in r.function.outputs]
+    return ", ".join([*operands, *(first[s] for s in r.function.sizes), "tx", "ty"])
 
 
 ROUTINES = moved()
@@ -118,16 +137,13 @@ def text(routines: list[Moved]) -> str:
     parts: list[str] = []
     for width in ("narrow", "wide"):
         for r in routines:
-            name = r.implementation.routines[f"{r.verb} {r.parameter.name}"]
+            name = r.implementation.routines[r.routine]
             x, y = r.implementation.geometry.threads
-            rank = len(r.parameter.extents)
-            numbers = [f"{width}_index(at[{n}])" for n in range(3 * rank)]
-            order = [*numbers[:rank], "held", "tx", "ty", *numbers[rank:]]
             body = routine_text(r, f"{width}_index")
             parts.append(f"namespace of_{width}_{r.entry} {{\n{body}}}\n"
                          f'extern "C" void {width}_{r.entry}(float* p, const long long* at) {{\n'
                          f"  for (int ty = 0; ty < {y}; ++ty)\n    for (int tx = 0; tx < {x}; ++tx)\n"
-                         f"      of_{width}_{r.entry}::{name}(p, {', '.join(order)});\n}}\n")
+                         f"      of_{width}_{r.entry}::{name}({passed(r, width)});\n}}\n")
     whole = "".join(parts)
     return "#include <cmath>\n" + CHECKED + support.paste("host", whole) + whole
 
@@ -203,7 +219,7 @@ def test_places_fit_the_index_type(number: int, library: ctypes.CDLL, space: int
         shape, strides = drawn(random, len(r.parameter.extents))
         if r.function.triangle and len(shape) == 2:
             shape = (min(shape),) * 2
-        if r.contiguous or r.verb == "store":
+        if r.contiguous or r.verb != "load":
             strides = (shape[1], 1) if len(shape) == 2 else (1,)
             shape = (shape[0], max(shape[1] // 4 * 4, 4)) if len(shape) == 2 else shape
             strides = (shape[1], 1) if len(shape) == 2 else (1,)

@@ -32,9 +32,13 @@ def made(text: str, shapes: Shapes, device: DeviceSpec = H200, cases: slice = sl
     """The program that is chosen for some sizes, of routines, with some of its cases."""
     graph = with_named_sizes(script_graph(text, shapes, strides), strides or ())
     search = ScriptSearch(graph, device, Options(), "routines")
-    program = sized_program(search, search.first(), device, Options())
+    return with_cases(sized_program(search, search.first(), device, Options()), cases), search
+
+
+def with_cases(program: SizedProgram, cases: slice) -> SizedProgram:
+    """The program with some of its cases."""
     steps = tuple(replace(s, kernels=s.kernels[cases]) for s in program.steps)
-    return replace(program, cases=program.cases[cases], limits=program.limits[cases], steps=steps), search
+    return replace(program, cases=program.cases[cases], limits=program.limits[cases], steps=steps)
 
 
 class HostProgram:
