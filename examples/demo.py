@@ -25,6 +25,7 @@ from onnx import numpy_helper
 import tilefuse
 from tilefuse.tools.emit import write_sources
 from tilefuse.tools.explain import bytes_text
+from tilefuse.view.libraries import missing
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,8 @@ def show(outcome: Outcome) -> None:
         write_sources(program, folder)
         (folder / "explanation.json").write_text(json.dumps(explanation, indent=1), encoding="utf-8")
         (folder / "explanation.txt").write_text(program.explain(), encoding="utf-8")
+        if not missing():
+            program.view(folder / "page.html")
     unfused, fused = (sum(e[key] for e in explanations) for key in ("unfused_kernels", "num_kernels"))
     unfused_bytes, fused_bytes = (sum(e[key] for e in explanations) for key in ("unfused_bytes", "bytes"))
     calls = sum(len(e["library"]) for e in explanations)
@@ -210,7 +213,8 @@ def show(outcome: Outcome) -> None:
     fallbacks = sum(len(e["fallbacks"]) for e in explanations)
     if fallbacks:
         print(f"  fallbacks       {fallbacks} operators run in the framework; the explanation names them")
-    print(f"  written to      {outcome.folder}/ (explanation.txt, explanation.json, plan.txt, manifest.json, one source a kernel)")
+    print(f"  written to      {outcome.folder}/ ({'' if missing() else 'page.html, '}explanation.txt, explanation.json, plan.txt, "
+          "manifest.json, one source a kernel)")
 
 
 def main() -> int:

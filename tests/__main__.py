@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.processes import ROOT, run
 
-FOLDERS = ("house", "unit", "text", "golden", "laws", "compile_only", "mutation", "end_to_end", "gpu")
+FOLDERS = ("house", "unit", "text", "golden", "laws", "compile_only", "mutation", "end_to_end", "browser", "gpu")
 MOST_WORKERS = 8
 SHOWN = 25
 

@@ -54,25 +54,35 @@ def profile_program(program: Program, tensors: Sequence[Any], repeats: int = 10)
 
     Raises: as a call of the program does.
     """
+    return [row for _, row in _profile(program, tensors, repeats)]
+
+
+def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> list[tuple[float, StepTime]]:
+    """(start after the first step's, times) of each step, medians. Units: microseconds."""
     given = _given(program, tensors)
     gpu = program.device.type == "cuda"
-    samples: list[list[float]] = [[] for _ in program.spec.steps]
+    samples: list[list[tuple[float, float]]] = [[] for _ in program.spec.steps]
     with torch.no_grad():
         frame = program.new_frame(torch.cuda.current_stream(program.device).cuda_stream if gpu else 0)
         for run in range(repeats + 2):
             times = _run_on_gpu(program, frame, given) if gpu else _run_on_host(program, frame, given)
             if run >= 2:
-                for step, us in times.items():
-                    samples[step].append(us)
-    return [_row(program, step, statistics.median(us) if us else 0.0) for step, us in zip(program.spec.steps, samples)]
+                for step, span in times.items():
+                    samples[step].append(span)
+
+    def median(values: list[float]) -> float:
+        return statistics.median(values) if values else 0.0
+
+    return [(median([start for start, _ in found]), _row(program, step, median([us for _, us in found])))
+            for step, found in zip(program.spec.steps, samples)]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One run of a program: (start, duration) of every step, and the median time of whole calls. Units: microseconds.
+    """One run of a program: (start, duration) of every step, and the time of a whole call; medians. Units: microseconds.
 
-    On a GPU the steps are enqueued before the first begins, so they follow each other closely; what a call takes beyond them is spent
-    between launches, and on the host.
+    On a GPU the steps are enqueued before the first begins, so they follow each other as closely as the device lets them; what a call
+    takes beyond the last one's end is spent on the host, before and between launches.
     """
 
     steps: tuple[tuple[float, float], ...]
@@ -80,11 +90,11 @@ class MeasuredRun:
 
 
 def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) -> MeasuredRun:
-    """Starts and median durations of the steps over `repeats` runs (after two more), and the median time of as many whole calls.
+    """Starts and durations of the steps over `repeats` runs (after two more), and the time of as many whole calls.
 
     Inputs are not changed. Raises: as a call of the program does.
     """
-    rows = profile_program(program, tensors, repeats)
+    rows = _profile(program, tensors, repeats)
     given = _given(program, tensors)
     gpu = program.device.type == "cuda"
     samples: list[float] = []
@@ -97,15 +107,7 @@ def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) ->
             if gpu:
                 torch.cuda.synchronize(program.device)
             samples.append((time.perf_counter() - started) * 1e6)
-    call_us = statistics.median(samples[2:])
-    steps: list[tuple[float, float]] = []
-    at = 0.0
-    # The time of a call beyond its steps is spread between them, for nothing tells where it went.
-    gap = max(call_us - sum(row.us for row in rows), 0.0) / max(len(rows), 1)
-    for row in rows:
-        steps.append((at, row.us))
-        at += row.us + gap
-    return MeasuredRun(tuple(steps), call_us)
+    return MeasuredRun(tuple((start, row.us) for start, row in rows), statistics.median(samples[2:]))
 
 
 def _given(program: Program, tensors: Sequence[Any]) -> list[Any]:
@@ -128,20 +130,26 @@ def _row(program: Program, step: Step, us: float) -> StepTime:
             return StepTime(f"{step.target} = {step.source}", "copy", us, 0, 0.0)
 
 
-def _run_on_host(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -> dict[int, float]:
-    times: dict[int, float] = {}
+def _run_on_host(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -> dict[int, tuple[float, float]]:
+    """(start, duration) of each step, from the first one's start on. Units: microseconds."""
+    times: dict[int, tuple[float, float]] = {}
+    first: list[float] = []
 
     def between(step: int, run: Any) -> int | None:
         started = time.perf_counter()
         code: int | None = run()
-        times[step] = times.get(step, 0.0) + (time.perf_counter() - started) * 1e6
+        ended = time.perf_counter()
+        first.append(started)
+        start, us = times.get(step, ((started - first[0]) * 1e6, 0.0))
+        times[step] = (start, us + (ended - started) * 1e6)
         return code
 
     program.run_frame(frame, tuple(given), between)
     return times
 
 
-def _run_on_gpu(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -> dict[int, float]:
+def _run_on_gpu(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -> dict[int, tuple[float, float]]:
+    """As `_run_on_host`, by events."""
     pairs: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
 
     def between(step: int, run: Any) -> int | None:
@@ -157,7 +165,8 @@ def _run_on_gpu(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -
         torch.cuda._sleep(min(HOLD_CYCLES_PER_STEP * max(len(program.spec.steps), 1), MAX_HOLD_CYCLES))
         program.run_frame(frame, tuple(given), between)
         torch.cuda.synchronize()
-    times: dict[int, float] = {}
+    times: dict[int, tuple[float, float]] = {}
     for step, first, last in pairs:
-        times[step] = times.get(step, 0.0) + first.elapsed_time(last) * 1e3
+        start, us = times.get(step, (pairs[0][1].elapsed_time(first) * 1e3, 0.0))
+        times[step] = (start, us + first.elapsed_time(last) * 1e3)
     return times

@@ -3,7 +3,7 @@
 const LEVELS = ["register", "warp", "shared", "cluster", "global"];
 const FIRST_BOXES = 44;      // opened at the start, about a screenful
 const SLOW_LAYOUT = 600;     // from so many boxes on the quick ranking is used
-const PAD = 9, LINE = 15;
+const PAD = 9, LINE = 15, TITLE = 24;
 
 const graphView = {
   open: new Set(), showInputs: false, showLabels: true, chosen: "", second: "", places: new Map(), width: 0, height: 0,
@@ -123,19 +123,24 @@ const graphView = {
     if (nodes.length > SLOW_LAYOUT) layout.ranker = "longest-path";
     dagre.layout(nodes, edges, layout, {});
     this.places = new Map(nodes.map((n, i) => [n.v, { ...boxes[i], x: n.x, y: n.y, width: n.width, height: n.height, isOpen: isOpen(boxes[i]) }]));
-    for (const place of this.places.values()) if (place.isOpen) this.makeRoomForTitle(place);
+    this.makeRoomForTitles();
     this.drawnEdgeList = drawnEdges.map((e, i) => ({ ...e, points: edges[i].points, x: edges[i].x, y: edges[i].y }));
     this.paint();
   },
 
-  // dagre leaves no room for a box's title: the frame grows upward into the gap between ranks.
-  makeRoomForTitle(place) {
-    const room = 12;
-    place.y -= room / 2;
-    place.height += room;
-    const title = textWidth(place.lines[0], 12.5, true) + 30;
-    if (place.width < title) place.width = title;
+  // dagre leaves no room for the titles of frames: each grows upward into the gap between ranks, inner ones first.
+  makeRoomForTitles() {
+    const top = q => q.y - q.height / 2, frames = [...this.places.values()].filter(q => q.isOpen).sort((a, b) => this.depth(b.id) - this.depth(a.id));
+    for (const frame of frames) {
+      const inside = [...this.places.values()].filter(q => q.box.parent === frame.id), wanted = Math.min(top(frame) - 4, ...inside.map(q => top(q) - TITLE));
+      const grown = top(frame) - wanted;
+      frame.y -= grown / 2;
+      frame.height += grown;
+      frame.width = Math.max(frame.width, textWidth(frame.lines[0], 12.5, true) + 34);
+    }
   },
+
+  depth(id) { let n = 0; for (let at = this.parents.get(id); at; at = this.parents.get(at)) n += 1; return n; },
 
   measured(box) {
     const lines = this.lines(box);
@@ -146,8 +151,7 @@ const graphView = {
   paint() {
     const stage = this.stage, view = this;
     stage.selectAll("*").remove();
-    const depth = id => { let n = 0; for (let at = this.parents.get(id); at; at = this.parents.get(at)) n += 1; return n; };
-    const places = [...this.places.values()].sort((a, b) => depth(a.id) - depth(b.id));
+    const places = [...this.places.values()].sort((a, b) => this.depth(a.id) - this.depth(b.id));
     const frames = places.filter(b => b.isOpen), leaves = places.filter(b => !b.isOpen);
     const toggle = b => { d3.event.stopPropagation(); view.toggle(b.id); };
     const choose = b => { d3.event.stopPropagation(); page.choose(b.id, d3.event.shiftKey || d3.event.ctrlKey); };

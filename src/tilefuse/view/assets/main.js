@@ -16,7 +16,7 @@ const page = {
         document.getElementById("tabs").append(el("button", { role: "tab", "data-tab": id, text, onclick: () => this.tab(id) }));
     this.buttons();
     this.search();
-    document.getElementById("legend").replaceChildren(...LEVELS.map(l => el("span", {}, el("i", { style: `border-color:var(--${l})` }), l)));
+    document.getElementById("legend").replaceChildren(el("span", { text: "levels:" }), ...LEVELS.map(l => el("span", {}, el("i", { style: `border-color:var(--${l})` }), l)));
     this.show(this.programs[0]);
     this.tab("graph");
     if (location.hash.length > 1) this.goTo(decodeURIComponent(location.hash.slice(1)));
@@ -45,6 +45,7 @@ const page = {
 
   // A click chooses a box; with shift the second of two, and the panel tells why they share a kernel or not.
   choose(id, second = false) {
+    if (id && !this.p.boxes.has(id)) return;
     if (second && graphView.chosen && id && id !== graphView.chosen) {
       graphView.second = id;
       whyPanel.show(this.p, graphView.chosen, id);

@@ -5,15 +5,17 @@ const COLOURS = { kernel: "#4a86c5", library: "#d3a04a", copy: "#9468bd", gap: "
 function showKernels(p, pane, sortBy = "time") {
   const rows = p.order.map((id, step) => ({ id, step, box: p.boxes.get(id), record: recordOf(p, p.boxes.get(id)), t: stepTime(p, id) }));
   const time = r => r.t.measured ?? r.t.predicted ?? 0, total = rows.reduce((s, r) => s + time(r), 0);
-  const sorts = { step: r => r.step, time: r => -time(r), bytes: r => -stepBytes(r.record), limit: r => r.record.limit_us ? -(r.record.limit_us / time(r)) : 1 };
+  const measured = p.times.size > 0;
+  const sorts = { predicted: r => -(r.t.predicted ?? 0), step: r => r.step, time: r => -time(r), bytes: r => -stepBytes(r.record), limit: r => r.record.limit_us ? -(r.record.limit_us / time(r)) : 1 };
   rows.sort((a, b) => sorts[sortBy](a) - sorts[sortBy](b));
   const head = (text, key, number) => el("th", { text: text + (key === sortBy ? " \u2193" : ""), class: `sorts${number ? " number" : ""}`, onclick: () => showKernels(p, pane, key) });
-  const heads = el("tr", {}, head("step", "step"), el("th", { text: "kernel or call" }), el("th", { text: "template" }), head("time", "time", true), el("th", { class: "number", text: "share" }),
+  const heads = el("tr", {}, head("step", "step"), el("th", { text: "kernel or call" }), el("th", { text: "template" }), head(measured ? "measured" : "time", "time", true), ...(measured ? [head("predicted", "predicted", true)] : []), el("th", { class: "number", text: "share" }),
     head("bytes", "bytes", true), head("of the limit", "limit", true), el("th", { text: "bound by" }), el("th", { text: "levels inside" }));
   pane.replaceChildren(el("h2", { text: `${rows.length} steps, ${timeText(total)} ${p.times.size ? "measured" : "predicted"}` }), el("table", {}, el("thead", {}, heads), el("tbody", {}, rows.map(r => {
     const levels = d3.nest().key(e => e.level).rollup(v => v.length).entries(r.record.edges ?? []);
     return el("tr", { class: "row", onclick: () => page.choose(r.id) }, el("td", { text: r.step }), el("td", { class: "wrap", text: titleOf(p, r.box) }), el("td", { text: r.record.template ?? r.box.kind }),
-      el("td", { class: "number", text: `${r.t.least && r.t.measured === undefined ? "\u2265 " : ""}${timeText(time(r))}` }), el("td", { class: "number", text: `${(100 * time(r) / total).toFixed(1)} %` }),
+      el("td", { class: "number", text: `${r.t.least && r.t.measured === undefined ? "\u2265 " : ""}${timeText(time(r))}` }), ...(measured ? [el("td", { class: "number", text: `${r.t.least ? "\u2265 " : ""}${timeText(r.t.predicted)}` })] : []),
+      el("td", { class: "number", text: `${(100 * time(r) / total).toFixed(1)} %` }),
       el("td", { class: "number", text: bytesText(stepBytes(r.record)) }), el("td", { class: "number", text: r.record.limit_us ? `${(100 * r.record.limit_us / time(r)).toFixed(0)} %` : "-" }), el("td", { text: r.record.bound_by ?? "-" }),
       el("td", {}, levels.map(l => el("span", { class: `level ${l.key}`, text: `${l.value} ${l.key} ` }))));
   }))));
@@ -31,8 +33,9 @@ function timelineOf(p) {
 
 function showTime(p, pane) {
   const steps = timelineOf(p), end = Math.max(...steps.map(s => s.start + s.us), p.call_us ?? 0, 1e-9), width = Math.max(pane.clientWidth - 50, 480), measured = p.times.size > 0;
-  const busy = steps.reduce((s, x) => s + x.us, 0);
-  pane.replaceChildren(el("h2", { text: `timeline: ${timeText(end)} ${measured ? "measured" : "predicted"}, ${timeText(Math.max(end - busy, 0))} of it between steps` }),
+  const busy = steps.reduce((s, x) => s + x.us, 0), call = p.call_us ?? end;
+  const heading = measured ? `timeline: a call takes ${timeText(call)}, its steps ${timeText(busy)}${call > busy ? `; ${timeText(call - busy)} between and before them` : ""}` : `timeline: ${timeText(busy)} predicted`;
+  pane.replaceChildren(el("h2", { text: heading }),
     el("p", { class: "hint", text: (measured ? "One run of the program, step by step. " : "No run was measured (tilefuse view --measure, or program.view(arguments=...)): predicted times, one step after the other. ") + "Scroll to zoom, drag to move, click a step for its facts." }));
   const margin = { left: 70, top: 6, right: 10, bottom: 26 }, rows = ["kernel", "library", "copy"].filter(k => steps.some(s => s.kind === k)), height = 40 * rows.length + margin.top + margin.bottom;
   const g = plot(pane, width, height, margin), inner = width - margin.left - margin.right, x = d3.scaleLinear().domain([0, end]).range([0, inner]);
@@ -57,8 +60,16 @@ function showUnfused(p, pane, width) {
   const calls = t.library_us, box = el("div", { class: "bars", style: `max-width:${Math.min(width, 760)}px` });
   for (const [name, us, moved, kernels] of rows)
     box.append(el("span", { text: name }), el("span", { class: "bar", style: "display:flex", title: `kernels ${timeText(us - calls)}, library calls ${timeText(calls)}` }, el("i", { style: `width:${100 * (us - calls) / most}%;background:${COLOURS.kernel}` }), el("i", { style: `width:${100 * calls / most}%;background:${COLOURS.library}` })),
-      el("span", { class: "figure", text: `${timeText(us)} \u00b7 ${bytesText(moved)} \u00b7 ${kernels} kernels` }));
+      el("span", { class: "figure", text: `${timeText(us)} \u00b7 ${bytesText(moved)} \u00b7 ${counted(kernels, "kernel")}` }));
   pane.append(box, el("p", { class: "hint", text: "Blue: kernels, yellow: library calls, which both plans make." }));
+}
+
+// Limits of the matrix unit that lie clearly above that of single precision, highest first; of nearly equal ones the first.
+function matrixLimits(m) {
+  const made = [];
+  for (const [dtype, rate] of Object.entries(m.matrix_flops_per_s ?? {}).sort((a, b) => b[1] - a[1]))
+    if (rate > 1.3 * m.flops_per_s && !made.some(([, r]) => r < 1.3 * rate)) made.push([dtype, rate]);
+  return made;
 }
 
 // All kernels under the limits of the device: operations a byte against operations a second.
@@ -69,7 +80,8 @@ function showRoofline(p, pane) {
   const width = Math.max(Math.min(pane.clientWidth - 40, 980), 480), height = Math.max(Math.min(pane.clientHeight - 110, 560), 300), margin = { left: 78, top: 14, right: 20, bottom: 44 };
   const g = plot(pane, width, height, margin), w = width - margin.left - margin.right, h = height - margin.top - margin.bottom;
   const intensity = d => Math.max(d.k.flops, 1) / d.bytes, rate = d => Math.max(d.k.flops, 1) / d.us * 1e6, peak = m.flops_per_s, band = m.global_bytes_per_s;
-  const xs = [...dots.map(intensity), peak / band], x = d3.scaleLog().domain([d3.min(xs) / 3, d3.max(xs) * 5]).range([0, w]), y = d3.scaleLog().domain([Math.min(d3.min(dots, rate), band * x.domain()[0]) / 3, peak * 3]).range([h, 0]);
+  const products = dots.some(d => d.k.category === "product"), units = matrixLimits(m), top = products && units.length ? units[0][1] : peak;
+  const xs = [...dots.map(intensity), top / band], x = d3.scaleLog().domain([d3.min(xs) / 3, d3.max(xs) * 5]).range([0, w]), y = d3.scaleLog().domain([Math.min(d3.min(dots, rate), band * x.domain()[0]) / 3, top * 3]).range([h, 0]);
   const si = v => d3.format("~s")(v);
   g.append("g").attr("class", "axis").attr("transform", `translate(0,${h})`).call(d3.axisBottom(x).ticks(6, "~g"));
   g.append("g").attr("class", "axis").call(d3.axisLeft(y).ticks(6, "~s"));
@@ -78,7 +90,12 @@ function showRoofline(p, pane) {
   const roof = [[x.domain()[0], band * x.domain()[0]], [peak / band, peak], [x.domain()[1], peak]];
   g.append("path").attr("fill", "none").attr("stroke", "#b02a37").attr("stroke-width", 1.6).attr("d", d3.line().x(q => x(q[0])).y(q => y(q[1]))(roof));
   g.append("text").attr("x", w).attr("y", y(peak) - 6).attr("text-anchor", "end").text(`${si(peak)} operations a second`);
-  g.append("text").attr("x", x(x.domain()[0]) + 8).attr("y", y(band * x.domain()[0]) - 22).text(`${si(band)}B/s`);
+  // Kernels that hold products may use the matrix unit, whose limits lie higher.
+  for (const [dtype, limit] of products ? units : []) {
+    g.append("path").attr("fill", "none").attr("stroke", "#b02a37").attr("stroke-dasharray", "4 3").attr("d", d3.line().x(q => x(q[0])).y(q => y(q[1]))([[peak / band, peak], [limit / band, limit], [x.domain()[1], limit]].filter(q => q[0] <= x.domain()[1])));
+    g.append("text").attr("x", w).attr("y", y(limit) - 6).attr("text-anchor", "end").text(`${si(limit)} in ${dtype} products`);
+  }
+  g.append("text").attr("x", x(x.domain()[0]) + 26).attr("y", y(band * x.domain()[0]) + 8).text(`${si(band)}B/s`);
   const size = d3.scaleSqrt().domain([0, d3.max(dots, d => d.us)]).range([3, 16]);
   const made = g.selectAll("circle").data(dots).enter().append("circle").attr("class", "dot").attr("cx", d => x(intensity(d))).attr("cy", d => y(rate(d))).attr("r", d => size(d.us)).attr("fill", COLOURS.kernel).attr("fill-opacity", .55).attr("stroke", "#2c5f96").on("click", d => page.choose(d.id));
   made.append("title").text(d => `${titleOf(p, p.boxes.get(d.id))}\n${timeText(d.us)}, ${bytesText(d.bytes)}, ${intensity(d).toPrecision(3)} operations a byte, ${(100 * d.k.limit_us / d.us).toFixed(0)} % of the limit`);

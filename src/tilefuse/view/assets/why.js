@@ -9,7 +9,7 @@ const whyPanel = {
   show(p, first, second) {
     const side = document.getElementById("side"), a = p.boxes.get(first), b = p.boxes.get(second);
     side.replaceChildren(el("h2", { class: "wrap", text: `${titleOf(p, a)}  and  ${titleOf(p, b)}` }));
-    for (const answer of this.answers(p, a, b)) side.append(el("div", { class: "answer" }, answer));
+    for (const answer of new Set(this.answers(p, a, b))) side.append(el("div", { class: "answer" }, answer));
     const names = [a, b].map(x => this.valueOf(p, x));
     if (names.every(Boolean)) side.append(el("p", { class: "hint" }, "The price of the other choice for any two: ", el("code", { class: "wrap", text: `tilefuse explain MODEL --why ${names.join(" ")}` })));
     side.append(sidePanel.neighbours(p, first));
