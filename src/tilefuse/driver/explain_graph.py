@@ -1,4 +1,4 @@
-"""The graph behind an explanation as plain data: values, what reads them, order of execution, who holds memory when.
+"""The graph behind an explanation as plain data: values, their readers, order of execution, who holds memory when.
 
 A page or a script rebuilds every edge from it: `graph` has the readers of each value, `steps` the order, `memory` the live ranges.
 """

@@ -10,7 +10,7 @@ from tilefuse.plan.pattern import Plan, PlannedKernel, PlanStep
 from tilefuse.plan.why import why
 from tilefuse.target.device import DeviceSpec
 
-# Pairs that are priced for one page; equal pairs count once. Each takes a scheduling of what the other choice would be.
+# Pairs that are priced for one page; equal pairs count once. Each pair schedules the kernels of the other choice.
 MAX_PAIRS = 120
 
 

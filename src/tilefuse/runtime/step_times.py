@@ -81,8 +81,8 @@ def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> list[tup
 class MeasuredRun:
     """One run of a program: (start, duration) of every step, and the time of a whole call; medians. Units: microseconds.
 
-    On a GPU the steps are enqueued before the first begins, so they follow each other as closely as the device lets them; what a call
-    takes beyond the last one's end is spent on the host, before and between launches.
+    On a GPU the steps are enqueued before the first begins, so they follow each other as closely as the device lets them; the rest of
+    a call's time is spent on the host, before and between launches.
     """
 
     steps: tuple[tuple[float, float], ...]

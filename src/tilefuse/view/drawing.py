@@ -79,7 +79,7 @@ def _with_neighbours(steps: list[Step]) -> list[Step]:
 
 
 def _place(members: Sequence[Group | Step], parent: str, boxes: list[dict[str, Any]]) -> None:
-    """Boxes of groups and steps, each group before what it holds."""
+    """Boxes of groups and steps, each group before its members."""
     forms: dict[str, str] = {}
     for m in members:
         if isinstance(m, Step):

@@ -200,7 +200,7 @@ const graphView = {
     const before = this.places.get(id), t = d3.zoomTransform(this.svg.node());
     if (!this.open.delete(id)) this.open.add(id);
     this.draw();
-    // The box stays where it is on the screen; what is around it moves.
+    // The box stays where it is on the screen; its surroundings move.
     const after = this.places.get(id);
     if (!before || !after) return;
     const dx = (before.x - before.width / 2) - (after.x - after.width / 2), dy = (before.y - before.height / 2) - (after.y - after.height / 2);

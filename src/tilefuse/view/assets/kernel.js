@@ -162,7 +162,7 @@ function sharedMap(k) {
   return holder;
 }
 
-// Source beside the kernel's nodes. A name in either lights up in both; what comes before the kernel's own function is folded.
+// Source beside the kernel's nodes. A name in either lights up in both; the support code before the kernel's own function is folded.
 function sourceView(p, k, source) {
   const own = k.source_names ?? {}, inSource = new Map();
   for (const node of [...k.nodes, ...k.reads]) inSource.set(node, node);

@@ -46,7 +46,7 @@ function table(heads, rows) {
     el("tbody", {}, rows));
 }
 
-// A program of the page with what every part looks up in it.
+// A program of the page, with the tables that every part looks up.
 function opened(program) {
   const e = program.explanation, graph = e.graph ?? { inputs: [], nodes: [], results: [] };
   const boxes = new Map(program.drawing.boxes.map(b => [b.id, { ...b, children: [] }]));
