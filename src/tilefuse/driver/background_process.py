@@ -31,7 +31,8 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _load_torch()
+    if not select.select([0], [], [], 0)[0]:
+        _load_torch()
     while True:
         try:
             request = receive(sys.stdin.buffer)
@@ -58,7 +59,7 @@ def served(request: Request) -> str:
 
 
 def _load_torch() -> None:
-    """Makes torch load what it needs to tell layouts of results, before a request waits for it. Cost: seconds (sympy and dynamo)."""
+    """Makes torch load what it needs to tell layouts of results, while no request waits: few need it. Cost: 3 s (sympy, dynamo)."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(), torch.no_grad():

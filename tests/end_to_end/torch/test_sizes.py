@@ -62,7 +62,8 @@ def test_a_size_is_compiled_at_once_or_when_it_returns(caplog: pytest.LogCapture
 
 def test_the_first_size_is_compiled_and_others_are_explained() -> None:
     """By default a second size is no reason for a compile; the explanation tells which sizes ran in torch, how often and why."""
-    fn = torch.compile(lambda x: F.softmax(x * 2, -1), backend=strict)
+    assert settings_of(None, None).sizes_at_once == 1
+    fn = torch.compile(lambda x: F.softmax(x * 2, -1), backend=strict, options={"sizes_at_once": 1})
     for n in (2, 3, 4, 4, *range(5, 16)):
         x = torch.randn(3, n)
         close(fn(x), F.softmax(x * 2, -1))

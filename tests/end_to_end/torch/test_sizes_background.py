@@ -17,6 +17,9 @@ from tilefuse.driver.torch_backend import compiled_parts, sized_parts
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
+# The default, which calls of these tests depend on.
+ONE = {"sizes_at_once": 1}
+
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +31,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tokens_stay_right_while_programs_are_swapped_in() -> None:
     """Lengths that return are compiled while torch runs them; in the end none runs in torch."""
     model = Language().eval()
-    compiled = torch.compile(model, backend=strict)
+    compiled = torch.compile(model, backend=strict, options=ONE)
     prompt = torch.randint(0, 50, (2, 7))
     wanted = generated(model, prompt, 6)
     assert torch.equal(generated(compiled, prompt, 6), wanted) and len(compiled_parts()) == 2 and in_torch() == 4
@@ -44,7 +47,7 @@ def test_training_in_the_background_is_eagers() -> None:
     """Forward and backward programs are made apart: each is swapped in when it is ready, whatever runs the other."""
     model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
     eager = copy.deepcopy(model)
-    compiled = torch.compile(model, backend=strict)
+    compiled = torch.compile(model, backend=strict, options=ONE)
     for n in (4, 5, 5, 5, 5, 5):
         x = torch.randn(n, 6)
         losses = [run(x).pow(2).mean() for run in (compiled, eager)]
@@ -58,7 +61,7 @@ def test_training_in_the_background_is_eagers() -> None:
 
 def test_what_fails_there_is_compiled_here_with_the_reason(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(background, "_PROCESS", [background.BackgroundProcess(("/no/such/python",))])
-    fn = torch.compile(lambda x: (x * 3).softmax(-1), backend=strict)
+    fn = torch.compile(lambda x: (x * 3).softmax(-1), backend=strict, options=ONE)
     with caplog.at_level(logging.WARNING, logger="tilefuse"):
         for n in (3, 4, 4, 4, 4):
             x = torch.randn(n, 5)
@@ -69,7 +72,7 @@ def test_what_fails_there_is_compiled_here_with_the_reason(monkeypatch: pytest.M
 
 
 def test_the_call_waits_where_the_option_says_so() -> None:
-    fn = torch.compile(lambda x: (x * 5).softmax(-1), backend=strict, options={"in_background": False})
+    fn = torch.compile(lambda x: (x * 5).softmax(-1), backend=strict, options={**ONE, "in_background": False})
     for n in (3, 4, 4):
         x = torch.randn(n, 5)
         with trace.tracing(trace.Trace()) as told:

@@ -45,7 +45,7 @@ def test_a_compiled_function_keeps_no_tensor_of_its_first_call() -> None:
     """Behind a graph break the inputs are intermediate values: logits of a language model are a gigabyte."""
     weight = torch.randn(11, 37, requires_grad=True)
 
-    @torch.compile(backend=torch_backend.backend, options={"strict": True})
+    @torch.compile(backend=torch_backend.backend, options={"strict": True, "sizes_at_once": 3})
     def loss(x: torch.Tensor) -> torch.Tensor:
         scores = x @ weight
         torch._dynamo.graph_break()
