@@ -154,6 +154,9 @@ def adapt(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
     Raises: as `check_argument`.
     """
     tensor = check_argument(given, want, device)
+    if any(want_step == 0 != step and n > 1 for n, step, want_step in zip(want.shape, tensor.stride(), want.strides)):
+        raise ShapeError(f"argument {want.position} ({want.name}) has strides {tensor.stride()}, and was compiled as one that repeats its "
+                         f"elements (strides {want.strides})", hint="compile it with an example that is not expanded")
     return tensor if fits(tensor, want.shape, want.strides) else relaid(tensor, want.shape, want.strides)
 
 

@@ -19,7 +19,7 @@ from tilefuse.runtime.graphs import library_settings
 from tilefuse.runtime.lent import given_results
 from tilefuse.runtime.library import LIBRARY, torch_operator
 from tilefuse.runtime.spec import KernelStep, LibraryStep
-from tilefuse.runtime.strided import fits
+from tilefuse.runtime.strided import fits, places_once
 
 if TYPE_CHECKING:
     from tilefuse.runtime.program import Program
@@ -58,7 +58,13 @@ class _Recording:
         # Of parameters, torch's guards look at strides; of what moves, a copy takes any.
         self._looked_at = [(i, t.shape, t.dtype, None if i in buffers else t.stride()) for i, t in enumerate(inputs) if i not in trusted]
         groups: dict[torch.dtype, tuple[list[torch.Tensor], list[int]]] = {}
+        # Expanded inputs: where each place is written once.
+        self._expanded: list[tuple[torch.Tensor, int, tuple[slice, ...]]] = []
         for i, buffer in buffers.items():
+            once = places_once(buffer.shape, buffer.stride())
+            if buffer[once].shape != buffer.shape:
+                self._expanded.append((buffer[once], i, once))
+                continue
             targets, sources = groups.setdefault(buffer.dtype, ([], []))
             targets.append(buffer)
             sources.append(i)
@@ -81,6 +87,7 @@ class _Recording:
     def bare(self) -> Callable[[], None]:
         """The copies of inputs and the replay alone, from tensors that stand in for the inputs: what a call takes at least."""
         copies = [(targets, [t.clone() for t in targets]) for targets, _ in self._copies]
+        copies += [([target], [target.clone()]) for target, _, _ in self._expanded]
 
         def call() -> None:
             for targets, sources in copies:
@@ -93,6 +100,8 @@ class _Recording:
         """One call. Requires: `serves`; `guard` held; gradients off."""
         for targets, sources in self._copies:
             torch._foreach_copy_(targets, [tensors[i] for i in sources])
+        for target, i, once in self._expanded:
+            target.copy_(tensors[i][once])
         self._replay()
         results = self.results.give()
         for n, i in self._places:

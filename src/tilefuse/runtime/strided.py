@@ -31,10 +31,17 @@ def lies(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
 def relaid(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
     """A copy of `tensor` with the given strides (on its device)."""
     copy = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
-    # Expanded layouts (stride 0) have several elements in one place, all equal: one write suffices, and torch refuses more.
-    squeezed = [slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides)]
-    copy[tuple(squeezed)].copy_(tensor.detach()[tuple(squeezed)])
+    once = places_once(shape, strides)
+    copy[once].copy_(tensor.detach()[once])
     return copy
+
+
+def places_once(shape: Sequence[int], strides: Sequence[int]) -> tuple[slice, ...]:
+    """Subscripts that name each place in memory of such a layout once.
+
+    Expanded layouts (stride 0) have several elements in one place, all equal: one write suffices, and torch refuses more.
+    """
+    return tuple(slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides, strict=True))
 
 
 def as_traced(operands: Sequence[torch.Tensor], strides: Sequence[object], exact: bool) -> list[torch.Tensor]:

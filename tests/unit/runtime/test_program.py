@@ -278,6 +278,14 @@ def test_trusted_arguments_are_looked_at_again_where_they_move(cache: KernelCach
     assert torch.equal(program.call_boxed([x, first])[0], (x + first) @ first)
 
 
+def test_a_full_tensor_where_an_expanded_one_was_compiled_is_named(cache: KernelCache) -> None:
+    """Its rows would all have been read as the first."""
+    x = dataclasses.replace(value("x", "input"), strides=(0, 1))
+    program = Program(dataclasses.replace(TWICE_SPEC, values=(x, TWICE_SPEC.values[1])), {}, cache=cache)
+    with pytest.raises(ShapeError, match=r"argument 0 \(x\) has strides \(32, 1\), and was compiled as one that repeats .*\(0, 1\)"):
+        program(ramp(4, 32))
+
+
 def test_kernel_report_becomes_an_error(cache: KernelCache) -> None:
     source = TWICE.source.replace("return 0;", 'snprintf(report, report_size, "element 7 of y written twice"); return 1;')
     source = source.replace("twice(void", "bad(void")

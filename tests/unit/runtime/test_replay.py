@@ -19,6 +19,7 @@ from tilefuse.runtime.graphs import Recorded, have_addresses
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.replay import CALLS_BEFORE_RECORDING, MAX_BACKWARD_RECORDINGS, MAX_RECORDINGS, ReplayedProgram, may_be_replayed
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
+from tilefuse.runtime.strided import places_once
 
 COUNT = 32
 
@@ -71,7 +72,8 @@ class HostGraphs:
         results = program(*inputs)
         for tensor, old in zip(inputs, before):
             # A recording computes nothing.
-            tensor.copy_(old)
+            once = places_once(tensor.shape, tensor.stride())
+            tensor[once].copy_(old[once])
         read = [t.detach() for t in inputs]
 
         def replay() -> None:
@@ -279,6 +281,18 @@ def test_the_bare_replay_copies_what_moves_and_computes(cache: KernelCache) -> N
     bare()
     # The last input's copy stood in.
     assert torch.equal(before.give()[0], tensor(3 + 5))
+
+
+def test_an_expanded_input_that_moves_is_copied_once_a_place(cache: KernelCache) -> None:
+    values = (dataclasses.replace(value("x", "input", (COUNT,)), strides=(0,)), *sum_spec().values[1:])
+    kernel = host_kernel("one_to_all", "a[0] + b[i]", COUNT, 2)
+    run, w = replayed(cache, HostGraphs(), dataclasses.replace(sum_spec(), values=values, kernels=(kernel,)), always=True), tensor(1)
+    for x in [torch.full((1,), float(n)) for n in range(6)]:
+        assert torch.equal(run([x.expand(COUNT), w])[0], tensor(float(x) + 1))
+    assert run.num_replays == 5 and len(run._current[0]._expanded) == 1
+    bare = run.bare()
+    assert bare is not None
+    bare()
 
 
 def test_an_unaligned_input_is_copied(cache: KernelCache) -> None:
