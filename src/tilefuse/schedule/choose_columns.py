@@ -6,7 +6,7 @@ from math import ceil
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.schedule.access import Access, accesses, by_memory_order, vector_limit, widest_vector
-from tilefuse.schedule.column_starts import PARTS_AHEAD, column_start, num_tiles
+from tilefuse.schedule.column_starts import PARTS_AHEAD, ColumnStart, column_start, columns_of_tile, num_tiles
 from tilefuse.schedule.resolved import Domain, resolved_dtype
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Columns
@@ -21,9 +21,10 @@ ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}
 OTHER_REGISTERS = 20
 
 BLOCK_THREADS = 256
-# Bytes that a thread of a walk between vectors has under way; waves of its blocks at most; longer by this share of what the last wave
-# leaves idle, since its blocks then have the memory to themselves (figures at `_cheapest_split`); one read of partial columns.
-FLIGHT_BYTES, MOST_WAVES, IDLE_SHARE, ROUND_TRIP_US = 128, 8, 0.15, 0.8
+# Walks between vectors, fitted to the figures at `_between_us`: bytes that a thread has under way; waves of blocks at most; one read; what
+# a wave costs to begin; the meeting of blocks that split a column; share of the time that sectors read twice cost, and of the blocks that
+# other multiprocessors have more, in a single wave.
+FLIGHT_BYTES, MOST_WAVES, ROUND_TRIP_US, WAVE_US, MEETING_US, SECTOR_SHARE, UNEVEN_SHARE = 128, 8, 0.8, 0.5, 4.0, 0.3, 0.05
 # Sums of columns that so many blocks split are made by two blocks of so many threads a multiprocessor, each thread with more rows ahead
 # (measured on H200, 256 columns: f16 66.9 us against 68.2 by four blocks of 256, f32 65.7 against 66.7; 4096 columns 66.5 and 65.8).
 TALL_SPLIT, TALL_THREADS, TALL_BATCH = 32, 512, 8
@@ -107,53 +108,54 @@ def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
     batch = max(2, FLIGHT_BYTES // (limit * kept_bytes))
     origins = limit * sum(i.node.detail == "m2" for i in domain.instances if i.shared)
     registers = _registers(domain, batch, limit, kept_bytes) + _operand_registers(accesses(domain), kept, limit) + origins
-    resident = min(4, max(1, device.registers_per_multiprocessor // (BLOCK_THREADS * registers)))
 
-    def most_parts(threads_y: int) -> int:
-        return max(1, length // (2 * threads_y * batch))
-
-    def walk(threads_x: int) -> Columns:
+    def walk(threads_x: int) -> tuple[float, Columns]:
         threads_y = start.period
         while threads_y * threads_x < BLOCK_THREADS and threads_y < length:
             threads_y *= 2
-        bound = resident if threads_x * threads_y == BLOCK_THREADS else 0
-        one = Columns(kept, reduced, limit, threads_x, threads_y, 1, 1, False, batch, bound)
-        split = _cheapest_split(domain, device, one, most_parts(threads_y), kept_bytes)
+        threads = threads_x * threads_y
+        resident = max(1, min(4 * BLOCK_THREADS // threads, device.registers_per_multiprocessor // (threads * registers)))
+        one = Columns(kept, reduced, limit, threads_x, threads_y, 1, 1, False, batch, resident if threads >= BLOCK_THREADS else 0)
+        most = max(1, min(length // (2 * threads_y * batch), MOST_WAVES * resident * device.num_multiprocessors // num_tiles(domain, one)))
+        time_us, split = min((_between_us(domain, device, one, start, n, resident, kept_bytes), n) for n in range(1, most + 1))
         chunks = -(-length // (threads_y * split))
-        return replace(one, chunks=chunks, split=split, batch=min(batch, chunks))
+        return time_us, replace(one, chunks=chunks, split=split, batch=min(batch, chunks))
 
-    threads_x = 32
-    while threads_x > 2 and threads_x // 2 >= start.vectors:
-        threads_x //= 2
-    made = walk(threads_x)
-    # Short columns: narrower tiles fill the device.
-    while made.threads_x > 4 and num_tiles(domain, made) * most_parts(made.threads_y) < device.num_multiprocessors:
-        made = walk(made.threads_x // 2)
+    # Tiles wider than an image would leave threads without columns; narrower ones than of 32 vectors fill the device with short columns.
+    widths = [x for x in (64, 32, 16, 8, 4, 2) if x == 2 or x // 2 < start.vectors]
+    _, made = min((walk(x) for x in widths[:2]), key=lambda priced: priced[0])
+    for x in widths[2:]:
+        if num_tiles(domain, made) * made.split < device.num_multiprocessors:
+            _, made = walk(x)
     return made
 
 
-def _cheapest_split(domain: Domain, device: DeviceSpec, choice: Columns, most: int, kept_bytes: int) -> int:
-    """Blocks down a column of a walk between vectors, up to `most`, for which it takes least: the bytes, longer by what the last wave
-    leaves idle, and the partial columns that the last block of a tile reads back.
+def _between_us(domain: Domain, device: DeviceSpec, choice: Columns, start: ColumnStart, split: int, resident: int,
+                kept_bytes: int) -> float:
+    """Time of a walk between vectors with `split` blocks down a column: full waves at the memory's pace; a last one, however small, that
+    takes a round trip for every batch of a block; sectors that tiles share; and where blocks split a column, their meeting.
 
-    4 x [4096, 4095] f32, 136 tiles       split 2   272 blocks, 2.06 a multiprocessor: 69.3 us       split 4   1.03 waves: 74.0
-                                          split 8   2.06 waves: 66.2                                 split 16  4.12 waves: 66.4
+    Source: H200, means of f32 in us, tiles of 32 vectors unless told otherwise:
+        196 x [1024, 333]     split 1, 392 blocks of 64 vectors: 63.4     588 blocks, 1.1 waves: 69.4     split 4, 4.5 waves: 70.6
+        4 x [4096, 4095]      split 2, 0.5 waves: 67.9     split 4, 1.03 waves: 73.2     split 16, 4.1 waves: 71.0     64 vectors, 7: 67.5
+        1 x [65536, 1023]     split 29, 261 blocks: 66.5     58: 67.7     117: 73.3
     """
-    tiles, slots = num_tiles(domain, choice), device.num_multiprocessors * max(choice.resident, 1)
+    blocks, slots = num_tiles(domain, choice) * split, device.num_multiprocessors * resident
     bytes_us = domain.num_kept * domain.num_reduced * kept_bytes / device.global_bytes_per_s * 1e6
-
-    def time_us(split: int) -> float:
-        blocks = tiles * split
-        rounds = blocks / (device.num_multiprocessors if blocks <= slots else slots)
-        idle = (ceil(rounds) - rounds) / rounds
-        read_back_us = ceil(split / PARTS_AHEAD) * ROUND_TRIP_US if split > 1 else 0.0
-        # All that a batch asks for is there before the next one is asked for: half of it is under way on average.
-        under_way = min(blocks, slots) * choice.threads_x * choice.threads_y * FLIGHT_BYTES // 2
-        chunks = ceil(domain.num_reduced / (choice.threads_y * split))
-        idle += ceil(chunks / choice.batch) * choice.batch / chunks - 1  # loads of the last batch that are not there
-        return bytes_us * (1 + IDLE_SHARE * idle) * max(1.0, device.saturating_bytes / under_way) + read_back_us
-
-    return min(range(1, min(most, max(1, MOST_WAVES * slots // tiles)) + 1), key=time_us)
+    batches = ceil(domain.num_reduced / (choice.threads_y * split * choice.batch))
+    waves, rest = divmod(blocks, slots)
+    time_us = waves * bytes_us * slots / blocks + (max(bytes_us * rest / blocks, batches * ROUND_TRIP_US) if rest else 0.0)
+    if not waves:
+        each = blocks / device.num_multiprocessors
+        time_us *= 1 + UNEVEN_SHARE * (ceil(each) / each - 1)
+    # All that a batch asks for is there before the next one is asked for: half of it is under way on average.
+    under_way = min(blocks, slots) * choice.threads_x * choice.threads_y * FLIGHT_BYTES // 2
+    time_us *= max(1.0, device.saturating_bytes / under_way, device.num_multiprocessors / blocks)
+    row_bytes = columns_of_tile(domain, choice, start) * kept_bytes
+    read_bytes = choice.threads_x * choice.vector * kept_bytes + SECTOR_BYTES
+    shared_us = bytes_us * SECTOR_SHARE * (read_bytes / row_bytes - 1)
+    meeting_us = MEETING_US + ceil(split / PARTS_AHEAD) * ROUND_TRIP_US if split > 1 else 0.0
+    return time_us + shared_us + waves * WAVE_US + meeting_us
 
 
 def _operand_registers(found: list[Access], kept: tuple[str, ...], width: int) -> int:
