@@ -161,7 +161,7 @@ def max_unpool(n: Call) -> str:
     have = n.shape(0)
     natural = [*have[:2], *((have[2 + d] - 1) * strides[d] + kernel[d] - pads[d] - pads[d + dims] for d in range(dims))]
     base = n.b.full((prod(natural),), 0, n.dtype(0))
-    made = n.b.reshape(n.b.scatter(base, n.b.reshape(n[1], (-1,)), n.b.reshape(n[0], (-1,)), 0), natural)
+    made = n.b.reshape(n.b.scatter(base, n.b.reshape(n[1], (-1,)), n.b.reshape(n[0], (-1,)), 0, checked=True), natural)
     if not n.has(2):
         return made
     return n.b.pad(made, [(0, want - have) for want, have in zip(n.ints(2, "the output's shape"), natural)])

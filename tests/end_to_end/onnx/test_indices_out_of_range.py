@@ -44,3 +44,17 @@ def test_the_host_raises(name: str) -> None:
     given[1] = np.array(wrong)
     with pytest.raises(IndexRangeError, match=words):
         program(*given)
+
+
+@pytest.mark.parametrize("place", [-1, 16])
+def test_maxima_have_places_in_the_image(place: int) -> None:
+    made = node("MaxUnpool", ["x", "i"], ["y"], kernel_shape=[2, 2], strides=[2, 2])
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 2, 2]),
+              helper.make_tensor_value_info("i", TensorProto.INT64, [1, 1, 2, 2])]
+    graph = helper.make_graph([made], "places", inputs, [helper.make_empty_tensor_value_info("y")])
+    program = tilefuse.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), device="host")
+    places = np.array([[[[0, 5], [10, 15]]]])
+    program(np.ones((1, 1, 2, 2), np.float32), places)
+    places[0, 0, 1, 1] = place
+    with pytest.raises(IndexRangeError, match=f"index {place} at i"):
+        program(np.ones((1, 1, 2, 2), np.float32), places)
