@@ -161,13 +161,14 @@ def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], d
 
 def joined_explanations(name: str, device: str, parts: Sequence[Mapping[str, Any]], fallbacks: Iterable[tuple[str, str]],
                         notes: Sequence[str]) -> dict[str, Any]:
-    """Explanations of the programs of one model as one: lists one after the other, numbers added up."""
+    """Explanations of the programs of one model as one: lists one after the other, numbers added up; each whole under `parts`."""
     lists = ("kernels", "library", "views", "copies", "fallbacks", "rejected", "notes")
     sums = ("objective_us", "unfused_us", "num_kernels", "num_distinct_kernels", "unfused_kernels", "bytes", "unfused_bytes",
             "num_rejected")
     joined: dict[str, Any] = {"name": name, "device": device, "options": dict(parts[0]["options"]) if parts else {}}
     joined |= {key: round(sum(part[key] for part in parts), 3) for key in sums}
     joined |= {key: [item for part in parts for item in part[key]] for key in lists}
+    joined |= {"format": FORMAT, "parts": [dict(part) for part in parts]}
     joined |= {"plan": {}, "figures": dict(parts[0]["figures"]) if parts else {}, "layouts": {}, "totals": {}}
     joined["fallbacks"] += [{"operator": operator, "reason": reason} for operator, reason in fallbacks]
     joined["notes"] += list(notes)

@@ -183,11 +183,12 @@ def view(model: Model,
          out: Annotated[Path, typer.Option("--out", help="the HTML file to write")] = Path("plan.html")) -> None:
     """Write the plan as one self-contained HTML page: graph, kernels, reasons, times, memory."""
     from tilefuse.runtime.page import write_page
-    from tilefuse.tools.view import shown_program
+    from tilefuse.tools.view import shown_programs
 
     names = [model, *([other] if other else [])]
-    programs = [shown_program(name, shapes or [], device, option or [], target, measure, label=name if other else "",
-                              side=number if other else None) for number, name in enumerate(names)]
+    programs = [program for number, name in enumerate(names)
+                for program in shown_programs(name, shapes or [], device, option or [], target, measure, label=name if other else "",
+                                              side=number if other else None)]
     write_page(str(programs[0]["label"]) if not other else f"{Path(model).name} beside {Path(other).name}", programs, out, show=show)
     errors().print(f"written to {out}", markup=False, highlight=False)
 

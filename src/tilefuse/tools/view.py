@@ -2,27 +2,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import OptionError, UserError
 
 
-def shown_program(model: str, shapes: Sequence[str], device: str, option: Sequence[str], target: str, measure: bool, *, label: str = "",
-                  side: int | None = None) -> dict[str, Any]:
-    """The part of a page for one argument of the command.
+def shown_programs(model: str, shapes: Sequence[str], device: str, option: Sequence[str], target: str, measure: bool, *, label: str = "",
+                   side: int | None = None) -> list[dict[str, Any]]:
+    """The programs of a page for one argument of the command: one, or those of a model that runs in parts.
 
     Raises: UserError for a file that is no explanation; OptionError where a device that is not here should be measured; as compiling.
     """
-    from tilefuse.view.page import program_data
-
     if model.endswith(".json"):
-        return program_data(read_explanation(Path(model)), {}, label=label, side=side)
+        return _explained(read_explanation(Path(model)), {}, label, side)
     if measure:
         if target:
             raise OptionError(f"--measure runs the model, and {target} need not be present", hint="leave out --target or --measure")
-        return _measured(model, shapes, device, option, label) | ({} if side is None else {"side": side})
+        return [_measured(model, shapes, device, option, label) | ({} if side is None else {"side": side})]
     return _planned(model, shapes, device, option, target, label, side)
 
 
@@ -32,14 +30,28 @@ def read_explanation(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise UserError(f"cannot read the explanation {path}: {cause}") from cause
-    if not isinstance(found, dict) or "kernels" not in found or "graph" not in found:
+    if not isinstance(found, dict) or "kernels" not in found or not ("graph" in found or found.get("parts")):
         raise UserError(f"{path} is no explanation with a graph", hint="tilefuse explain MODEL --json > FILE writes one")
     return found
 
 
+def _explained(explanation: Mapping[str, Any], sources: Mapping[str, str], label: str, side: int | None) -> list[dict[str, Any]]:
+    """Programs of an explanation: its parts, where the model runs in parts."""
+    from tilefuse.view.page import program_data
+
+    parts = explanation.get("parts")
+    if not parts:
+        return [program_data(explanation, sources, label=label, side=side)]
+    return [program_data(part, sources, label=f"{label or explanation['name']} {number} of {len(parts)}")
+            for number, part in enumerate(parts, 1)]
+
+
 def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[str], target: str, label: str,
-             side: int | None) -> dict[str, Any]:
-    """The plan alone, with why its steps are apart or together; a model that runs in parts shows its programs so far."""
+             side: int | None) -> list[dict[str, Any]]:
+    """The plan alone, with why its steps are apart or together; a model that runs in parts shows its programs so far.
+
+    Raises: UserError for a model in parts of which none is planned before its sizes are known; as compiling.
+    """
     from tilefuse.base.options import Options
     from tilefuse.driver.compile import Generated
     from tilefuse.driver.explain_why import neighbour_answers
@@ -48,11 +60,14 @@ def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[st
     from tilefuse.tools.programs import parse_options
 
     made = program_of(model, list(shapes), device, list(option), target, quiet=False)
-    answers: list[dict[str, Any]] = []
     if isinstance(made, Generated):
         options = Options.from_environment().with_overrides(**parse_options(option))
-        answers = neighbour_answers(made.plan, made.device, options)
-    return spec_data(made.spec, label=label, answers=answers, side=side)
+        return [spec_data(made.spec, label=label, answers=neighbour_answers(made.plan, made.device, options), side=side)]
+    explanation = made.explain(json=True)
+    if not explanation.get("parts"):
+        raise UserError(f"{model} runs in parts, of which none is planned before a call tells its sizes",
+                        hint="call the compiled model, then its .view(path)")
+    return _explained(explanation, {k.name: k.source for k in made.kernels}, label, side)
 
 
 def _measured(model: str, shapes: Sequence[str], device: str, option: Sequence[str], label: str) -> dict[str, Any]:

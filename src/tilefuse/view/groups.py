@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 MAX_CHILDREN = 48
 MAX_PERIOD = 64
+# Fewer steps are read at a glance: no layers are looked for among them.
+FEW_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ def _numbered(members: list[Group | Step]) -> list[Group | Step]:
 def _by_repetition(steps: Sequence[Step]) -> list[Group | Step]:
     """Sequences of forms that occur again and again become groups: that which explains most first, then the rest in the same way."""
     members: list[Group | Step] = list(steps)
+    if len(steps) <= FEW_STEPS:
+        return members
     while (found := _most_repeated(members)) is not None:
         members = _with_groups(members, found)
     _number_layers(members, "")

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.view.models import attention
 from tilefuse.base.errors import OptionError, UserError
 from tilefuse.tools import cli
-from tilefuse.tools.view import read_explanation, shown_program
+from tilefuse.tools.view import read_explanation, shown_programs
 from tilefuse.view import libraries
 
 needs_packages = pytest.mark.skipif(bool(libraries.missing()), reason=f"packages of pages are missing: {', '.join(libraries.missing())}")
@@ -56,4 +56,17 @@ def test_a_file_that_is_no_explanation_is_named(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_here_is_not_measured() -> None:
     with pytest.raises(OptionError, match="h200"):
-        shown_program(MODEL, (), "", (), "h200", True)
+        shown_programs(MODEL, (), "", (), "h200", True)
+
+
+@needs_packages
+def test_a_model_in_parts_shows_each(tmp_path: Path) -> None:
+    """The explanation of a model that runs in parts has those of its programs; a page has one of each."""
+    from tilefuse.driver.explain import joined_explanations
+
+    part = attention().explain(json=True)
+    joined = tmp_path / "joined.json"
+    joined.write_text(json.dumps(joined_explanations("both", "h200", [part, part], (), ())), encoding="utf-8")
+    assert cli.main(["view", str(joined), "--out", str(tmp_path / "page.html")]) == 0
+    told = programs_of(tmp_path / "page.html")
+    assert [p["label"] for p in told] == ["both 1 of 2", "both 2 of 2"] and told[0]["drawing"] == told[1]["drawing"]
