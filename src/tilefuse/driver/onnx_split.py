@@ -307,8 +307,8 @@ class SplitModel:
         programs = self._programs()
         if not programs:
             raise UserError(f"{self._title} has no program yet", hint="its parts are compiled when their sizes are known: call it once")
-        return write_page(self.spec.name, [spec_data(p.spec, label=f"{p.spec.name} {n} of {len(programs)}") for n, p in enumerate(programs, 1)],
-                          path, show=show)
+        told = [spec_data(p.spec, label=f"{p.spec.name} {n} of {len(programs)}") for n, p in enumerate(programs, 1)]
+        return write_page(self.spec.name, told, path, show=show)
 
     def _notes(self) -> list[str]:
         """One line a part."""
