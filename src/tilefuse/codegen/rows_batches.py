@@ -13,16 +13,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg
-from tilefuse.codegen.rows_walk import RowState, is_streamed
+from tilefuse.codegen.kernel_writer import reachable
+from tilefuse.codegen.rows_walk import RowState, is_streamed, row_room
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Call, const
-from tilefuse.schedule.resolved import Instance
+from tilefuse.schedule.resolved import Instance, Touch, resolved_walk
+from tilefuse.schedule.stages import is_row_element
 
 
 def takes_batches(state: RowState, instance: Instance) -> bool:
-    """Whether a reduction is made here: squared deviations of a device's streamed row."""
-    return instance.node.detail == "m2" and state.writer.unroll and is_streamed(state)
+    """Whether a reduction is made here: squared deviations of a device's streamed row, a batch of which a thread holds twice, as it was
+    read and as it is summed. Where that does not leave registers for anything else, vectors are joined one by one.
+    """
+    if instance.node.detail != "m2" or not state.writer.unroll or not is_streamed(state):
+        return False
+    domain = state.writer.domain
+    made = reachable(domain, [instance.key], {n for n, i in enumerate(domain.instances) if i.shared and n != instance.key})
+    read = {x for i in made for x in resolved_walk(i.body) if isinstance(x, Touch)}
+    element = state.writer.emitter.dtype(instance.body).itemsize + sum(t.dtype.itemsize for t in read if is_row_element(domain, t.offset))
+    return element * state.choice.batch * state.choice.vector < row_room(state)
 
 
 class BatchSquares:

@@ -15,7 +15,7 @@ from tilefuse.codegen.rows_batches import BatchSquares, takes_batches, twin_sums
 from tilefuse.codegen.rows_combine import combine_threads, send_parts
 from tilefuse.codegen.rows_exponentials import at_once, declare_all, merge_all, merge_vector
 from tilefuse.codegen.rows_squares import TwoPassSquares, takes_stretches
-from tilefuse.codegen.rows_walk import RowState, needed_keys, varies, walk_row
+from tilefuse.codegen.rows_walk import RowState, needed_keys, row_room, varies, walk_row
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
@@ -178,9 +178,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     if on_host:
         room = HOST_KEPT_BYTES
     elif c.groups:
-        # One block a multiprocessor: three quarters of its registers may hold the row.
-        registers = min(w.device.max_registers_per_thread, w.device.registers_per_multiprocessor // (c.threads * c.rows))
-        room = registers * 3 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
+        room = row_room(state) - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
     for k in needed:
         i = instances[k]
         size = i.node.type.dtype.itemsize * c.chunks * c.vector

@@ -238,6 +238,12 @@ def is_streamed(state: RowState) -> bool:
     return state.vectors > 0 and not c.on_chip and c.batch > 1 and not c.groups
 
 
+def row_room(state: RowState) -> int:
+    """What a thread may hold of its row where a multiprocessor runs one block: three quarters of its registers. Units: bytes"""
+    device, c = state.writer.device, state.choice
+    return 3 * min(device.max_registers_per_thread, device.registers_per_multiprocessor // (c.threads * c.rows))
+
+
 def _ask_first(state: RowState, missing: list[Touch]) -> tuple[RowState, list[Touch]]:
     """Vectors that do not come through the queue are all asked for before the walk waits for its first piece."""
     w, c = state.writer, state.choice
