@@ -132,7 +132,7 @@ function showMemory(p, pane) {
 function showCompare(pane) {
   const [p, q] = page.programs.filter(x => x.side !== undefined).slice(0, 2), a = p.e, b = q.e;
   pane.replaceChildren(el("h2", { text: `${p.label} beside ${q.label}` }));
-  const row = (name, x, y, text, less = true) => el("tr", {}, el("td", { text: name }), el("td", { class: "number", text: text(x) }), el("td", { class: "number", text: text(y) }), el("td", { class: `number ${x === y ? "" : (y < x) === less ? "good" : "bad"}`, text: x ? `${((y / x - 1) * 100).toFixed(1)} %` : "" }));
+  const row = (name, x, y, text, less = true) => el("tr", {}, el("td", { text: name }), el("td", { class: "number", text: text(x) }), el("td", { class: "number", text: text(y) }), el("td", { class: `number ${x === y ? "" : (y < x) === less ? "good" : "bad"}`, text: x ? `${y > x ? "+" : ""}${((y / x - 1) * 100).toFixed(1)} %` : "" }));
   const plain = n => n.toLocaleString("en");
   const measured = z => z.times.size ? d3.sum([...z.times.values()], t => t.us) : undefined;
   const rows = [row("kernels", a.num_kernels, b.num_kernels, plain), row("library calls", a.library.length, b.library.length, plain), row("predicted time", a.totals?.us ?? a.objective_us, b.totals?.us ?? b.objective_us, timeText), row("bytes moved", a.totals?.bytes ?? a.bytes, b.totals?.bytes ?? b.bytes, bytesText)];
@@ -140,14 +140,17 @@ function showCompare(pane) {
   pane.append(table(["", { text: p.label, number: true }, { text: q.label, number: true }, { text: "difference", number: true }], rows));
   const home = z => new Map(z.kernels.flatMap(k => k.nodes.map(n => [n, k]))), [ha, hb] = [home(a), home(b)];
   const differ = [...new Set([...ha.keys(), ...hb.keys()])].filter(n => (ha.get(n)?.nodes.join() ?? "") !== (hb.get(n)?.nodes.join() ?? ""));
-  const seen = new Set(), list = [];
+  // One row for each kernel of the first plan that the second does not have, with the second's kernels for the same nodes.
+  const rowOf = new Map();
   for (const n of differ) {
-    const key = `${ha.get(n)?.step} ${hb.get(n)?.step}`;
-    if (seen.has(key)) continue;
-    seen.add(key);
-    const told = k => k ? `${k.step} ${k.template}: ${cut(k.nodes.join(", "), 90)} (${timeText(k.predicted_us)})` : "no kernel";
-    list.push(el("tr", {}, el("td", { class: "wrap", text: `%${n}` }), el("td", { class: "wrap", text: told(ha.get(n)) }), el("td", { class: "wrap", text: told(hb.get(n)) })));
+    const key = ha.get(n)?.step ?? `${n} of the second`;
+    if (!rowOf.has(key)) rowOf.set(key, { first: ha.get(n), seconds: new Set(), nodes: [] });
+    rowOf.get(key).nodes.push(n);
+    rowOf.get(key).seconds.add(hb.get(n));
   }
+  const told = k => k ? `${k.step} ${k.template}: ${cut(k.nodes.join(", "), 90)} (${timeText(k.predicted_us)})` : "no kernel";
+  const list = [...rowOf.values()].map(r => el("tr", {}, el("td", { class: "wrap", text: cut(r.nodes.map(n => `%${n}`).join(" "), 60) }), el("td", { class: "wrap", text: told(r.first) }),
+    el("td", { class: "wrap" }, [...r.seconds].map(k => el("div", { text: told(k) })))));
   pane.append(el("h2", { text: list.length ? `${list.length} places where the kernels differ` : "both plans have the same kernels" }));
-  if (list.length) pane.append(table(["node", p.label, q.label], list.slice(0, 200)));
+  if (list.length) pane.append(table(["nodes", p.label, q.label], list.slice(0, 200)));
 }

@@ -128,7 +128,7 @@ function showRejected(p, pane) {
   pane.replaceChildren(el("h2", { text: `candidates that were not taken: ${p.e.num_rejected ?? rejected.length} pairs of kernels` }),
     el("p", { class: "hint", text: `Candidates by generator: ${Object.entries(p.e.plan?.candidates ?? {}).map(([g, n]) => `${n} by ${g}`).join(", ") || "none"}. Rejected while they were proposed: ${Object.entries(counts).map(([r, n]) => `${n} ${r}`).join(", ") || "none"}.` }));
   if (!rejected.length) pane.append(el("p", { class: "hint", text: "No pair of kernels was rejected." }));
-  const home = new Map(p.e.kernels.flatMap((k, n) => k.nodes.map(v => [v, `k${n}/${v}`])));
+  const home = new Map([...p.e.kernels.flatMap((k, n) => k.nodes.map(v => [v, `k${n}/${v}`])), ...p.e.library.flatMap((c, n) => c.results.map(([, v]) => [v, `l${n}`]))]);
   for (const { key, values } of by) {
     pane.append(el("h2", {}, key, " ", el("span", { class: "badge", text: values.length })), MEANINGS[key] ? el("p", { class: "hint", text: MEANINGS[key] }) : "");
     pane.append(table(["first", "second", "what decided it"], values.map(r => el("tr", { class: "row", onclick: () => { if (home.has(r.first)) { page.tab("graph"); page.choose(home.get(r.first)); if (home.has(r.second)) page.choose(home.get(r.second), true); } } },
