@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, KExpr, Load, Reg
 from tilefuse.codegen.kernel_writer import Held, reachable
-from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
+from tilefuse.codegen.rows_walk import RowState, in_row, lane_env_of, vector_at
 from tilefuse.ir.affine import Affine, axis, substitute
 from tilefuse.ir.scalar import Bound, const
 from tilefuse.schedule.access import flat_axes
@@ -26,7 +26,7 @@ def column_operands(state: RowState) -> list[Held]:
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     reduced = set(domain.reduced)
-    probe = flat_axes(c.reduced_order, axis("vector_probe") * c.vector + axis(state.lane), domain.extents,
+    probe = flat_axes(c.reduced_order, axis("vector_probe") * c.vector + axis(state.lane) + state.lead, domain.extents,
                       e.extents | {"vector_probe": max(state.vectors, 1), state.lane: c.vector})
     wanted: list[Touch] = []
     carried = 4 * c.chunks * c.vector * sum(i.carried for i in domain.instances)
@@ -47,7 +47,7 @@ def column_operands(state: RowState) -> list[Held]:
         vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * max(c.cluster, 1), 1))
         with e.when(in_row(state, chunk, vector)):
             e.narrow_to(vector, state.vectors)
-            env = flat_axes(c.reduced_order, vector * c.vector + axis(state.lane), domain.extents, e.extents | {state.lane: c.vector})
+            env = lane_env_of(state, vector, c.vector)
             for h in held:
                 w.fill(h, chunk, env, state.lane)
     return held

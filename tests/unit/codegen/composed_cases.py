@@ -42,6 +42,7 @@ from tests.unit.codegen.pattern_graphs import (
     transposed_add,
     turned_rows,
     turned_sum,
+    weighted_row_sum,
     written_and_scanned,
     written_and_summed,
 )
@@ -143,6 +144,7 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     *((f"{r}x{n}-{t}", row_sum(r, n, t), {}) for r, n, t in ((7, 33, "f32"), (2, 20000, "bf16"), (5, 300, "i64"))),
     # An operand that elements and results need is loaded by all threads.
     *((f"{r}x{n}", scaled_row_sum(r, n), {}) for r, n in ((5, 70), (4, 3000))),
+    *((f"{r}x{n}-{t}-between-vectors", weighted_row_sum(r, n, t), {}) for r, n, t in ((97, 97, "f32"), (40, 131, "f64"), (5, 2051, "f32"))),
     *((f"{r}x{n}-{t}", row_extremes(r, n, t), {}) for r, n, t in ((5, 77, "f32"), (6, 3000, "f16"), (5, 130, "f64"), (3, 40, "i64"))),
     *((f"{n}x{c}-{t}", column_sum(n, c, t), {}) for n, c, t in ((1000, 48, "f32"), (5, 7, "f32"), (700, 33, "f16"), (64, 10, "i64"))),
     *((f"{n}x{c}", column_deviation(n, c), {}) for n, c in ((300, 20), (9, 64), (700, 37))),

@@ -376,6 +376,14 @@ def scaled_row_sum(rows: int, columns: int) -> Pattern:
     }}"""), integers)
 
 
+def weighted_row_sum(rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """A matrix times a vector, which all rows share. Exact: integers."""
+    return Pattern(parse_graph(f"""graph @weighted_row_sum(%x: {dtype}[{rows}, {columns}], %w: {dtype}[{columns}]) -> ({dtype}[{rows}]) {{
+      %s: {dtype}[{rows}] = reduce.sum [i] over [k < {columns}] {{ mul(%x[i, k], %w[k]) }}
+      return %s
+    }}"""), integers)
+
+
 def transpose(rows: int, columns: int, dtype: str = "f32") -> Pattern:
     """A matrix turned. Exact: nothing is computed."""
     return Pattern(parse_graph(f"""graph @transpose(%x: {dtype}[{rows}, {columns}]) -> ({dtype}[{columns}, {rows}]) {{
