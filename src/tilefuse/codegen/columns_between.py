@@ -15,7 +15,6 @@ from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.column_starts import PARTS_AHEAD, ColumnStart, columns_of_tile
-from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
 from tilefuse.schedule.template import Columns
 
@@ -176,7 +175,7 @@ def _write(state: ColumnState, group: list[Instance], joined: dict[int, list[Reg
     w.lane_values = {}
     for i in group:
         finished = e.finished(i, joined[i.key])
-        result = e.register(finished, KERNEL_MONOIDS[i.node.detail].result(e.dtype(i.body)), i.node.name)
+        result = e.register(finished, i.node.type.dtype, i.node.name)
         assert isinstance(result, Reg)
         w.lane_values[i.key] = result
     with w.lanes(1, env, state.lane):

@@ -14,11 +14,10 @@ from tilefuse.codegen.columns_state import ColumnState, at_lane
 from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.dtype import BOOL, DType
+from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.column_starts import between_columns
-from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Domain, Instance, Touch, resolved_walk
 from tilefuse.schedule.stages import after_shared, stages, writes_rows
 from tilefuse.schedule.template import Columns
@@ -353,9 +352,7 @@ def _publish(state: ColumnState, i: Instance, parts: list[Reg]) -> Reg:
     """The finished reduction as an array over the lanes."""
     w, c = state.writer, state.choice
     e = w.emitter
-    dtype: DType = e.dtype(i.body)
-    monoid = KERNEL_MONOIDS[i.node.detail]
-    result = Reg(e.fresh(i.node.name), monoid.result(dtype))
+    result = Reg(e.fresh(i.node.name), i.node.type.dtype)
     e.emit(Declare(result.name, result.dtype, None if c.vector == 1 else c.vector))
     with e.loop("v", c.vector, unroll=w.unroll) as v:
         finished = e.finished(i, [at_lane(p, v, c.vector) for p in parts])

@@ -104,6 +104,9 @@ class Emitter(Statements):
         made = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
         if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
             return Call("i64", (made,))
+        dtype = instance.node.type.dtype
+        if instance.node.detail == "m2" and self.dtype(instance.body) != dtype:
+            return Call(dtype.name, (made,))
         return made  # type: ignore[no-any-return]
 
     def accumulate(self, instance: Instance, parts: list[Reg]) -> None:

@@ -19,12 +19,12 @@ from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.resolved import Instance
+from tilefuse.schedule.wide_squares import has_stretches
 
 
 def takes_stretches(state: RowState, instance: Instance) -> bool:
     """Whether a reduction is made here: squared deviations, and one thread of the host has the row, in vectors that can be halved."""
-    c = state.choice
-    return instance.node.detail == "m2" and state.writer.device.kind == "host" and c.threads == 1 < c.vector and c.vector.bit_count() == 1
+    return instance.node.detail == "m2" and state.writer.device.kind == "host" and has_stretches(state.choice)
 
 
 class TwoPassSquares:

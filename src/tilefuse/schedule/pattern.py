@@ -24,6 +24,7 @@ from tilefuse.schedule.template import Choice, Columns, Pointwise, Rows, Stitche
 from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.schedule.two_pass import two_pass
 from tilefuse.schedule.walk_template import exchange_level, template_of
+from tilefuse.schedule.wide_squares import wide_squares
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
@@ -120,6 +121,8 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
             domain, choice = online, again
     if getattr(choice, "on_chip", False) or getattr(choice, "stages", 0):
         domain = two_pass(domain)
+    if device.kind == "host":
+        domain = wide_squares(domain, choice)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
     moved = traffic(domain, sizes)
     launch = _launch(domain, choice)

@@ -1,5 +1,7 @@
-"""Variances of long rows on the host, against f64: shares of threads that end within a stretch, and values far from 0."""
+"""Variances on the host, against f64: values far from 0 along every walk, and shares of threads that end within a stretch."""
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -24,3 +26,58 @@ def test_variances_of_long_rows_are_those_of_eager(length: int) -> None:
     x = torch.rand(3, length, generator=torch.Generator().manual_seed(length)) + 4999.5
     found, = tilefuse.compile(lambda x: x.std(1), (x,), device="host")(x),
     torch.testing.assert_close(found.double(), x.double().std(1), rtol=TOLERANCE, atol=0)
+
+
+# Sums of squares in f64 are off by what a few roundings of the result to f32 make: 1e-7 as measured.
+WIDE_TOLERANCE = 2e-7
+
+Moments = Callable[[torch.Tensor], torch.Tensor | tuple[torch.Tensor, ...]]
+
+SHIFTED: dict[str, tuple[Moments, tuple[int, ...]]] = {
+    "columns": (lambda x: x.var(0), (1000, 64)),
+    "odd columns": (lambda x: x.var(0), (1003, 33)),
+    "few columns": (lambda x: x.std(0), (4096, 4)),
+    "a middle axis": (lambda x: x.var(1), (5, 301, 7)),
+    "two axes": (lambda x: x.var((0, 2)), (99, 5, 4)),
+    "rows of 3": (lambda x: x.std(1), (300, 3)),
+    "rows of 4": (lambda x: x.var(1), (1 << 12, 4)),
+    "odd rows": (lambda x: x.std(-1), (64, 9)),
+    "channels last": (lambda x: x.permute(0, 3, 1, 2).var((0, 2, 3)), (7, 9, 5, 20)),
+}
+
+
+@pytest.mark.parametrize("case", SHIFTED)
+def test_a_spread_far_from_0_is_that_of_eager(case: str) -> None:
+    f, shape = SHIFTED[case]
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(len(case))) + 4999.5
+    _compare(f, x, WIDE_TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_spread_of_halves_far_from_0_is_that_of_eager(dtype: torch.dtype) -> None:
+    """Halves between 900 and 1000 are whole numbers, their f32 squares and sums are not exact."""
+    x = (torch.rand((3000, 33), generator=torch.Generator().manual_seed(5)) * 100 + 900).to(dtype)
+    _compare(lambda x: x.to(torch.promote_types(x.dtype, torch.float32)).var(0), x, WIDE_TOLERANCE)
+
+
+NORMS: dict[str, tuple[Moments, tuple[int, ...]]] = {
+    "var_mean": (lambda x: torch.var_mean(x, 0), (1000, 33)),
+    "batch_norm": (lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[1:], (70, 5, 3, 3)),
+    "batch_norm of rows": (lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[1:], (1001, 20)),
+    "group_norm": (lambda x: torch.native_group_norm(x, None, None, 4, 6, 3, 3, 1e-5)[1:], (4, 6, 3)),
+    "layer_norm": (lambda x: torch.native_layer_norm(x, (5,), None, None, 1e-5)[1:], (100, 5)),
+}
+
+
+@pytest.mark.parametrize("case", NORMS)
+def test_statistics_of_norms_far_from_0(case: str) -> None:
+    f, shape = NORMS[case]
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(len(case))) + 4999.5
+    _compare(f, x, 4e-7)  # means are summed in f32
+
+
+def _compare(f: Moments, x: torch.Tensor, tolerance: float) -> None:
+    found, whole = tilefuse.compile(f, (x,), device="host")(x), f(x.double())
+    pairs = zip(found, whole, strict=True) if isinstance(whole, tuple) else [(found, whole)]
+    for ours, exact in pairs:
+        torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=0)
