@@ -7,7 +7,7 @@
       total += middle                                              part = total
 
 The rounding error of a chain grows with its length; that of nested chains with the sum of their lengths. Squared deviations are joined
-by Chan's formula, on the host in f64: means near 5000, rounded to f32, are 2e-4 off, and the squares of these errors add up.
+by Chan's formula, on the host in f64 (`schedule/wide_squares.py`).
 Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 4.2 (blocked summation).
 """
 from __future__ import annotations
@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilefuse.codegen.emitter import Emitter
-from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg
+from tilefuse.codegen.kernel import Assign, Declare, Reg
 from tilefuse.ir.affine import Affine, number
-from tilefuse.ir.dtype import F32, F64, DType
-from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.ir.scalar import Bound, const
 from tilefuse.schedule.resolved import Instance
 
 # Terms that the innermost accumulator takes before it is added to the next, and that each of the others takes. A chain of up to twice as
@@ -65,10 +64,6 @@ class ByStretch(Protocol):
         """After the stretch that begins with step `first`: sets the accumulators."""
         ...
 
-    def exact(self, instance: Instance) -> tuple[KExpr, ...]:
-        """The stretch's components in f64, from before the accumulators were rounded."""
-        ...
-
 
 class Cascade:
     """The accumulators of nested stretches of some reductions, for loops of the extents `counts`; a single extent is one stretch.
@@ -87,21 +82,16 @@ class Cascade:
 
     def _declared(self, s: Summed, level: int) -> tuple[Reg, ...]:
         e = self.emitter
-        dtype = F64 if self._is_wide(s) else None
-        made = tuple(Reg(e.fresh(f"{p.name}_total{level or ''}"), dtype or p.dtype) for p in s.parts)
+        made = tuple(Reg(e.fresh(f"{p.name}_total{level or ''}"), p.dtype) for p in s.parts)
         for p in made:
             e.emit(Declare(p.name, p.dtype, None if s.lanes == 1 else s.lanes))
         self._start(s, made)
         return made
 
-    def _is_wide(self, s: Summed) -> bool:
-        """Whether the totals of stretches are in f64, the stretch itself in f32."""
-        return s.instance.node.detail == "m2" and self.by_stretch is not None and s.parts[0].dtype == F32
-
     def _start(self, s: Summed, parts: Sequence[Reg]) -> None:
         with self._lane(s) as v:
             for p, start in zip(parts, self.emitter.identities(s.instance), strict=True):
-                self.emitter.emit(Assign(Reg(p.name, p.dtype, v), start if start.dtype == p.dtype else const(start.value, p.dtype)))
+                self.emitter.emit(Assign(Reg(p.name, p.dtype, v), start))
 
     @contextlib.contextmanager
     def _lane(self, s: Summed) -> Iterator[Affine | None]:
@@ -148,15 +138,7 @@ class Cascade:
         for s, into, parts in zip(self.summed, self.levels[level], self.levels[level + 1], strict=True):
             with self._lane(s) as v:
                 totals = [Reg(p.name, p.dtype, v) for p in into]
-                wide = self._is_wide(s)
-                terms: Sequence[KExpr] = [Reg(p.name, p.dtype, v) for p in parts]
-                if wide and level == len(self.counts) - 2 and self.by_stretch is not None:
-                    terms = self.by_stretch.exact(s.instance)
-                e.combine(s.instance.node.detail, totals, terms, F64 if wide else e.dtype(s.instance.body))
+                e.combine(s.instance.node.detail, totals, [Reg(p.name, p.dtype, v) for p in parts], e.dtype(s.instance.body))
                 if level == 0:
                     # Elements past the last stretch are added to the whole.
-                    e.emit(*(Assign(Reg(p.name, p.dtype, v), _rounded(t, p.dtype)) for p, t in zip(s.parts, totals, strict=True)))
-
-
-def _rounded(total: Reg, dtype: DType) -> KExpr:
-    return total if total.dtype == dtype else Call(dtype.name, (total,))  # type: ignore[arg-type]
+                    e.emit(*(Assign(Reg(p.name, p.dtype, v), t) for p, t in zip(s.parts, totals, strict=True)))

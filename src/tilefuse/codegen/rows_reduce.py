@@ -23,6 +23,7 @@ from tilefuse.schedule.online import EXPSUM
 from tilefuse.schedule.resolved import Instance, Touch, Use, resolved_walk
 from tilefuse.schedule.row_starts import BY_VECTOR
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
+from tilefuse.schedule.wide_squares import narrow_body
 
 # An output: the value's name, its instance, and where an element lies.
 Output = tuple[str, int, Affine]
@@ -124,8 +125,9 @@ def _squares(state: RowState, group: list[Instance], parts: dict[int, list[list[
     if not squares:
         return None
     sums = {i.key: parts[s.key][0][0] for i in squares for s in group
-            if s.node.detail == "sum" and s.body == i.body and len(parts[s.key]) == c.vector}
-    kept = {i.key: arrays[i.body.key] for i in squares if isinstance(i.body, Use) and i.body.key in arrays and _stretch(state) == c.chunks}
+            if s.node.detail == "sum" and s.body == narrow_body(i) and len(parts[s.key]) == c.vector}
+    bodies = {i.key: narrow_body(i) for i in squares}
+    kept = {k: arrays[b.key] for k, b in bodies.items() if isinstance(b, Use) and b.key in arrays and _stretch(state) == c.chunks}
     return TwoPassSquares(state, squares, {i.key: parts[i.key][0] for i in squares}, _stretch(state), sums, kept)
 
 
@@ -171,7 +173,8 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     if state.tail or not (on_host or c.on_chip and w.unroll):
         return []
     instances = w.domain.instances
-    stretched = {i.body.key for i in group if takes_stretches(state, i) and isinstance(i.body, Use) and _stretch(state) == c.chunks}
+    bodies = [narrow_body(i) for i in group if takes_stretches(state, i)] if _stretch(state) == c.chunks else []
+    stretched = {b.key for b in bodies if isinstance(b, Use)}
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
     room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)

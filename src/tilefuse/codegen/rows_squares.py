@@ -8,6 +8,8 @@
 One division a stretch and none an element; all lanes share a mean, so that joining them is plain sums. Chan's formula joins stretches
 (`cascade.py`). The sum `c` takes back what the rounded mean adds. Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3),
 the corrected two-pass algorithm.
+
+The first pass is in the dtype of the elements, the second in f64: sums of squares of f32 on a coarse grid round one way, not at random.
 """
 from __future__ import annotations
 
@@ -16,22 +18,23 @@ from collections.abc import Mapping, Sequence
 from tilefuse.codegen.kernel import Assign, Declare, KExpr, Reg
 from tilefuse.codegen.rows_walk import RowState, in_row, vector_at
 from tilefuse.ir.affine import Affine, number
-from tilefuse.ir.dtype import F32, F64, DType
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.resolved import Instance
-from tilefuse.schedule.wide_squares import has_stretches
+from tilefuse.schedule.wide_squares import narrow_body
 
 
 def takes_stretches(state: RowState, instance: Instance) -> bool:
     """Whether a reduction is made here: squared deviations, and one thread of the host has the row, in vectors that can be halved."""
-    return instance.node.detail == "m2" and state.writer.device.kind == "host" and has_stretches(state.choice)
+    c = state.choice
+    return instance.node.detail == "m2" and state.writer.device.kind == "host" and c.threads == 1 < c.vector and c.vector.bit_count() == 1
 
 
 class TwoPassSquares:
     """The m2 reductions of one stage of a row.
 
-    parts: their components (count, mean, m2), scalars; `extent`: vectors a stretch. `sums`: lane accumulators of sums over the same values,
-    by the key of the m2; `kept`: arrays over the row that hold the values already, by the same key.
+    parts: their components (count, mean, m2), scalars in f64; `extent`: vectors a stretch. `sums`: lane accumulators of sums over the
+    same values, by the key of the m2; `kept`: arrays over the row that hold the values already, by the same key.
     """
 
     def __init__(self, state: RowState, squares: Sequence[Instance], parts: Mapping[int, Sequence[Reg]], extent: int,
@@ -46,9 +49,8 @@ class TwoPassSquares:
         elements = extent * self.width + self.tail
         self.values = {i.key: kept.get(i.key) or self._array(i.node.name + "_x", self._dtype(i), elements) for i in squares}
         self.own_values = {i.key for i in squares} - kept.keys()
-        self.means: dict[int, KExpr] = {}  # of the stretch that ended last, in f64
         # A row of one stretch needs no counter: its length is known. The field is None then.
-        self.seen = None if extent == state.choice.chunks == state.vectors else Reg(e.fresh("vectors_seen"), self._dtype(squares[0]))
+        self.seen = None if extent == state.choice.chunks == state.vectors else Reg(e.fresh("vectors_seen"), e.dtype(squares[0].body))
         if self.seen is not None:
             e.emit(Declare(self.seen.name, self.seen.dtype))
 
@@ -71,7 +73,7 @@ class TwoPassSquares:
         if i.key not in self.own_values | self.own_sums:
             return
         e = self.state.writer.emitter
-        x = e.expression(i.body)
+        x = e.expression(narrow_body(i))
         if i.key in self.own_values:
             place = self._at(self.values[i.key], element)
             e.emit(Assign(place, x))
@@ -94,10 +96,12 @@ class TwoPassSquares:
         """The second pass, and the components of Chan's formula."""
         e = self.state.writer.emitter
         for i in self.squares:
-            dtype = self._dtype(i)
+            narrow = self._dtype(i)
             count, mean, m2 = self.parts[i.key]
+            dtype = mean.dtype
             inverse = self._count(count)
-            e.emit(Assign(mean, _call("mul", self._total(self.sums[i.key]), inverse)))
+            rounded = _call("mul", self._total(self.sums[i.key]), _converted(inverse, dtype, narrow))
+            e.emit(Assign(mean, _converted(rounded, narrow, dtype)))
             rest, squares = (self._array(i.node.name + suffix, dtype, self.width) for suffix in ("_rest", "_squares"))
             self._clear(rest, squares)
             with e.loop("step", self.extent) as step, e.when(self._present(first + step)), e.lanes(self.width, False) as v:
@@ -108,20 +112,12 @@ class TwoPassSquares:
                                        self._at(squares, number(0)))
             lost = e.register(self._total(rest), dtype, "lost")
             correction = e.register(_call("mul", lost, inverse), dtype, "correction")
-            if self.seen is not None and dtype == F32:
-                whole = _call("add", _call("f64", mean), _call("f64", correction))
-                self.means[i.key] = e.register(whole, F64, "mean_of_stretch")
             e.emit(Assign(m2, _call("maximum", _call("sub", self._total(squares), _call("mul", lost, correction)), const(0, dtype))),
                    Assign(mean, _call("add", mean, correction)))
 
-    def exact(self, i: Instance) -> tuple[KExpr, ...]:
-        """Count, mean and squared deviations of the stretch in f64."""
-        count, _, m2 = self.parts[i.key]
-        return _call("f64", count), self.means[i.key], _call("f64", m2)
-
     def _add_distance(self, x: Reg, mean: Reg, rest: Reg, squares: Reg) -> None:
         e = self.state.writer.emitter
-        off = e.register(_call("sub", x, mean), x.dtype, "off")
+        off = e.register(_call("sub", _converted(x, x.dtype, mean.dtype), mean), mean.dtype, "off")
         e.emit(*(Assign(into, _call("add", into, term)) for into, term in ((rest, off), (squares, _call("mul", off, off)))))
 
     def _present(self, vector: Affine) -> list[Bound]:
@@ -158,7 +154,7 @@ class TwoPassSquares:
             e.emit(*(Assign(self._at(a, v), const(0, a.dtype)) for a in arrays))
 
     def _dtype(self, i: Instance) -> DType:
-        return self.state.writer.emitter.dtype(i.body)
+        return self.state.writer.emitter.dtype(narrow_body(i))
 
     def _array(self, wanted: str, dtype: DType, size: int) -> Reg:
         e = self.state.writer.emitter
@@ -169,6 +165,10 @@ class TwoPassSquares:
     @staticmethod
     def _at(array: Reg, at: Affine) -> Reg:
         return Reg(array.name, array.dtype, at)
+
+
+def _converted(x: KExpr, source: DType, target: DType) -> KExpr:
+    return x if source == target else _call(target.name, x)
 
 
 def _call(fn: str, *args: KExpr) -> KExpr:

@@ -122,7 +122,7 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
     if getattr(choice, "on_chip", False) or getattr(choice, "stages", 0):
         domain = two_pass(domain)
     if device.kind == "host":
-        domain = wide_squares(domain, choice)
+        domain = wide_squares(domain)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
     moved = traffic(domain, sizes)
     launch = _launch(domain, choice)

@@ -3,7 +3,7 @@
     reduce.m2 { x }      ->      f32(reduce.m2 { f64(x) })
 
 A mean near 5000 that is held in f32 is 2e-4 off; the squares of these errors add up, and a small spread is lost in them. An f64 holds
-it, at half the lanes of a vector. Rows that one thread takes in vectors keep f32: their stretches have two passes (`rows_squares.py`).
+it, at half the lanes of a vector. Rows that one thread takes in vectors read and sum f32 still, and square in f64 (`rows_squares.py`).
 """
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from dataclasses import replace
 
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import Call
-from tilefuse.schedule.resolved import Domain, Instance, resolved_dtype
-from tilefuse.schedule.template import Choice, Rows
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, resolved_dtype
 
 
-def wide_squares(domain: Domain, choice: Choice) -> Domain:
+def wide_squares(domain: Domain) -> Domain:
     """The domain with the elements of its m2 reductions in f64; the same object if there is none to widen.
 
     A result keeps the dtype of its node: the generator converts it (`Emitter.finished`).
     """
-    stretched = isinstance(choice, Rows) and has_stretches(choice)
-
     def is_narrow(i: Instance) -> bool:
-        return i.node.detail == "m2" and not (i.shared and stretched) and resolved_dtype(i.body, domain) == F32
+        return i.node.detail == "m2" and resolved_dtype(i.body, domain) == F32
 
     if not any(is_narrow(i) for i in domain.instances):
         return domain
@@ -31,6 +28,8 @@ def wide_squares(domain: Domain, choice: Choice) -> Domain:
     return Domain(domain.kept, domain.reduced, domain.extents, instances, domain.outputs, domain.scatter, domain.has_scan)
 
 
-def has_stretches(choice: Rows) -> bool:
-    """Whether squared deviations are made stretch by stretch on the host: one thread has the row, in vectors that can be halved."""
-    return choice.threads == 1 < choice.vector and choice.vector.bit_count() == 1
+def narrow_body(i: Instance) -> Resolved:
+    """The elements of a reduction as they were before `wide_squares`."""
+    body = i.body
+    widened = i.node.detail == "m2" and i.node.type.dtype == F32 and isinstance(body, Call) and body.fn == "f64"
+    return body.args[0] if widened else body  # type: ignore[union-attr,return-value]
