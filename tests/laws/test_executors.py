@@ -55,7 +55,7 @@ def test_values_written_over_every_value_that_may_be_agree(seed: int, monkeypatc
     monkeypatch.setattr(in_place_reuse, "LEAST_BYTES", -1 << 60)
     graph, found = random_graph(Random(seed), num_nodes=10), []
     real = in_place_reuse.reused_storage
-    monkeypatch.setattr(lower, "reused_storage", lambda *given: found.append(real(*given)) or found[-1])
+    monkeypatch.setattr(lower, "reused_storage", lambda *given, **named: found.append(real(*given, **named)) or found[-1])
     options = Options(fuse=False, check=True, plan_cache=False)
     for result, expected in run_both(graph, seed, options):
         np.testing.assert_array_equal(result, expected, err_msg=f"seed {seed}\n{print_graph(graph)}")
