@@ -68,6 +68,8 @@ def test_fused_routines_compile(name: str) -> None:
     graph = sequence(name, 60000, (1 << 31) + 8 if name == "axpydot" else 40000)
     best = next(implementations(graph, find_fusions(graph).found[-1], H200, most=1)).content
     assert isinstance(best, FusedRoutines)
-    for kernel in compose_routines(best):
-        assert kernel.index_bits == 64
+    # The second kernel joins what the blocks left, one value each.
+    whole, *rest = compose_routines(best)
+    assert whole.index_bits == 64 and [k.index_bits for k in rest] == [32]
+    for kernel in (whole, *rest):
         assembled(print_cuda(kernel, H200), "sm_90a")

@@ -278,9 +278,12 @@ def test_matrices_of_a_script_may_have_a_leading_dimension(tmp_path: Path, capsy
     script.write_text("\ufeffmatrix A; matrix B column major; vector x;\r\ninput A, B, x; y = dgemv(A, x); z = dgemv(B, x); return y, z;",
                       encoding="utf-8")
     sizes = ["blas", str(script), "--shapes", "A:33x20,B:33x20,x:20"]
-    output_of([*sizes, "--leading", "A:24,B:40", "--emit", str(tmp_path / "out.cu")], capsys)
+    output_of([*sizes, "--leading", "A:24,B:40", "--sizes", "fixed", "--emit", str(tmp_path / "out.cu")], capsys)
     header = (tmp_path / "out.h").read_text()
     assert "shape [33, 20], strides [24, 1]" in header and "shape [33, 20], strides [1, 40]" in header
+    output_of([*sizes, "--leading", "A:24,B:40", "--emit", str(tmp_path / "out.cu")], capsys)
+    header = (tmp_path / "out.h").read_text()
+    assert "leading_A" in header and "leading_B" in header
     dense, _ = output_of([*sizes, "--device", "host", "--json"], capsys)
     apart, _ = output_of([*sizes, "--device", "host", "--json", "--leading", "A:24,B:40"], capsys)
     norms = [[r["norm"] for r in json.loads(text)["results"].values()] for text in (dense, apart)]

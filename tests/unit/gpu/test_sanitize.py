@@ -26,7 +26,7 @@ def test_the_sample_has_every_template_and_variant() -> None:
 def test_kernels_are_compiled_and_described(tmp_path: Path) -> None:
     """Machine code with line numbers, and what a launch needs."""
     pytest.importorskip("cuda.bindings")
-    sample = next(s for s in samples(H200) if s.name == "columns")
+    sample = next(s for s in samples(H200) if "columns split" in kinds(s))
     prepare([(sample.name, sample.code)], tmp_path)
     row, = json.loads((tmp_path / "kernels.json").read_text())
     assert row["entry"] == sample.code.entry and row["launch"][:2] == [sample.code.launch.num_blocks, sample.code.launch.num_threads]
