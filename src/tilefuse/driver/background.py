@@ -42,13 +42,16 @@ COMMAND = (sys.executable or "python3", "-P", "-m", "tilefuse.driver.background_
 class Request:
     """One compile as the other process needs it.
 
-    digest: the one under which this process will look for the program. arithmetic: of torch's products and convolutions of f32.
+    free_results, static, given_up: as for `generate`. digest: the one under which this process will look for the program. arithmetic: of
+    torch's products and convolutions of f32.
     """
 
     imported: Imported
     device: DeviceSpec
     options: Options
     free_results: tuple[int, ...]
+    static: tuple[str, ...]
+    given_up: tuple[str, ...]
     digest: str
     arithmetic: tuple[str, str]
 
@@ -67,17 +70,18 @@ class Ticket:
         self.done.set()
 
 
-def request_of(imported: Imported, device: DeviceSpec, options: Options, free_results: Collection[int]) -> Request | None:
+def request_of(imported: Imported, device: DeviceSpec, options: Options, free_results: Collection[int] = (),
+               static: Collection[str] = (), given_up: Collection[str] = ()) -> Request | None:
     """The request for a program; None where another process would not make the same one, or could not hand it over."""
     graph = imported.graph
     if not is_keepable(options) or not options.cache or custom_texts(graph) or any(n.kind.startswith(ASKS_THE_DEVICE) for n in graph.nodes):
         return None
     digest = program_digest(graph, imported.constants, imported.layouts, device, options, imported.fallbacks, imported.result_layouts,
-                            free_results)
+                            free_results, static, given_up)
     # Other data (weights on a device) is bound when the program is built, here.
     texts = {name: data for name, data in imported.constants.items() if isinstance(data, np.ndarray)}
     silent = replace(options, progress=False, trace="", logs="", debug=0)
-    return Request(replace(imported, constants=texts), device, silent, tuple(free_results), digest,
+    return Request(replace(imported, constants=texts), device, silent, tuple(free_results), tuple(static), tuple(given_up), digest,
                    (framework_products(), framework_convolutions()))
 
 
@@ -236,4 +240,5 @@ def facts_of(request: Request) -> Mapping[str, Any]:
     """The arguments of `generate` and `program_digest` that a request names."""
     made = request.imported
     return {"constants": made.constants, "input_layouts": made.layouts, "device": request.device, "options": request.options,
-            "fallbacks": made.fallbacks, "result_layouts": made.result_layouts, "free_results": request.free_results}
+            "fallbacks": made.fallbacks, "result_layouts": made.result_layouts, "free_results": request.free_results,
+            "static": request.static, "given_up": request.given_up}

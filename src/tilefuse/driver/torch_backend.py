@@ -198,7 +198,8 @@ class SizeCompiler:
             with _disable_current_modes():
                 trace = _trace_of(gm, self.name)
                 spec, _ = present_device(trace.device)
-                asked = request_of(trace.imported, spec, self.settings.options, _free(trace.imported, self.kind, self.around))
+                decided = _decided(trace.imported, self.kind, self.settings, self.around)
+                asked = request_of(trace.imported, spec, self.settings.options, **decided)
         except Exception:  # the boundary to the user's program
             return None
         return None if asked is None else PendingPart(self, gm, trace, sizes, background().ask(asked))
@@ -360,11 +361,9 @@ def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError
 
 def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: Surroundings, sizes: str = "") -> CompiledPart:
     imported = trace.imported
-    free = _free(imported, kind, around) if whole else ()
+    decided = _decided(imported, kind, settings, around, whole)
+    program = compile_imported(imported, device=trace.device, options=settings.options, **decided)
     static = _kept_inputs(imported, around) if kind == "backward" else _static_inputs(imported, around)
-    kept = static if kind == "inference" and settings.options.keep_weights else ()
-    program = compile_imported(imported, device=trace.device, options=settings.options, free_results=free, static=kept,
-                               given_up=_given_up(imported) if kind == "backward" and whole else ())
     replay = _replay(kind, settings.options) if whole and not trace.moved else "never"
     lent = _lent(kind, imported, around) if replay == "always" else frozenset()
     if kind == "forward" and not lent:
@@ -372,9 +371,11 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
     return CompiledPart(kind, program, imported, trace.moved, static if whole else (), replay, lent, sizes)
 
 
-def _free(imported: Imported, kind: str, around: Surroundings) -> tuple[int, ...]:
-    """Results of a whole part whose layout is ours to choose."""
-    return _saved(imported, around) if kind == "forward" else ()
+def _decided(imported: Imported, kind: str, settings: Settings, around: Surroundings, whole: bool = True) -> dict[str, Any]:
+    """Arguments of a compile that a part's kind and surroundings decide, in this process and in the background (see `generate`)."""
+    return {"free_results": _saved(imported, around) if whole and kind == "forward" else (),
+            "static": _static_inputs(imported, around) if kind == "inference" and settings.options.keep_weights else (),
+            "given_up": _given_up(imported) if whole and kind == "backward" else ()}
 
 
 def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]:
