@@ -26,8 +26,7 @@ def column_operands(state: RowState) -> list[Held]:
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     reduced = set(domain.reduced)
-    probe = flat_axes(c.reduced_order, axis("vector_probe") * c.vector + axis(state.lane) + state.lead, domain.extents,
-                      e.extents | {"vector_probe": max(state.vectors, 1), state.lane: c.vector})
+    probe = lane_env_of(state, axis("vector_probe"), c.vector, extents={"vector_probe": max(state.vectors, 1)})
     wanted: list[Touch] = []
     carried = 4 * c.chunks * c.vector * sum(i.carried for i in domain.instances)
     room = 2 * COLUMN_BYTES if c.groups and not c.span else COLUMN_BYTES

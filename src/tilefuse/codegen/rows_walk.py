@@ -1,7 +1,7 @@
 """A thread's walk over its part of a row: which vectors it holds, how they are loaded, in what order it meets them."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -122,11 +122,11 @@ def in_row(state: RowState, chunk: Affine, vector: Affine) -> list[Bound]:
     return [Bound(vector, 0, state.vectors)]
 
 
-def lane_env_of(state: RowState, vector: Affine, width: int, base: int = 0) -> dict[str, Affine]:
-    """Root axes of a vector of the row, with the lane as its variable."""
-    e = state.writer.emitter
+def lane_env_of(state: RowState, vector: Affine, width: int, base: int = 0, extents: Mapping[str, int] | None = None) -> dict[str, Affine]:
+    """Root axes of a vector of the row, with the lane as its variable. extents: of variables of `vector` that the kernel does not have."""
+    known = state.writer.emitter.extents | {state.lane: width, **(extents or {})}
     flat = vector * width + axis(state.lane) + base + state.lead
-    return flat_axes(state.choice.reduced_order, flat, state.writer.domain.extents, e.extents | {state.lane: width})
+    return flat_axes(state.choice.reduced_order, flat, state.writer.domain.extents, known)
 
 
 def varies(writer: KernelWriter, key: int) -> bool:
@@ -148,10 +148,7 @@ def load_row(state: RowState) -> None:
     bodies = [i.body for i in domain.instances]
     touches = [t for t in w.touches(bodies) if is_row_element(domain, t.offset)
                and t.offset.axes() <= {*domain.reduced, *domain.kept}]
-    extents = e.extents
-    probe = vector_at(state, axis("chunk_probe"))
-    probe_env = flat_axes(c.reduced_order, probe * c.vector + axis(state.lane) + state.lead, domain.extents,
-                          extents | {"chunk_probe": c.chunks, state.lane: c.vector}) | state.kept_env
+    probe_env = lane_env_of(state, vector_at(state, axis("chunk_probe")), c.vector, extents={"chunk_probe": c.chunks}) | state.kept_env
     known = {h.touch for h in state.held}
     made = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe_env)) for t in touches if t not in known]
     # A row between vectors that is walked again would be read again where it stands behind guards (measured on H200, running sums over 4096
@@ -239,7 +236,7 @@ def is_streamed(state: RowState) -> bool:
 
 
 def row_room(state: RowState) -> int:
-    """What a thread may hold of its row where a multiprocessor runs one block: three quarters of its registers. Units: bytes"""
+    """Bytes of a row that a thread may hold where a multiprocessor runs one block: three quarters of its registers."""
     device, c = state.writer.device, state.choice
     return 3 * min(device.max_registers_per_thread, device.registers_per_multiprocessor // (c.threads * c.rows))
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tilefuse.driver.explain_graph import graph_facts, machine_facts, memory_facts, reads_of, step_order
+from tilefuse.driver.explain_graph import graph_facts, machine_facts, memory_facts, step_order
 from tilefuse.driver.explain_tiles import tile_facts
 from tilefuse.plan.assemble import library_call
 from tilefuse.plan.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
 from tilefuse.plan.library_price import price_call
-from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library
+from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library, outside_reads
 from tilefuse.runtime.call_plan import ITEMSIZE
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.schedule.packed import Packed
@@ -91,7 +91,7 @@ def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure], 
         "name": code.name,
         "step": kernel.name,
         "nodes": list(kernel.pattern.nodes),
-        "reads": reads_of(plan, kernel.pattern.nodes),
+        "reads": list(outside_reads(plan.graph, kernel.pattern.nodes)),
         "writes": list(kernel.pattern.written),
         "edges": [{"producer": e.producer, "user": e.user, "level": e.level.value} for e in kernel.levels],
         "template": program.template,

@@ -8,7 +8,6 @@ from typing import Any
 
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.text import print_node
-from tilefuse.plan.pattern import Plan
 from tilefuse.runtime.call_plan import root_of, storage_bytes
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.target.device import DeviceSpec
@@ -82,9 +81,3 @@ def machine_facts(device: DeviceSpec) -> dict[str, Any]:
              "registers_per_multiprocessor", "shared_bytes_per_block", "shared_bytes_per_multiprocessor", "l2_bytes", "memory_bytes",
              "global_bytes_per_s", "flops_per_s", "graph_launch_us")
     return {n: getattr(device, n) for n in names} | {"matrix_flops_per_s": dict(device.matrix_flops_per_s)}
-
-
-def reads_of(plan: Plan, nodes: tuple[str, ...]) -> list[str]:
-    """Values from outside that these nodes read, each once, in order of occurrence; views under their own names."""
-    inside = set(nodes)
-    return list(dict.fromkeys(v for n in nodes for v in plan.graph.node_by_name[n].reads() if v not in inside))

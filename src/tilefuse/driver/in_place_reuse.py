@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from tilefuse.driver.in_place_walks import Walks
-from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
+from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
 from tilefuse.plan.views import strides_of
 
 # Peaks that differ by less are alike: torch's allocator hands out whole MiB of large tensors.
@@ -33,18 +33,12 @@ class _Lifetimes:
     def of(cls, plan: Plan) -> _Lifetimes:
         found = cls(plan)
         base = {v.value: v.base for v in plan.views}
-
-        def root(name: str) -> str:
-            while name in base:
-                name = base[name]
-            return name
-
         graph = plan.graph
         for number, step in enumerate(plan.steps):
             match step:
                 case PlannedKernel():
                     names = [v for n in step.pattern.nodes for v in graph.node_by_name[n].reads()]
-                    found.through_window.update((root(v), number) for v in names if v in base and v not in step.pattern.nodes)
+                    found.through_window.update((base[v], number) for v in names if v in base and v not in step.pattern.nodes)
                     found.made.update(dict.fromkeys(step.pattern.written, number))
                 case LibraryCall():
                     names = list(step.operands)
@@ -52,14 +46,14 @@ class _Lifetimes:
                     if "." in step.operator:
                         # An operator of torch's, or of the user's, may give its operand back, or the same memory twice. Ours do not.
                         found.fixed.update(v for _, v in step.results)
-                        found.fixed.update(map(root, names))
+                        found.fixed.update(base.get(v, v) for v in names)
             for name in names:
-                found.last[root(name)] = number
+                found.last[base.get(name, name)] = number
         end = len(plan.steps)
-        for name in (root(r) for r in graph.results):
+        for name in (base.get(r, r) for r in graph.results):
             found.last[name] = end
             found.fixed.add(name)
-        found.fixed.update(name for pair in graph.updates for name in map(root, pair))
+        found.fixed.update(name for pair in graph.updates for name in (base.get(v, v) for v in pair))
         found.fixed.update(i.name for i in graph.inputs)
         return found
 
@@ -98,7 +92,7 @@ def _offers(plan: Plan, number: int, step: PlannedKernel, lives: _Lifetimes, hel
             num_bytes: Callable[[str], int], least_bytes: int) -> dict[str, str]:
     """Values of a kernel that could be written where a value lies that nobody reads after it; each such value once."""
     graph = plan.graph
-    read = dict.fromkeys(v for n in step.pattern.nodes for v in graph.node_by_name[n].reads() if v not in step.pattern.nodes)
+    read = outside_reads(graph, step.pattern.nodes)
     dying = [v for v in read if v in lives.made and lives.last[v] == number and v not in lives.fixed and v not in held
              and (v, number) not in lives.through_window and num_bytes(v) >= least_bytes]
     found: dict[str, str] = {}

@@ -6,7 +6,7 @@ form is in `text.py`.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
@@ -92,11 +92,15 @@ class View:
     strides: tuple[int, ...]
 
 
+def outside_reads(graph: Graph, nodes: Sequence[str]) -> dict[str, None]:
+    """Values from outside that nodes read, in order of occurrence; views under their own names (an ordered set)."""
+    inside = set(nodes)
+    return {v: None for n in nodes for v in graph.node_by_name[n].reads() if v not in inside}
+
+
 def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> dict[str, None]:
     """Values in memory that a pattern reads; a view counts as the value it looks at (an ordered set)."""
-    inside = set(pattern.nodes)
-    found = {v: None for n in pattern.nodes for v in graph.node_by_name[n].reads() if v not in inside}
-    return {views[v].base if v in views else v: None for v in found}
+    return {views[v].base if v in views else v: None for v in outside_reads(graph, pattern.nodes)}
 
 
 def needed_nodes(graph: Graph, pattern: Pattern) -> frozenset[str]:

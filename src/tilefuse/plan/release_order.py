@@ -6,12 +6,12 @@
 """
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilefuse.plan.pattern import LibraryCall, Plan, PlanStep
+from tilefuse.plan.pattern import LibraryCall, Plan, PlanStep, outside_reads
 
-# What another order must lower the peak by. Units: bytes.
+# Least fall of the peak for which the order changes. Units: bytes.
 LEAST_BYTES = 1 << 20
 # How many steps ahead a step is looked for that lets go of more than it makes.
 STEPS_AHEAD = 64
@@ -39,7 +39,7 @@ def in_release_order(plan: Plan, given_up: Collection[str]) -> Plan:
 
 @dataclass(slots=True)
 class _Flow:
-    """What each step reads and makes of memory that the call holds alone; views count as what they look at. Units: bytes."""
+    """Values that each step reads and makes, with the bytes of those that the call holds alone; a view counts as what it looks at."""
 
     read: list[tuple[str, ...]] = field(default_factory=list)
     made: list[tuple[str, ...]] = field(default_factory=list)
@@ -53,16 +53,10 @@ class _Flow:
     def of(cls, plan: Plan, given_up: Collection[str]) -> _Flow:
         found = cls()
         graph, base = plan.graph, {v.value: v.base for v in plan.views}
-
-        def root(name: str) -> str:
-            while name in base:
-                name = base[name]
-            return name
-
         writer: dict[str, int] = {}
         for number, step in enumerate(plan.steps):
             read, made = _operands(plan, step), _results(step)
-            found.read.append(tuple(dict.fromkeys(map(root, read))))
+            found.read.append(tuple(dict.fromkeys(base.get(v, v) for v in read)))
             found.made.append(made)
             found.before.append({writer[v] for v in found.read[-1] if v in writer})
             writer.update(dict.fromkeys(made, number))
@@ -70,7 +64,7 @@ class _Flow:
                 found.readers.setdefault(value, set()).add(number)
         found.given = frozenset(given_up)
         found.size = {v: graph.type_of(v).num_bytes for v in (*writer, *given_up)}
-        found.kept = frozenset(map(root, graph.results))
+        found.kept = frozenset(base.get(v, v) for v in graph.results)
         return found
 
     def ordered(self, allowed_bytes: int) -> list[int]:
@@ -124,11 +118,8 @@ class _Flow:
         return gone + sum(self.size[v] for v in self.made[number] if v not in self.readers and v not in self.kept)
 
 
-def _operands(plan: Plan, step: PlanStep) -> list[str]:
-    if isinstance(step, LibraryCall):
-        return list(step.operands)
-    inside = set(step.pattern.nodes)
-    return [v for n in step.pattern.nodes for v in plan.graph.node_by_name[n].reads() if v not in inside]
+def _operands(plan: Plan, step: PlanStep) -> Sequence[str]:
+    return step.operands if isinstance(step, LibraryCall) else tuple(outside_reads(plan.graph, step.pattern.nodes))
 
 
 def _results(step: PlanStep) -> tuple[str, ...]:
