@@ -101,7 +101,8 @@ def test_parameters_change_in_place_and_are_replaced(mode: str | None) -> None:
         model.load_state_dict(Small().cuda().state_dict(), assign=True)
         for _ in range(CALLS):
             close(made(x), model(x))
-        assert replays() > CALLS
+        # By default recordings are dropped where the second replay, timed on a device that others use too, takes longer than a call.
+        assert replays() > (CALLS if mode else 1)
 
 
 @pytest.mark.parametrize("mode", MODES)
