@@ -19,7 +19,8 @@ def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: 
     device: "host", "cuda", "cuda:1"; by default where a torch model lies, else the GPU if there is one.
     shapes: shapes of ONNX inputs that the file leaves open. options: fields of `tilefuse.base.options.Options`; `target` names a
     device that need not be present and gives sources only.
-    The result has `.explain()`, `.view(path)`, `.source()`, `.kernels` and `.save(path)`.
+    The result has `.explain()`, `.view(path)`, `.source()`, `.kernels` and `.save(path)`. It holds copies of the weights as they are now;
+    where weights change later, use `torch.compile(model, backend="tilefuse")`, which follows them.
     Raises: UserError and its kinds for what is wrong with the model or the options; ToolchainError; DeviceError.
     """
     from tilefuse.driver.compile import compile_model

@@ -260,12 +260,12 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 kept = {v.name for v in known.spec.values if v.role == "constant"}
                 bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
                 with now.span("build"), shown_progress(chosen) as progress:
-                    return Program(titled(known.spec, titles), bound, place, chosen, progress=progress)
+                    return Program(titled(known.spec, titles), bound, place, chosen, progress=progress, copies_constants=True)
         made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
                         result_layouts=result_layouts, free_results=free_results, static=static, given_up=given_up,
                         measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
         with now.span("build"), shown_progress(chosen) as progress:
-            program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress)
+            program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress, copies_constants=True)
         if digest:
             # After the build: what no compiler takes is not found again.
             keep_program(digest, made, constants, chosen)

@@ -160,8 +160,10 @@ def adapt(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
     return tensor if fits(tensor, want.shape, want.strides) else relaid(tensor, want.shape, want.strides)
 
 
-def bind_constant(given: Any, value: Value, device: torch.device) -> torch.Tensor:
+def bind_constant(given: Any, value: Value, device: torch.device, copies: bool = False) -> torch.Tensor:
     """A constant on the program's device, in the layout of its value; the caller's own memory where that fits.
+
+    copies: a tensor is copied where it would fit (arrays of NumPy come from importers, which keep none).
 
     Raises: TypeMismatchError or ShapeError when the data is not what the program was compiled for.
     """
@@ -176,5 +178,8 @@ def bind_constant(given: Any, value: Value, device: torch.device) -> torch.Tenso
         tensor = tensor.view(want)
     if tuple(tensor.shape) != value.shape:
         raise ShapeError(f"constant {value.name} has shape {tuple(tensor.shape)}, expected {value.shape}")
-    tensor = tensor.to(device)
-    return tensor if storage_bytes(value) == 0 or fits(tensor, value.shape, value.strides) else relaid(tensor, value.shape, value.strides)
+    moved = tensor.to(device)
+    if storage_bytes(value) == 0:
+        return moved
+    shared = copies and isinstance(given, torch.Tensor) and moved.data_ptr() == tensor.data_ptr()
+    return moved if fits(moved, value.shape, value.strides) and not shared else relaid(moved, value.shape, value.strides)

@@ -29,24 +29,20 @@ def _is_channels_last(x: Value) -> bool:
 
 
 class PackedConvolution:
-    """A call of a convolution that keeps its packed weights, and packs again when torch counts a change of the weights."""
+    """A call of a convolution that packs its weights at the first call: constants of a program are its own, and stay as they are."""
 
     def __init__(self, input_shape: Sequence[int], stride: list[int], padding: list[int], dilation: list[int], groups: int,
                  has_bias: bool) -> None:
         self._input_shape = list(input_shape)
         self._stride, self._padding, self._dilation, self._groups = stride, padding, dilation, groups
         self._has_bias = has_bias
-        self._packed: tuple[tuple[int, int], torch.Tensor] | None = None
+        self._packed: torch.Tensor | None = None
 
     def __call__(self, tensors: list[torch.Tensor]) -> Results:
         """The result of the convolution of these operands: input, weights, bias."""
-        x, w = tensors[0], tensors[1]
-        state = (w.data_ptr(), 0 if w.is_inference() else w._version)
-        packed = self._packed
-        if packed is None or packed[0] != state:
-            made = torch.ops.mkldnn._reorder_convolution_weight(
-                w.detach(), self._padding, self._stride, self._dilation, self._groups, self._input_shape)
-            packed = self._packed = (state, made)
+        if self._packed is None:
+            self._packed = torch.ops.mkldnn._reorder_convolution_weight(
+                tensors[1], self._padding, self._stride, self._dilation, self._groups, self._input_shape)
         bias = tensors[2] if self._has_bias else None
         return (torch.ops.mkldnn._convolution_pointwise.default(
-            x, packed[1], bias, self._padding, self._stride, self._dilation, self._groups, "none", [], ""),)
+            tensors[0], self._packed, bias, self._padding, self._stride, self._dilation, self._groups, "none", [], ""),)

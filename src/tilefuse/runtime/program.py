@@ -42,10 +42,13 @@ class Program:
 
     constants: data of every constant value. device: "host", "cuda", or a torch device. binaries: compiled kernels, one a
     kernel code, where they are at hand (a saved program); else they come from the cache or the compilers.
+    copies_constants: tensors among the constants belong to somebody who may write to them later: the program takes copies. Constants
+    are packed and folded when a program is built; memory that is shared would show some changes and not others.
     """
 
     def __init__(self, spec: ProgramSpec, constants: Mapping[str, Any], device: str | torch.device = "host", options: Options | None = None,
-                 *, binaries: list[CacheEntry] | None = None, cache: KernelCache | None = None, progress: Progress | None = None) -> None:
+                 *, binaries: list[CacheEntry] | None = None, cache: KernelCache | None = None, progress: Progress | None = None,
+                 copies_constants: bool = False) -> None:
         self.spec = spec
         self.options = Options.from_environment() if options is None else options
         self.device = _torch_device(device)
@@ -56,8 +59,8 @@ class Program:
         self.binaries = binaries
         plan = plan_calls(spec)
         index_by_name = {v.name: i for i, v in enumerate(spec.values)}
-        self._prepared = Prepared(spec, plan, index_by_name, self._bind(constants), self._load(), self.device, self.counts,
-                                  self.device.type == "cuda")
+        bound = self._bind(constants, copies_constants)
+        self._prepared = Prepared(spec, plan, index_by_name, bound, self._load(), self.device, self.counts, self.device.type == "cuda")
         value_by_name = {v.name: v for v in spec.values}
         read_by_torch = _read_by_torch(spec)
         self.arguments: tuple[Argument, ...] = tuple(
@@ -317,14 +320,14 @@ class Program:
         return OutOfMemoryError(f"program {self.spec.name} does not fit in the memory of {self.device}: {self.memory}",
                                 hint="use a smaller batch", notes=[str(error).splitlines()[0]])
 
-    def _bind(self, constants: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def _bind(self, constants: Mapping[str, Any], copies: bool) -> dict[str, torch.Tensor]:
         bound: dict[str, torch.Tensor] = {}
         try:
             for value in self.spec.values:
                 if value.role == "constant":
                     if value.name not in constants:
                         raise InternalError(f"program {self.spec.name} has no data for constant {value.name}")
-                    bound[value.name] = bind_constant(constants[value.name], value, self.device)
+                    bound[value.name] = bind_constant(constants[value.name], value, self.device, copies)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise

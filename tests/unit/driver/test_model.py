@@ -65,3 +65,43 @@ def test_an_exported_program_is_called_as_it_was_exported() -> None:
     assert model(x, scale=2.0, mask=3 * x).tolist() == [6.0, 6.0, 6.0]
     with pytest.raises(UserError, match="is 3.0, but the model was compiled for 2.0"):
         model(x, scale=3.0, mask=x)
+
+
+def _steps(model: torch.nn.Module, x: torch.Tensor, *, fused: bool) -> None:
+    model(x).sum().backward()
+    torch.optim.Adam(model.parameters(), lr=0.1, fused=fused).step()
+
+
+@pytest.mark.parametrize("form", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("change", ["step", "fused step", "data", "numpy", "load_state_dict"])
+def test_weights_are_those_of_the_compile(change: str, form: torch.memory_format) -> None:
+    """Packed, padded, folded and plain ones alike. A write that moves no version counter once left packed weights as they were and
+    changed the others."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3), torch.nn.Flatten(),
+                                torch.nn.Linear(36, 5), torch.nn.Linear(5, 40)).to(memory_format=form)
+    x = torch.randn(2, 4, 5, 5).to(memory_format=form)
+    compiled, expected = tilefuse.compile(model, (x,)), model(x).detach()
+    torch.testing.assert_close(compiled(x), expected)
+    match change:
+        case "step" | "fused step":
+            _steps(model, x, fused=change == "fused step")
+        case "data":
+            for p in model.parameters():
+                p.data.mul_(2)
+        case "numpy":
+            for p in model.parameters():
+                p.detach().numpy()[...] = 0.5
+        case _:
+            model.load_state_dict({name: 3 * t for name, t in model.state_dict().items()})
+    assert not torch.allclose(model(x), expected)
+    torch.testing.assert_close(compiled(x), expected)
+
+
+def test_weights_of_torch_compile_follow_the_model() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3, padding=1), torch.nn.ReLU()).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last)
+    compiled = torch.compile(model, backend="tilefuse", dynamic=False)
+    for _ in range(3):
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), model(x))
+        _steps(model, x, fused=True)
