@@ -1,7 +1,7 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
 Suites: patterns, models, calls, stitched, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join, tables,
-readme.
+readme (writes the README's table and docs/results.md), prune (keeps what these need and a line of history a run).
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import characteristics
+from benchmarks import characteristics, quick
 from benchmarks.devices import places_of, visible_gpus
 from benchmarks.peers import INDUCTOR_MODE, PEERS
 from benchmarks.record import RESULTS, Record, joined
@@ -49,13 +49,14 @@ def parser() -> argparse.ArgumentParser:
                        "side, all peers of a case on the same one; default: the first GPU")
     found.add_argument("--only", default="", help="regular expression that a case's name must match")
     found.add_argument("--dtype", default="", help="comma list of f32, f16, bf16")
-    found.add_argument("--quick", action="store_true", help="the small selection")
+    found.add_argument("--quick", action="store_true", help="a case of each family, within three minutes")
     found.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     found.add_argument("--resume", type=Path, help="continue this record (same machine and sources)")
     found.add_argument("--budget", type=float, default=0.0, help="seconds after which no further case is started (0: none)")
     found.add_argument("--timeout", type=float, default=0.0, help="seconds that one peer may take on one case (workloads: 470; else 300)")
     found.add_argument("--size-mib", type=int, default=256, help="patterns: MiB that a case moves")
-    found.add_argument("--inductor-mode", default="", help=f"torch.compile's mode (models: default; else {INDUCTOR_MODE})")
+    found.add_argument("--inductor-mode", default="", help=f"torch.compile's mode (models, calls, arrays and --quick: default; else "
+                       f"{INDUCTOR_MODE})")
     found.add_argument("--tiny", action="store_true", help="all but patterns: small versions, to try the harness")
     found.add_argument("--list", action="store_true", help="print the cases and stop")
     found.epilog = ("The record names the commit that git tells; in a copy without git that of the archive, or what BENCHMARK_COMMIT says. "
@@ -66,6 +67,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run a suite. Exit status: 0, or 1 if any case of tilefuse failed or was wrong."""
     options = parser().parse_args(arguments)
+    if options.quick:
+        options.budget = options.budget or quick.BUDGET_S
     default_peers = SUITES[options.suite][1] if options.suite in SUITES else "eager,inductor,jax"
     if options.suite == "sizes":
         from benchmarks import sizes
@@ -151,8 +154,8 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
 
             listed = models.listed()
     return [
-        c for c in listed
-        if (not options.quick or c["rank"] == 0) and (not dtypes or c["dtype"] in dtypes) and re.search(options.only, c["name"])
+        c for c in (quick.selected(options.suite, listed) if options.quick else listed)
+        if (not dtypes or c["dtype"] in dtypes) and re.search(options.only, c["name"])
     ]
 
 
@@ -179,13 +182,13 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
     device = default_device() if any(p.visible for p in places) else torch.device("cpu")
     record = Record.load(options.resume) if options.resume else Record.start(options.out, options.suite, describe(device))
     kind, _, default_mode = SUITES[options.suite]
-    mode = options.inductor_mode or default_mode
+    mode = options.inductor_mode or (quick.INDUCTOR_MODE if options.quick else default_mode)
     record.header["inductor_mode"] = mode
     request = {"what": kind, "size_mib": options.size_mib, "inductor_mode": mode, "tiny": options.tiny}
     if len(places) > 1:
         cases = longest_first(cases, earlier_seconds(options.suite, RESULTS))
     run = Run(record, places, peers, request, limits=limits_of(options, device.type == "cuda"), budget_s=options.budget,
-              timeout_s=options.timeout or APART.get(options.suite, TIMEOUT_S), apart=options.suite in APART)
+              timeout_s=options.timeout or APART.get(options.suite, TIMEOUT_S), apart=options.suite in APART and not options.quick)
     try:
         run.measure(cases)
     except KeyboardInterrupt:

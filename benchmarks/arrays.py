@@ -43,7 +43,7 @@ COMPILE_CASE = "compile/training/1000"
 
 
 def listed() -> list[dict[str, Any]]:
-    """All cases as plain facts. Quick ones: f32 with the small batch, and what is no network."""
+    """All cases as plain facts, those of f32 with the small batch at rank 0."""
     found: list[dict[str, Any]] = []
     for network, least in MIN_FUSION.items():
         for dtype in ("f32", *(() if network == "lenet" else ("bf16",))):

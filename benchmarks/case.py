@@ -20,7 +20,7 @@ class Case:
     inputs     makes one set of inputs on a device from a seeded generator
     eager      what eager runs where torch has a fused operator for the pattern (None: `function`)
     jax        the pattern in jax.numpy (None: the peer is left out)
-    rank       0 belongs to the quick selection; higher ranks run later
+    rank       cases of higher rank run later
     min_of_limit  share of the copy bandwidth asked of tilefuse; the issue's targets
     check      judges a result by itself where no reference exists (random operators); returns an error measure
     flops      operations that must be done at the rate of a product in `dtype`; 0 where the bytes alone decide

@@ -116,12 +116,13 @@ def targets(listed: Sequence[Row]) -> str:
 
 
 def markdown(record: Record) -> str:
-    """The tables for the README."""
+    """The tables for docs/results.md; a column is called as its figure is, in full."""
     listed = rows(record)
     parts: list[str] = []
     for title, columns in TABLES:
         parts.append(f"{title}:")
-        lines = ["| workload | " + " | ".join(h for h, _ in columns) + " |", "| --- " * (len(columns) + 1) + "|"]
+        heads = [key.replace("inductor", "torch.compile") for _, key in columns]
+        lines = [f"| workload | {' | '.join(heads)} |", "| --- " * (len(columns) + 1) + "|"]
         lines += [f"| {r['case']} | " + " | ".join(_cell(r[key]).strip() for _, key in columns) + " |" for r in listed]
         if any(key in MEANS for _, key in columns):
             means = [geometric_mean(r[key] for r in listed if r[key]) if key in MEANS else None for _, key in columns]

@@ -90,5 +90,14 @@ def _with_earlier_peers(name: str, run: Record, earlier: Sequence[Record]) -> En
             continue
         for peer, measured in older.cases.get(name, {}).get("peers", {}).items():
             if peer not in found and measured.get("status") not in UNTRIED:
-                found[peer] = {**measured, "is_earlier": True}
+                found[peer] = {**measured, "is_earlier": True, "earlier_run": older.path.name}
+    return found
+
+
+def used_files(records: Mapping[str, Record]) -> set[str]:
+    """File names of the runs that combined records hold a case or a peer of."""
+    found = {Path(run["file"]).name for record in records.values() for run in record.header["runs"]}
+    for record in records.values():
+        for entry in record.cases.values():
+            found |= {peer["earlier_run"] for peer in entry.get("peers", {}).values() if "earlier_run" in peer}
     return found

@@ -18,7 +18,7 @@ SEED = 4711
 
 
 def listed() -> list[dict[str, Any]]:
-    """All cases: name model/mode/dtype/batch; quick ones are inference in f16."""
+    """All cases: name model/mode/dtype/batch; inference in f16 and training in bf16 first."""
     found: list[dict[str, Any]] = []
     for model, architecture in ARCHITECTURES.items():
         for dtype in ("f16", "bf16"):

@@ -11,14 +11,14 @@ from benchmarks import image_patterns, jax_patterns
 from benchmarks.case import DTYPES, Case, Inputs, Tensors
 
 LENGTHS = (256, 1024, 4096, 8192, 32768, 65536, 262144)
-QUICK_LENGTHS = (1024, 8192, 65536, 262144)
+FIRST_LENGTHS = (1024, 8192, 65536, 262144)
 ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 EPS = 1e-5
 LONG_ROW = 262144
 
 
 def cases(size_mib: int = 256) -> list[Case]:
-    """Every case, quick ones (rank 0) first. Units: each case moves about `size_mib` MiB."""
+    """Every case, those of rank 0 first. Units: each case moves about `size_mib` MiB."""
     size = size_mib << 20
     found: list[Case] = []
     for dtype in ("f16", "f32", "bf16"):
@@ -33,8 +33,8 @@ def cases(size_mib: int = 256) -> list[Case]:
 
 
 def _rank(dtype: str, length: int | None = None) -> int:
-    quick_length = length is None or length in QUICK_LENGTHS
-    return (0 if dtype == "f16" else 1 if dtype == "f32" else 2) + (0 if quick_length else 1)
+    is_first = length is None or length in FIRST_LENGTHS
+    return (0 if dtype == "f16" else 1 if dtype == "f32" else 2) + (0 if is_first else 1)
 
 
 def _share(length: int) -> float:

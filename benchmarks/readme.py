@@ -1,207 +1,100 @@
-"""The README's tables of measured results, written from the newest records of each suite."""
+"""The README's table of ten lines: each suite's geometric means over the newest records. docs/results.md has every case."""
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import calls, characteristics, history
+from benchmarks import calls, history, results_page
 from benchmarks.record import RESULTS, Record
 from benchmarks.report import OURS, device_text, geometric_mean, rows
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-PEER_WORDS = {"inductor": "torch.compile", "jax": "jax.jit"}
 BLOCK = re.compile(r"(<!-- results:begin -->\n).*?(<!-- results:end -->)", re.DOTALL)
+# Figures of one case: share of the limit, eager's and torch.compile's time over tilefuse's; None where there is none.
+Figures = tuple[float | None, float | None, float | None]
 
 
-def patterns_table(record: Record) -> str:
-    """Geometric means by family: share of the limit, ratio to eager and to torch.compile."""
-    by_family: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows(record, ["eager", "inductor", "jax"]):
-        if row[OURS]:
-            by_family[row["family"]].append(row)
-    everything = [row for members in by_family.values() for row in members]
-    lines = ["| pattern | cases | share of the copy bandwidth | × eager | × torch.compile | × best peer |",
-             "| --- | --- | --- | --- | --- | --- |"]
-    for family, members in [*sorted(by_family.items()), ("**all**", everything)]:
-        means = [geometric_mean(r[c] for r in members if r.get(c)) for c in ("of limit", "vs eager", "vs inductor", "vs best")]
-        lines.append(f"| {family} | {len(members)} | " + " | ".join("-" if m is None else f"{m:.2f}" for m in means) + " |")
-    return "\n".join(lines)
+def times(chosen: Callable[[str], bool] = lambda name: True) -> Callable[[Record], list[Figures]]:
+    """Figures of the cases whose names are chosen; a share of the limit only where the case asks for one, so bytes alone bound it."""
+    def of(record: Record) -> list[Figures]:
+        return [(row["of limit"] if row["asked"] else None, row["vs eager"], row["vs inductor"])
+                for row in rows(record, ["eager", "inductor"]) if row[OURS] and chosen(row["case"])]
+    return of
 
 
-def models_table(record: Record) -> str:
-    """Every model case: times and ratios."""
-    lines = ["| model | eager ms | torch.compile ms | tilefuse ms | × eager | × torch.compile |", "| --- | --- | --- | --- | --- | --- |"]
-    for row in rows(record, ["eager", "inductor"]):
-        if not row[OURS]:
+def host_times(mode: str) -> Callable[[Record], list[Figures]]:
+    """Figures of the host's time in a mode of calls."""
+    def of(record: Record) -> list[Figures]:
+        found = []
+        for entry in record.cases.values():
+            eager, inductor, ours = (calls.figure(entry, peer, mode, "host_us") for peer in ("eager", "inductor", OURS))
+            if ours:
+                found.append((None, eager / ours if eager else None, inductor / ours if inductor else None))
+        return found
+    return of
+
+
+def totals(record: Record) -> list[Figures]:
+    """Figures of streams: total seconds, beside torch.compile's tracing with eager kernels."""
+    found = []
+    for entry in record.cases.values():
+        eager, inductor, ours = (entry["peers"].get(peer, {}).get("seconds") for peer in ("aot_eager", "inductor", OURS))
+        if ours:
+            found.append((None, eager / ours if eager else None, inductor / ours if inductor else None))
+    return found
+
+
+# What a line says, its suite, its figures.
+LINES: tuple[tuple[str, str, Callable[[Record], list[Figures]]], ...] = (
+    ("memory-bound patterns", "patterns", times()),
+    ("whole models, inference", "models", times(lambda name: "/training/" not in name)),
+    ("whole models, training step", "models", times(lambda name: "/training/" in name)),
+    ("host time of a call", "calls", host_times("default")),
+    ("the same with `reduce-overhead`", "calls", host_times("reduce-overhead")),
+    ("stitched and packed kernels", "stitched", times()),
+    ("workloads of FusionStitching", "workloads", times()),
+    ("training steps in symbolic arrays", "arrays", times(lambda name: "/training/" in name)),
+    ("BLAS sequences (eager: cuBLAS)", "blas", times()),
+    ("streams of changing sizes, total (eager: `aot_eager`)", "sizes", totals),
+)
+
+
+def table(records: Mapping[str, Record]) -> str:
+    """One line a suite that has records: cases, geometric means, and the cases in which torch.compile is faster."""
+    lines = ["| measured | cases | share of the limit | × eager | × torch.compile | slower than torch.compile |", "| --- " * 6 + "|"]
+    for title, suite, figures in LINES:
+        found = figures(records[suite]) if suite in records else []
+        if not found:
             continue
-        times = ["-" if not row.get(p) else f"{row[p] / 1e3:.3f}" for p in ("eager", "inductor", OURS)]
-        ratios = ["-" if not row.get(c) else f"{row[c]:.2f}" for c in ("vs eager", "vs inductor")]
-        lines.append(f"| {row['case']} | " + " | ".join(times + ratios) + " |")
+        listed = [[f[n] for f in found if f[n] is not None] for n in range(3)]
+        # A share that few of the cases have would not speak for the line.
+        means = [geometric_mean(ratios) if 2 * len(ratios) > len(found) or n else None for n, ratios in enumerate(listed)]
+        compared = [f[2] for f in found if f[2] is not None]
+        slower = f"{sum(ratio < 1 for ratio in compared)} of {len(compared)}" if compared else "-"
+        anchor = results_page.anchor(next(s.title for s in results_page.SECTIONS if s.suite == suite))
+        cells = [f"[{title}](docs/results.md#{anchor})", str(len(found)), *("-" if m is None else f"{m:.2f}" for m in means), slower]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def stitched_table(record: Record) -> str:
-    """Every stitched pattern: limit, times, ratios, and compile time against torch.compile's."""
-    lines = ["| pattern | limit us | eager us | torch.compile us | tilefuse us | share of the limit | × eager | × torch.compile | asked "
-             "| compile time of torch.compile's |", "| --- " * 10 + "|"]
-    for row in rows(record, ["eager", "inductor"]):
-        if not row[OURS]:
-            continue
-        times = ["-" if not row.get(p) else f"{row[p]:.1f}" for p in ("limit", "eager", "inductor", OURS)]
-        ratios = ["-" if not row.get(c) else f"{row[c]:.2f}" for c in ("of limit", "vs eager", "vs inductor", "asked speed", "compile")]
-        lines.append(f"| {row['case']} | " + " | ".join(times + ratios) + " |")
-    return "\n".join(lines)
+def origin(records: Mapping[str, Record]) -> str:
+    """The devices and versions of the figures, and when the newest was measured."""
+    headers = [record.header for record in records.values()]
+    newest = max(headers, key=lambda header: str(header.get("time", "")))
+    versions = ", ".join(f"{name} {newest['versions'][name]}" for name in ("torch", "triton") if name in newest.get("versions", {}))
+    devices = " and ".join(sorted({device_text(Record(RESULTS, {"device": header.get("device")}, {})) for header in headers}))
+    return (f"Geometric means on {devices}{', ' + versions if versions else ''}, {str(newest.get('time', ''))[:10]}. Ratios are the peer's "
+            "time over tilefuse's; the limit is the speed of a copy, its share that of the cases which memory alone bounds.")
 
 
-def arrays_table(record: Record) -> str:
-    """Programs of symbolic arrays: times, ratios and peak memory beyond weights and state."""
-    lines = ["| program | eager ms | torch.compile ms | unfused ms | tilefuse ms | share of the limit | × eager | × torch.compile "
-             "| × unfused | peak MiB of eager | of torch.compile | of tilefuse |", "| --- " * 12 + "|"]
-    for row, entry in zip(rows(record, ["eager", "inductor", "unfused"]), record.cases.values(), strict=True):
-        if not row[OURS]:
-            continue
-        times = ["-" if not row.get(p) else f"{row[p] / 1e3:.3f}" for p in ("eager", "inductor", "unfused", OURS)]
-        ratios = ["-" if not row.get(c) else f"{row[c]:.2f}" for c in ("of limit", "vs eager", "vs inductor", "vs unfused")]
-        peaks = [entry["peers"].get(p, {}).get("peak_bytes") for p in ("eager", "inductor", OURS)]
-        lines.append(f"| {row['case']} | " + " | ".join([*times, *ratios, *("-" if not b else f"{b / 2**20:.1f}" for b in peaks)]) + " |")
-    return "\n".join(lines)
-
-
-def blas_table(record: Record) -> str:
-    """The sequences at their large size, and the least ratio over all sizes: to the best peer, of iterations of solvers to cuBLAS."""
-    by_script: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows(record, ["eager", "inductor", "jax"]):
-        script, dtype, _ = str(row["case"]).split("/")
-        if row[OURS]:
-            by_script[(script, dtype)].append({**row, "size": str(row["case"]).rpartition("/")[2]})
-    lines = ["| script | limit us | torch (cuBLAS) us | torch.compile us | jax.jit us | tilefuse us | share of the limit "
-             "| × best peer (solvers: × cuBLAS) | sizes | least |", "| --- " * 10 + "|"]
-    for (script, dtype), found in by_script.items():
-        large = max(found, key=lambda r: int(str(r["size"]).partition("x")[0]))
-        times = ["-" if not large.get(p) else f"{large[p]:.1f}" for p in ("limit", "eager", "inductor", "jax", OURS)]
-        ratios = ["-" if not large.get(c) else f"{large[c]:.2f}" for c in ("of limit", "judged")]
-        least = min((r["judged"] for r in found if r["judged"]), default=None)
-        lines.append(f"| {script}/{dtype}/{large['size']} | " + " | ".join([*times, *ratios, str(len(found)), "-" if least is None else
-                                                                             f"{least:.2f}"]) + " |")
-    return "\n".join(lines)
-
-
-def search_table(record: Record) -> str:
-    """The search over programs of scripts, as the paper's tables 4 and 5: each at its large size in f32, and all cases counted."""
-    lines = ["| script | fusions | implementations | timed | best us | rank of the best | first of the best | worst of the best "
-             "| first program s | search s |", "| --- " * 10 + "|"]
-    found = {name: row for name, row in record.cases.items() if row["best_us"]}
-    for name, row in found.items():
-        if name.endswith(("f32/16384x16384", "f32/67108864")):
-            lines.append(f"| {name} | {row['num_fusions']} | {row['num_implementations']} | {row['num_timed']} | {row['best_us']:.1f} "
-                         f"| {row['rank_of_best']} | {row['first_of_best']:.3f} | {row['worst_of_best']:.3f} | {row['first_s']:.3f} "
-                         f"| {row['search_s']:.1f} |")
-    good = sum(row["first_of_best"] >= 0.95 for row in found.values())
-    early = sum(row["rank_of_best"] < 10 for row in found.values())
-    told = (f"Of all {len(found)} cases (f32 and f64, three sizes) the first program runs at 0.95 of the best or more in {good}, "
-            f"the best is among the first ten in {early}.")
-    return "\n".join([*lines, "", told])
-
-
-# Measurements of tilefuse in the suite of sizes.
-SIZES_OURS = (OURS, "warm", "tilefuse_later")
-
-
-def sizes_table(record: Record) -> str:
-    """Streams of calls with changing sizes: total seconds of every peer, compilation included, and the same calls the third time."""
-    peers = (("eager", "eager"), ("aot_eager", "aot_eager"), ("inductor", "torch.compile"), (OURS, "tilefuse"),
-             ("warm", "tilefuse, cached"), ("tilefuse_later", "tilefuse, sizes_at_once=0"))
-    heads = ["stream", *(f"{word} s" for _, word in peers), "× aot_eager", "× aot_eager, sizes_at_once=0",
-             *(f"third time: {word} s" for _, word in peers[1:4]), "tilefuse, background done s", "results"]
-    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
-    for name, entry in record.cases.items():
-        found = {peer: entry["peers"].get(peer, {}) for peer, _ in peers}
-        totals = [_seconds(found[peer].get("seconds")) for peer, _ in peers]
-        thirds = [_seconds(found[peer].get("third_seconds")) for peer, _ in peers[1:4]]
-        theirs, *ours = (found[peer].get("seconds") for peer in ("aot_eager", OURS, "tilefuse_later"))
-        ratios = [f"{seconds / theirs:.2f}" if seconds and theirs else "-" for seconds in ours]
-        settled = _seconds(found[OURS].get("settled_seconds"))
-        # Every measurement of ours that there is must be right, and there must be the plain one.
-        right = "right" if found[OURS] and all(f.get("right") for p, f in found.items() if p in SIZES_OURS and f) else "wrong"
-        lines.append(f"| {name} | {' | '.join((*totals, *ratios, *thirds, settled))} | {right} |")
-    return "\n".join(lines)
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def compiler_table(record: Record) -> str:
-    """Times of the compiler itself: every figure by name."""
-    lines = ["| figure | measured |", "| --- | --- |"]
-    for name, entry in record.cases.items():
-        ours = entry["peers"][OURS]
-        told = [_figure(key, value) for key, value in ours.items() if type(value) in (int, float)]
-        lines.append(f"| {name} | {', '.join(told) or ours['status']} |")
-    return "\n".join(lines)
-
-
-def _figure(key: str, value: float) -> str:
-    """`eager_operator_us`: 5.0 as "eager operator 5 us"; a key without a unit behind its number."""
-    if key == "seconds":
-        return f"{value:.3g} s"
-    *words, last = key.split("_")
-    return f"{' '.join(words)} {value:.3g} {last}" if words else f"{value:.6g} {key}"
-
-
-def provenance(record: Record) -> str:
-    """Origin of the figures: device, versions, copy bandwidth; commits and files; peers of an earlier run; cases without a result."""
-    header = record.header
-    versions = [f"{name} {version}" for name, version in header.get("versions", {}).items() if name in ("torch", "triton", "jax")]
-    runs = [f"commit {str(run['commit'])[:7]}, {str(run['time'])[:10]} ([{Path(run['file']).name}](benchmarks/results/{run['file']}))"
-            for run in header["runs"]]
-    if len({run.get("inductor_mode") for run in header["runs"]}) > 1:
-        runs = [f"{told}, torch.compile's mode {run.get('inductor_mode')}" for run, told in zip(header["runs"], runs, strict=True)]
-    if len(runs) > 1:
-        runs = [f"{run['num_cases']} cases of {told}" for run, told in zip(header["runs"], runs, strict=True)]
-    told = [", ".join([device_text(record), *versions]), *runs]
-    entries = [entry["peers"] for entry in record.cases.values() if "peers" in entry]
-    earlier = Counter(peer for peers in entries for peer, measured in peers.items() if measured.get("is_earlier"))
-    if earlier:
-        told.append("of an earlier run than tilefuse's, on a device of the same kind: "
-                    + ", ".join(f"{PEER_WORDS.get(peer, peer)} in {count} cases" for peer, count in sorted(earlier.items())))
-    failed = [name for name, entry in record.cases.items() if entry.get("peers", {}).get(OURS, {"status": "ok"})["status"] != "ok"]
-    if failed:
-        told.append(f"no result of tilefuse: {', '.join(failed)}")
-    return "; ".join(told)
-
-
-def write(readme: Path = README, folder: Path = RESULTS, names_by_suite: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Put the tables between the markers of the README; the text written. `names_by_suite`: the cases that each suite has now."""
-    records = history.newest_records(folder, names_by_suite)
-    parts: list[str] = []
-    if "patterns" in records:
-        parts += [f"Memory-bound patterns: {provenance(records['patterns'])}.", patterns_table(records["patterns"])]
-    if "models" in records:
-        parts += [f"Whole models: {provenance(records['models'])}.", models_table(records["models"])]
-    if "calls" in records:
-        parts += [f"Host time of a call, all peers and modes of a case in one run: {provenance(records['calls'])}.",
-                  calls.markdown(records["calls"])]
-    if "stitched" in records:
-        parts += [f"Stitched patterns: {provenance(records['stitched'])}.", stitched_table(records["stitched"])]
-    if "workloads" in records:
-        parts += [f"Workloads of FusionStitching's Table 1: {provenance(records['workloads'])}.",
-                  characteristics.markdown(records["workloads"])]
-    if "arrays" in records:
-        parts += [f"Symbolic arrays (training steps with Adam, an activation, Adam over 96 tensors): {provenance(records['arrays'])}.",
-                  arrays_table(records["arrays"])]
-    if "blas" in records:
-        parts += [f"BLAS sequences: {provenance(records['blas'])}.", blas_table(records["blas"])]
-    if "search" in records:
-        parts += [f"Search over the programs of scripts: {provenance(records['search'])}.", search_table(records["search"])]
-    if "compiler" in records:
-        parts += [f"The compiler itself: {provenance(records['compiler'])}.", compiler_table(records["compiler"])]
-    if "sizes" in records:
-        parts += ["Calls whose sizes change, total seconds with compilation, each in a process of its own with empty caches "
-                  f"(cached: with what tilefuse kept on disk): {provenance(records['sizes'])}.", sizes_table(records["sizes"])]
-    text = "\n\n".join(parts) or "No records yet."
+def write(readme: Path = README, page: Path = results_page.PAGE, folder: Path = RESULTS,
+          names_by_suite: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Put the table between the markers of the README and write the page of results; the table. `names_by_suite`: a suite's present "
+      "cases."""
+    records: dict[str, Any] = history.newest_records(folder, names_by_suite)
+    text = f"{origin(records)}\n\n{table(records)}" if records else "No records yet."
     readme.write_text(BLOCK.sub(lambda m: f"{m[1]}{text}\n{m[2]}", readme.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(results_page.text(records), encoding="utf-8")
     return text

@@ -25,6 +25,7 @@ OURS: dict[str, tuple[dict[str, int], str]] = {
     "tilefuse": ({}, "ours"), "warm": ({}, "ours"), "tilefuse_later": ({"sizes_at_once": 0}, "later")}
 QUICK = ("generate/40", "returning/10")
 TIMEOUT_S = 300.0
+LEAST_TIMEOUT_S = 20.0
 
 MEASURE = """
 import json
@@ -49,13 +50,14 @@ def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix="tilefuse-sizes-", ignore_cleanup_errors=True) as folder:
             for peer in (*others, *ours):
-                if budget_s and time.monotonic() - started > budget_s:
+                left_s = budget_s - (time.monotonic() - started) if budget_s else TIMEOUT_S
+                if left_s <= 0:
                     break
                 options, cache = OURS.get(peer, (None, "ours"))
                 caches = {"TILEFUSE_CACHE_DIR": f"{folder}/{cache}", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
                 script = MEASURE.format(name=name, peer="tilefuse" if peer in OURS else peer, tiny=tiny, options=options,
                                         settles=peer == "tilefuse")
-                found = python(script, caches, TIMEOUT_S)
+                found = python(script, caches, min(TIMEOUT_S, max(left_s, LEAST_TIMEOUT_S)))
                 is_good = is_good and (peer not in OURS or found["status"] == "ok" and found["right"])
                 record.add(name, {"family": name.split("/")[0]}, peer, found)
                 print(f"{name:<14} {peer:<10} " + "  ".join(_shown(k, v) for k, v in found.items() if k != "trace"), flush=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 
@@ -37,14 +38,45 @@ def test_the_layout_page_names_the_files_of_the_larger_rooms_and_only_those() ->
         assert not left, f"docs/layout.md says nothing of {', '.join(left)} in {room}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/layout.md", "docs/glossary.md", "docs/planning.md",
-                                  "docs/arrays.md", "docs/array_passes.md", "docs/blas.md", "docs/gradients.md", "docs/training.md"])
+def pages() -> list[str]:
+    """Every page that a reader may open, relative to the repository."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks" / "results").rglob("*.md")]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def links(page: str) -> list[tuple[str, str]]:
+    """Path and fragment of every link of a page that stays inside the repository; the path is empty for one inside the page."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)", text)
+    return [(path, fragment) for path, fragment in found if path or fragment]
+
+
+def fragments(path: Path) -> set[str]:
+    """Fragments that the headings of a page have."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {"".join(c for c in head.lower().replace(" ", "-") if c.isalnum() or c in "-_") for head in heads}
+
+
+@pytest.mark.parametrize("page", pages())
 def test_links_and_named_files_exist(page: str) -> None:
-    """Every relative link, and every path of ours in code quotes, leads somewhere."""
+    """Every relative link with its heading, and every path of ours in code quotes, leads somewhere."""
+    folder = (ROOT / page).parent
+    missing = [path for path, _ in links(page) if path and not (folder / path).exists()]
+    for path, fragment in links(page):
+        target = folder / path if path else ROOT / page
+        if fragment and target.suffix == ".md" and target.exists() and fragment not in fragments(target):
+            missing.append(f"{path}#{fragment}")
     text = (ROOT / page).read_text(encoding="utf-8")
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     paths = re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text)
     paths += [f"src/tilefuse/{name}" for name in re.findall(r"`((?:schedule|plan|codegen|driver)/\w+\.py)`", text)]
-    folder = (ROOT / page).parent
-    missing = [x for x in links if not (folder / x).exists()] + [x for x in paths if not (ROOT / x).exists()]
+    missing += [path for path in paths if not (ROOT / path).exists()]
     assert not missing, f"{page} names what does not exist: {missing}"
+
+
+def test_every_page_is_two_clicks_from_the_readme() -> None:
+    """README.md leads to docs/README.md, and that to every page of docs/."""
+    assert ("docs/README.md", "") in links("README.md")
+    linked = {(ROOT / "docs" / path).resolve() for path, _ in links("docs/README.md") if path}
+    left = [str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")) if p.resolve() not in linked and p.name != "README.md"]
+    assert not left, f"docs/README.md does not link {left}"

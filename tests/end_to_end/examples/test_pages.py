@@ -15,7 +15,8 @@ from benchmarks.__main__ import main as benchmarks
 from tilefuse.tools import cli
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/planning.md", "docs/layout.md", "docs/blas.md", "docs/training.md", "docs/view.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/command_line.md", "docs/installation.md", "docs/planning.md", "docs/layout.md",
+         "docs/blas.md", "docs/training.md", "docs/view.md", "docs/results.md")
 # Settings that a page leaves to the reader: shorter runs, and no figures of this machine in the user's folder.
 SHORTER = {"60": "1", "calibrate": "calibrate --most-mib 1"}
 
@@ -59,8 +60,7 @@ def test_every_command_of_a_page_runs(page: str, folder: Path, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_the_programs_of_the_readme_run(folder: Path) -> None:
-    given = {"image": np.zeros((1, 3, 224, 224), np.float32), "A": np.ones((20, 30), np.float32), "p": np.ones(30, np.float32),
-             "r": np.ones(20, np.float32)}
+    given = {"image": np.zeros((1, 3, 224, 224), np.float32)}
     for text in blocks("README.md", "python"):
         exec(compile(text, "README.md", "exec"), dict(given))
     assert (folder / "model.tilefuse").exists()

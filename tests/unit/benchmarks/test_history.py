@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import history, readme
+from benchmarks import history, results_page
 from benchmarks.record import Record
 from benchmarks.report import OURS, limit_us, rows
 
@@ -43,23 +43,23 @@ def test_each_case_is_of_the_newest_run_that_tried_it(runs: Path) -> None:
     assert [(r["file"], r["num_cases"]) for r in record.header["runs"]] == [("parts/patterns-02.json", 1), ("patterns-01.json", 1)]
 
 
-def test_the_readme_says_whose_times_are_of_an_earlier_run(runs: Path) -> None:
+def test_the_page_says_whose_times_are_of_an_earlier_run(runs: Path) -> None:
     """Commits with their cases, links that lead to the files, and peers by name."""
-    told = readme.provenance(history.newest_records(runs)["patterns"])
-    assert "1 cases of commit c2, 2026-01-01 ([patterns-02.json](benchmarks/results/parts/patterns-02.json))" in told
+    told = results_page.provenance(history.newest_records(runs)["patterns"])
+    assert "1 cases of commit c2, 2026-01-01 ([patterns-02.json](../benchmarks/results/parts/patterns-02.json))" in told
     assert "2 cases of commit c1" in told
     assert "of an earlier run than tilefuse's, on a device of the same kind: eager in 1 cases, torch.compile in 1 cases" in told
 
 
-def test_the_readme_says_in_which_mode_torch_compile_ran_where_runs_differ(tmp_path: Path) -> None:
+def test_the_page_says_in_which_mode_torch_compile_ran_where_runs_differ(tmp_path: Path) -> None:
     run(tmp_path, 1, {"a": {"inductor": ok(20), OURS: ok(20)}})
     run(tmp_path, 2, {"b": {"inductor": ok(20), OURS: ok(20)}})
-    assert "mode" not in readme.provenance(history.newest_records(tmp_path)["patterns"])
+    assert "mode" not in results_page.provenance(history.newest_records(tmp_path)["patterns"])
     for path, mode in zip(sorted(tmp_path.iterdir()), ("default", "max-autotune"), strict=True):
         record = Record.load(path)
         record.header["inductor_mode"] = mode
         record.write()
-    told = readme.provenance(history.newest_records(tmp_path)["patterns"])
+    told = results_page.provenance(history.newest_records(tmp_path)["patterns"])
     assert told.index("commit c2") < told.index("torch.compile's mode max-autotune") < told.index("torch.compile's mode default")
 
 
@@ -77,4 +77,4 @@ def test_a_failure_is_newer_than_an_older_success(tmp_path: Path) -> None:
     run(tmp_path, 2, {"a": {OURS: {"status": "wrong"}}})
     record = history.newest_records(tmp_path)["patterns"]
     assert rows(record, [])[0][OURS] is None
-    assert readme.provenance(record).endswith("no result of tilefuse: a")
+    assert results_page.provenance(record).endswith("no result of tilefuse: a")

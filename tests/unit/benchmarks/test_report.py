@@ -1,14 +1,15 @@
 """Report of a record: limits by bytes and by operations, ratios, targets, and the tables of the workloads."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import characteristics, readme
+from benchmarks import characteristics, history, readme, results_page
 from benchmarks.__main__ import main
-from benchmarks.record import Record
+from benchmarks.record import RESULTS, Record
 from benchmarks.report import limit_us, rows, table, verdict
 
 
@@ -83,15 +84,39 @@ def test_tables_of_workloads_print_and_name_the_targets(tmp_path: Path) -> None:
     assert "speed against torch.compile: 1.50 in geometric mean" in told
 
 
-def test_readme_has_both_suites(tmp_path: Path) -> None:
-    """Tables are put between the markers."""
+def test_readme_and_page_have_both_suites(tmp_path: Path) -> None:
+    """A line a suite between the markers of the README; every case on the page."""
     stitched_record(tmp_path / "stitched-1.json").write()
     workload_record(tmp_path / "workloads-1.json").write()
-    page = tmp_path / "README.md"
+    page, results = tmp_path / "README.md", tmp_path / "results.md"
     page.write_text("before\n<!-- results:begin -->\nold\n<!-- results:end -->\nafter\n", encoding="utf-8")
-    text = readme.write(page, tmp_path)
-    assert "| operations | 100.0 |" in text and "| a | 77 | 60 |" in text
-    assert page.read_text(encoding="utf-8").startswith("before\n<!-- results:begin -->\nStitched patterns")
+    text = readme.write(page, results, tmp_path)
+    told = page.read_text(encoding="utf-8")
+    assert told.startswith("before\n<!-- results:begin -->\nGeometric means on a device") and told.endswith("<!-- results:end -->\nafter\n")
+    assert [line.rpartition(" | - | ")[2] for line in text.splitlines()[4:]] == ["1.94 | 0 of 2 |", "2.83 | 1.50 | 0 of 1 |"]
+    written = results.read_text(encoding="utf-8")
+    assert "| operations | 100.0 |" in written and "| a | 77 | 60 |" in written and "jax" not in written.partition("## ")[2]
+
+
+def test_a_share_of_the_limit_speaks_for_most_cases_or_is_left_out(tmp_path: Path) -> None:
+    record = stitched_record(tmp_path / "r.json")
+    assert "| 2 | - |" in readme.table({"stitched": record})
+    for entry in record.cases.values():
+        entry["min_of_limit"] = 0.5
+    assert "| 2 | 0.65 |" in readme.table({"stitched": record})
+
+
+@pytest.mark.parametrize("section", results_page.SECTIONS, ids=lambda s: s.suite)
+def test_every_column_of_the_page_is_explained_and_no_other(section: results_page.Section) -> None:
+    """Of the newest records: each heading of a suite's tables is in its list or in the common one."""
+    records = history.newest_records(RESULTS)
+    if section.suite not in records:
+        pytest.skip(f"no record of {section.suite}")
+    tables = section.table(records[section.suite])
+    heads = {h.strip() for above in re.findall(r"^\|(.*)\|\n\| ?---", tables, re.MULTILINE) for h in above.split("|")}
+    common = {h for group, _ in results_page.COMMON for h in group}
+    assert heads - common - set(section.columns) == set()
+    assert set(section.columns) - heads == set()
 
 
 @pytest.mark.parametrize(("suite", "known"), [("stitched", "lstm/f32/32x32x256"), ("workloads", "bi-rnn/training/f32"),
