@@ -1,6 +1,7 @@
 """Why neighbouring steps of a plan do not share a kernel, and why the nodes of a kernel do, priced ahead for a page."""
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import asdict
 from typing import Any
 
@@ -14,14 +15,15 @@ from tilefuse.target.device import DeviceSpec
 MAX_PAIRS = 120
 
 
-def neighbour_answers(plan: Plan, device: DeviceSpec, options: Options, most: int = MAX_PAIRS) -> list[dict[str, Any]]:
+def neighbour_answers(plan: Plan, device: DeviceSpec, options: Options, most: int = MAX_PAIRS,
+                      about: Set[str] | None = None) -> list[dict[str, Any]]:
     """`plan.why`'s answers for a value that a step writes and the first that its reader makes of it, and for the two ends of each kernel.
 
-    Equal pairs of steps are asked once, for the first of them.
+    Equal pairs of steps are asked once, for the first of them. about: only pairs with one of these values.
     """
     setting = setting_of_plan(plan, device, options)
     made: list[dict[str, Any]] = []
-    for first, second in list(_pairs(plan))[:most]:
+    for first, second in [p for p in _pairs(plan) if about is None or not about.isdisjoint(p)][:most]:
         made.append({key: value for key, value in asdict(why(plan, setting, first, second)).items() if key != "others"})
     return made
 

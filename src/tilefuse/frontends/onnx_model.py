@@ -300,10 +300,10 @@ def _static_shape(proto: onnx.ValueInfoProto, given: Sequence[int] | None, fixed
         )
     extents = [fixed[d.dim_param][0] if d.dim_param in fixed else static_extent(d) for d in dims]
     if any(e is None for e in extents):
-        example = "x".join(str(e if e is not None else 1) for e in extents)
+        filled = tuple(e if e is not None else 1 for e in extents)
         raise ShapeError(
             f"input {proto.name!r} has dynamic extents: {_declared_text(dims)}",
-            hint=f"give its shape: shapes={{{proto.name!r}: ({example.replace('x', ', ')},)}}, or --shapes {proto.name}:{example}",
+            hint=f"give its shape: shapes={{{proto.name!r}: {filled}}}, or --shapes {proto.name}:{_shape_text(filled)}",
         )
     return tuple(e for e in extents if e is not None)
 

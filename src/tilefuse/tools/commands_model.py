@@ -1,6 +1,7 @@
 """The commands that take a model: run, compile, opt, explain, view, bench."""
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 
 from tilefuse.base.errors import OptionError, UnsupportedError
 from tilefuse.tools.console import emit_json, emit_text, errors, results, working
-from tilefuse.tools.explain import bytes_text, counted, explanation_view, time_text
+from tilefuse.tools.explain import SHOWN_STEPS, bytes_text, counted, explanation_lines, summary_lines, time_text
 
 Model = Annotated[str, typer.Argument(
     metavar="MODEL", help="a .onnx or .pt2 file, package.module:factory, file.py:factory, or a graph in text form")]
@@ -144,14 +145,27 @@ def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tile
 def explain(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
             template: TemplateFile = None,
             target: Annotated[str, typer.Option("--target", help="explain the plan for a device that is not present")] = "",
-            full: Annotated[bool, typer.Option("--full", help="every node and every rejected candidate")] = False,
+            summary: Annotated[bool, typer.Option("--summary", help="the first screen alone")] = False,
+            full: Annotated[bool, typer.Option("--full", help="every step, template, figure and rejected candidate, nothing cut")] = False,
             why: Annotated[tuple[str, str] | None, typer.Option("--why", metavar="A B", help="two values: why they are or are not in one "
                                                                  "kernel, and what the other choice would cost")] = None,
             plan_text: Annotated[bool, typer.Option("--plan-text", help="print the plan as text that --plan reads")] = False,
             as_json: AsJson = False) -> None:
-    """Print the plan: kernels, levels of their edges, bytes against the limit, what was not fused and why, fallbacks."""
+    """Print the plan: a summary of one screen, then a line for each kernel, call, fallback, and pair that was not fused.
+
+    Lines are cut to the terminal's width, and whole in a pipe or with --full: tilefuse explain MODEL | grep '^kernel'
+    """
     from tilefuse.tools.written import with_files
 
+    if (kept := kept_explanation(model)) is not None:
+        if why is not None or plan_text or target or plan is not None or template is not None:
+            raise OptionError(f"{model} is an explanation that was written before: nothing of it is planned again",
+                              hint="--why, --plan-text, --target, --plan and --template need the model itself")
+        if as_json:
+            emit_json(kept)
+        else:
+            print_explanation(kept, (), summary, full, "")
+        return
     option = with_files(option, plan, template)
     if why is not None or plan_text:
         from tilefuse.tools.written import answer_why
@@ -166,11 +180,12 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
         else:
             emit_text(made.spec.plan_text)
         return
-    explanation = explanation_of(model, shapes, device, option, target, as_json)
+    made = program_of(model, shapes, device, option, target, as_json)
+    explanation = explanation_data(made)
     if as_json:
         emit_json(explanation)
         return
-    results().print(explanation_view(explanation, full=full))
+    print_explanation(explanation, answers_of(made, explanation, option), summary, full, Path(model).name)
 
 
 def view(model: Model,
@@ -240,9 +255,46 @@ def program_of(model: str, shapes: list[str] | None, device: str, option: list[s
         return generate(model, shapes or [], where, option or [])
 
 
-def explanation_of(model: str, shapes: list[str] | None, device: str, option: list[str] | None, target: str, quiet: bool) -> dict[str, Any]:
-    """The explanation of a model's plan as plain data."""
-    return explanation_data(program_of(model, shapes, device, option, target, quiet))
+def kept_explanation(model: str) -> dict[str, Any] | None:
+    """The explanation in a .json file or in a saved program; None where the argument names a model.
+
+    Raises: UserError for a .json file that is no explanation; as reading a saved program.
+    """
+    path = Path(model)
+    if path.suffix == ".json":
+        from tilefuse.tools.view import read_explanation
+
+        return read_explanation(path)
+    from tilefuse.tools.saved_file import is_saved, saved_explanation
+
+    return saved_explanation(path) if path.is_file() and is_saved(path) else None
+
+
+def print_explanation(explanation: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], summary: bool, full: bool,
+                      name: str) -> None:
+    """The summary, and unless it alone is wanted every line behind it; cut to a terminal's width, whole in a pipe."""
+    from tilefuse.tools.lines import output_width, print_lines
+
+    width = output_width()
+    print_lines(iter(summary_lines(explanation, answers, name)), wrap=True, width=width)
+    if not summary:
+        most = SHOWN_STEPS if width is not None and not full else None
+        print_lines(explanation_lines(explanation, full=full, most_steps=most), wrap=full, width=width)
+
+
+def answers_of(made: Any, explanation: Mapping[str, Any], option: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Priced other choices around the costliest places of a plan; none where a model runs in parts, each with plans of its own."""
+    from tilefuse.base.options import Options
+    from tilefuse.driver.compile import Generated
+    from tilefuse.driver.explain_why import neighbour_answers
+    from tilefuse.runtime.summary import places_of
+    from tilefuse.tools.programs import parse_options
+
+    if not isinstance(made, Generated):
+        return []
+    about = {value for place in places_of(explanation) for step in place.steps for value in step.values}
+    options = Options.from_environment().with_overrides(**parse_options(option or ()))
+    return neighbour_answers(made.plan, made.device, options, about=about)
 
 
 def explanation_data(program: Any) -> dict[str, Any]:
