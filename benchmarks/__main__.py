@@ -40,7 +40,7 @@ TIMEOUT_S = 300.0
 def parser() -> argparse.ArgumentParser:
     """The options of all suites."""
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "sizes", "tables", "show", "join", "readme"))
+    found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "sizes", "tables", "show", "join", "readme", "prune"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder; "
                        "join: a folder of one run's parts")
     found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns and blas), unfused (arrays), aot_eager (sizes); "
@@ -99,6 +99,12 @@ def main(arguments: list[str] | None = None) -> int:
             from benchmarks import readme
 
             print(readme.write(names_by_suite={suite: names_of(suite) for suite in SUITES}))
+            return 0
+        case "prune":
+            from benchmarks import prune
+
+            gone = prune.prune(names_by_suite={suite: names_of(suite) for suite in SUITES})
+            print(*(f"deleted {path.name}" for path in gone), sep="\n")
             return 0
         case "planner":
             from benchmarks import planner

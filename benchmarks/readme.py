@@ -61,6 +61,12 @@ LINES: tuple[tuple[str, str, Callable[[Record], list[Figures]]], ...] = (
 )
 
 
+def means(found: Sequence[Figures]) -> list[float | None]:
+    """Geometric means of the figures. A share of the limit that less than half of the cases have does not speak for them: None."""
+    listed = [[f[n] for f in found if f[n] is not None] for n in range(3)]
+    return [geometric_mean(ratios) if n or 2 * len(ratios) > len(found) else None for n, ratios in enumerate(listed)]
+
+
 def table(records: Mapping[str, Record]) -> str:
     """One line a suite that has records: cases, geometric means, and the cases in which torch.compile is faster."""
     lines = ["| measured | cases | share of the limit | × eager | × torch.compile | slower than torch.compile |", "| --- " * 6 + "|"]
@@ -68,13 +74,10 @@ def table(records: Mapping[str, Record]) -> str:
         found = figures(records[suite]) if suite in records else []
         if not found:
             continue
-        listed = [[f[n] for f in found if f[n] is not None] for n in range(3)]
-        # A share that few of the cases have would not speak for the line.
-        means = [geometric_mean(ratios) if 2 * len(ratios) > len(found) or n else None for n, ratios in enumerate(listed)]
         compared = [f[2] for f in found if f[2] is not None]
         slower = f"{sum(ratio < 1 for ratio in compared)} of {len(compared)}" if compared else "-"
         anchor = results_page.anchor(next(s.title for s in results_page.SECTIONS if s.suite == suite))
-        cells = [f"[{title}](docs/results.md#{anchor})", str(len(found)), *("-" if m is None else f"{m:.2f}" for m in means), slower]
+        cells = [f"[{title}](docs/results.md#{anchor})", str(len(found)), *("-" if m is None else f"{m:.2f}" for m in means(found)), slower]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

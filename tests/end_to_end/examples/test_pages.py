@@ -90,4 +90,4 @@ def test_every_benchmark_that_a_page_names_exists(page: str, capsys: pytest.Capt
             assert benchmarks([*words, "--list"]) == 0
             assert capsys.readouterr().out.strip()
         else:
-            assert words[0] in ("compiler", "planner", "search", "tables", "readme", "show")
+            assert words[0] in ("compiler", "planner", "search", "tables", "readme", "show", "join", "prune")
