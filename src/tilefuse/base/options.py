@@ -84,6 +84,9 @@ class Options:
         "auto", "calls of a torch program as replays of a CUDA graph: auto (where the host would take longer than the device, results in "
         "memory of their own), never", affects_code=False, choices=("auto", "never"))
     jobs: int = option(0, "kernels compiled at the same time; 0: one a processor", affects_code=False)
+    compile_processes: bool = option(
+        True, "compile CUDA kernels in up to four light processes beside this one, which end with it and after 20 idle seconds; off, or "
+        "with one job or one processor: in this process, where NVRTC compiles one kernel at a time", affects_code=False)
     cxx: str = option("", "C++ compiler of the host executor; empty: CXX, then g++, then clang++", affects_code=False)
     cache: bool = option(True, "keep compiled kernels on disk", affects_code=False)
     plan_cache: bool = option(

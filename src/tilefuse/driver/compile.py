@@ -24,7 +24,7 @@ from tilefuse.driver.measure import KernelMeasurer
 from tilefuse.driver.model_file import onnx_shapes, opened
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.product_precision import with_precision
-from tilefuse.driver.request import noted, rarely_collected, shown_progress, traced
+from tilefuse.driver.request import compiled_early, noted, rarely_collected, shown_progress, traced
 from tilefuse.driver.static_weights import kept_values, planned_apart
 from tilefuse.driver.torch_model import import_torch
 from tilefuse.frontends.imported import UNTITLED, Imported, Titles
@@ -177,13 +177,14 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
              options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
              free_results: Collection[int] = (), measurer: Measurer | None = None, static: Collection[str] = (),
-             given_up: Collection[str] = ()) -> Generated:
+             given_up: Collection[str] = (), printed: Callable[[KernelCode], None] | None = None) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
     free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
     static: inputs (parameters) from which what is prepared gets launches of its own, so that it can be kept from call to call.
     given_up: inputs that nobody holds but the call, whose memory is free after their last use.
     measurer: times kernels on the device, which must be present; without it costs are predictions.
+    printed: hears of each kernel as soon as it is printed.
     Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
     """
     now = trace.current()
@@ -196,7 +197,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.line("plan", text)
     now.dump("2_plan.txt", text)
     with now.span("sources"):
-        spec = lower(plan, device, options, given_up)
+        spec = lower(plan, device, options, given_up, printed)
     told = list(fallbacks)
     for operator, reason in told:
         now.event("fallback", "frontend", operator=operator, reason=reason)
@@ -261,11 +262,14 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
                 with now.span("build"), shown_progress(chosen) as progress:
                     return Program(titled(known.spec, titles), bound, place, chosen, progress=progress, copies_constants=True)
-        made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
-                        result_layouts=result_layouts, free_results=free_results, static=static, given_up=given_up,
-                        measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None)
-        with now.span("build"), shown_progress(chosen) as progress:
-            program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress, copies_constants=True)
+        with compiled_early(spec, chosen) as early:
+            made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
+                            result_layouts=result_layouts, free_results=free_results, static=static, given_up=given_up,
+                            measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None,
+                            printed=None if early is None else early.begin)
+            with now.span("build"), shown_progress(chosen) as progress:
+                program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress,
+                                  copies_constants=True, begun=None if early is None else early.futures)
         if digest:
             # After the build: what no compiler takes is not found again.
             keep_program(digest, made, constants, chosen)

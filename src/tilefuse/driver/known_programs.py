@@ -31,7 +31,7 @@ from tilefuse.target.device import DeviceSpec
 # Rooms whose files decide what a graph becomes. Frontends do not: the graph's text is part of the key.
 DECIDING_ROOMS = ("base", "target", "ir", "passes", "schedule", "plan", "codegen", "driver", "runtime")
 # Options that neither decide a program nor stand for anything in its explanation.
-SILENT_OPTIONS = frozenset({"cache_dir", "jobs", "progress", "trace", "logs", "debug"})
+SILENT_OPTIONS = frozenset({"cache_dir", "jobs", "compile_processes", "progress", "trace", "logs", "debug"})
 # Texts of these artifacts come from the stages that a known program skips.
 STAGE_ARTIFACTS = frozenset({"plan", "source", "ir", "rules", "rejected"})
 

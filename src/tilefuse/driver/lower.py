@@ -1,7 +1,7 @@
 """From a plan to a program's plain data: sources of the distinct kernels, values with their roles, steps in order."""
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilefuse.base import trace
@@ -37,21 +37,24 @@ from tilefuse.target.launch import Launch, Parameter
 MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES, EARLY_BLOCK_BYTES = 16 << 20, 384 << 20, 48, 6 << 10
 
 
-def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = ()) -> ProgramSpec:
+def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = (),
+          printed: Callable[[KernelCode], None] | None = None) -> ProgramSpec:
     """The program of a plan, without its texts (plan and explanation are added by the caller).
 
-    given_up: inputs that nobody holds but the call.
+    given_up: inputs that nobody holds but the call. printed: hears of each kernel as soon as it is printed.
     Equal kernels share one code; a kernel that updates its input in place has a code of its own.
     Raises: InternalError when a kernel addresses a value that its pattern does not have.
     """
-    return replace(_Lowering(plan, device, options, given_up).run(), given_up=tuple(given_up))
+    return replace(_Lowering(plan, device, options, given_up, printed).run(), given_up=tuple(given_up))
 
 
 class _Lowering:
     """State of one lowering."""
 
-    def __init__(self, plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = ()) -> None:
+    def __init__(self, plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str],
+                 printed: Callable[[KernelCode], None] | None) -> None:
         self.plan = plan
+        self.printed = printed
         self.device = device
         self.options = options
         self.in_place = in_place_updates(plan) | scatter_updates(plan)
@@ -175,6 +178,8 @@ class _Lowering:
             kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, parameters, planned.pattern.nodes,
             program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options),
             one_structure=bool(kernel.groups), names=value_identifiers(kernel)))
+        if self.printed is not None:
+            self.printed(self.codes[-1])
         self.origins.append(tuple(b.origin for b in kernel.parameters))
         trace.current().line("source", source)
         trace.current().dump(f"kernels/{kernel.name}{'.cpp' if on_host else '.cu'}", source)

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from tilefuse.base import trace
 from tilefuse.base.errors import CompilerError
 from tilefuse.base.options import Options
+from tilefuse.runtime.binaries import Begun
+from tilefuse.runtime.cache import cache_of
+from tilefuse.runtime.nvrtc import start_processes
 from tilefuse.target.device import DeviceSpec
 
 # Expressions of a kernel are resolved from results to operands, about five frames a node: Python's own limit of 1000 is a chain of 200.
@@ -45,6 +48,26 @@ def rarely_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(first, *others)
+
+
+def start_compilers(device: DeviceSpec, options: Options) -> None:
+    """Starts the processes in which kernels will be compiled, where there are any; waits for nothing."""
+    if device.kind == "cuda" and options.compile_processes:
+        start_processes(device.arch, options.jobs)
+
+
+@contextmanager
+def compiled_early(device: DeviceSpec, options: Options) -> Iterator[Begun | None]:
+    """Compiles of CUDA kernels that begin inside, before all are printed; None where the options want each told of when it is missing."""
+    if device.kind != "cuda" or not options.compile_processes or options.jobs == 1 or options.progress or trace.current().shows("cache"):
+        yield None
+        return
+    start_compilers(device, options)
+    begun = Begun(cache_of(options.cache, options.cache_dir), options.jobs)
+    try:
+        yield begun
+    finally:
+        begun.end()
 
 
 @contextmanager

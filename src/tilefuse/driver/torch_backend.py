@@ -23,6 +23,7 @@ from tilefuse.driver.background import Ticket, background, request_of
 from tilefuse.driver.compile import compile_imported, present_device
 from tilefuse.driver.known_traces import Trace, find_trace, is_called_as_it_is, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
+from tilefuse.driver.request import start_compilers
 from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_partition import prepare
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
@@ -106,6 +107,9 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     known = find_trace(digest, settings.options) if digest else None
     if known is not None:
         return _unboxed(_part_of(known, settings, gm))
+    if policy.at_once and not sized:
+        # They are ready when torch has traced the graph and its kernels are planned.
+        _start_compilers(inputs, settings.options)
 
     def keep(trace: Trace) -> None:
         keep_trace(digest, trace, num_inputs, settings.options)
@@ -130,6 +134,12 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     )
     with whole_resamplings():
         return compiled(gm, inputs)  # type: ignore[no-any-return]
+
+
+def _start_compilers(inputs: Sequence[Any], options: Options) -> None:
+    on_gpu = next((x.device for x in inputs if isinstance(x, torch.Tensor) and x.device.type == "cuda"), None)
+    if on_gpu is not None and torch.cuda.is_available():
+        start_compilers(present_device(on_gpu)[0], options)
 
 
 def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from tilefuse.base.user_text import refused_texts
 from tilefuse.runtime.cache import CacheEntry, CacheKey
 from tilefuse.runtime.failed_source import keep_failed_source
 from tilefuse.runtime.kernel_identity import entry_field, kernel_identity
+from tilefuse.runtime.nvrtc_processes import Compiled, command_of, num_processes, nvrtc_processes
 from tilefuse.runtime.spec import KernelCode
 
 FLAGS = ("--std=c++17", "-default-device", "--ptxas-options=-v")
@@ -63,27 +65,42 @@ def compile_cuda(kernel: KernelCode) -> CacheEntry:
 
 
 def compile_text(source: str, entry: str, arch: str, name: str, flags: tuple[str, ...] = ()) -> CacheEntry:
-    """CUDA text as a cubin. Raises: ToolchainError (see `compile_cuda`). NVRTC runs without the interpreter's lock."""
+    """CUDA text as a cubin. NVRTC runs without the interpreter's lock, or in another process.
+
+    Raises: ToolchainError (see `compile_cuda`).
+    """
     nvrtc = _nvrtc()
     started = time.perf_counter()
     arguments = (f"--gpu-architecture={arch}", *FLAGS, *flags)
-    options = [flag.encode() for flag in arguments]
-    status, handle = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    options = [argument.encode() for argument in arguments]
+    status, report, cubin = nvrtc_processes().compiled(f"{name}.cu".encode(), source.encode(), options, _compiled_here)
+    log = report.decode(errors="replace").strip("\0\n ")
+    if status:
+        message = nvrtc.nvrtcGetErrorString(nvrtc.nvrtcResult(status))[1].decode()
+        path = keep_failed_source(name, ".cu", source, log)
+        users = "".join(f"{text}, does not compile: " for text in refused_texts(source, log, f"{name}.cu"))
+        raise ToolchainError(f"{users}NVRTC cannot compile kernel {name} for {arch}: {message}", where=str(path),
+                             hint=f"flags: {' '.join(arguments)}", notes=[log])
+    return CacheEntry(cubin, entry, log, time.perf_counter() - started)
+
+
+def start_processes(arch: str, jobs: int) -> None:
+    """Sees to it that NVRTC runs in other processes as well, soon. jobs: the option's."""
+    nvrtc_processes().start(num_processes(jobs), lambda: command_of(nvrtc_version(), arch))
+
+
+def _compiled_here(name: bytes, source: bytes, flags: Sequence[bytes]) -> Compiled:
+    """A kernel compiled in this process. Raises: ToolchainError where NVRTC fails otherwise than by refusing it."""
+    nvrtc = _nvrtc()
+    status, handle = nvrtc.nvrtcCreateProgram(source, name, 0, [], [])
     if int(status):
-        raise ToolchainError(f"NVRTC takes no program for kernel {name}: {status}")
+        return int(status), b"", b""
     try:
-        status, = nvrtc.nvrtcCompileProgram(handle, len(options), options)
-        log = _text(nvrtc, handle, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").decode(errors="replace").strip("\0\n ")
-        if int(status):
-            message = nvrtc.nvrtcGetErrorString(status)[1].decode()
-            path = keep_failed_source(name, ".cu", source, log)
-            users = "".join(f"{text}, does not compile: " for text in refused_texts(source, log, f"{name}.cu"))
-            raise ToolchainError(f"{users}NVRTC cannot compile kernel {name} for {arch}: {message}", where=str(path),
-                                 hint=f"flags: {' '.join(arguments)}", notes=[log])
-        cubin = _text(nvrtc, handle, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+        status, = nvrtc.nvrtcCompileProgram(handle, len(flags), list(flags))
+        log = _text(nvrtc, handle, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
+        return int(status), log, b"" if int(status) else _text(nvrtc, handle, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
-    return CacheEntry(cubin, entry, log, time.perf_counter() - started)
 
 
 def _text(nvrtc: Any, handle: Any, size_call: str, data_call: str) -> bytes:

@@ -6,6 +6,7 @@ runs the prepared operations on torch's current stream. Calls may come from seve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,21 +42,21 @@ class Program:
     """A callable compiled program. `spec` is its plain-data form; `counts` tells of copies that calls had to make.
 
     constants: data of every constant value. device: "host", "cuda", or a torch device. binaries: compiled kernels, one a
-    kernel code, where they are at hand (a saved program); else they come from the cache or the compilers.
+    kernel code, where they are at hand (a saved program); else they come from the cache or the compilers. begun: as for `build_kernels`.
     copies_constants: tensors among the constants belong to somebody who may write to them later: the program takes copies. Constants
     are packed and folded when a program is built; memory that is shared would show some changes and not others.
     """
 
     def __init__(self, spec: ProgramSpec, constants: Mapping[str, Any], device: str | torch.device = "host", options: Options | None = None,
                  *, binaries: list[CacheEntry] | None = None, cache: KernelCache | None = None, progress: Progress | None = None,
-                 copies_constants: bool = False) -> None:
+                 copies_constants: bool = False, begun: Mapping[str, Future[CacheEntry]] | None = None) -> None:
         self.spec = spec
         self.options = Options.from_environment() if options is None else options
         self.device = _torch_device(device)
         self.counts = Counts()
         if binaries is None:
             store = cache_of(self.options.cache, self.options.cache_dir) if cache is None else cache
-            binaries = build_kernels(spec.kernels, store, jobs=self.options.jobs, cxx=self.options.cxx, progress=progress)
+            binaries = build_kernels(spec.kernels, store, jobs=self.options.jobs, cxx=self.options.cxx, progress=progress, begun=begun)
         self.binaries = binaries
         plan = plan_calls(spec)
         index_by_name = {v.name: i for i, v in enumerate(spec.values)}
