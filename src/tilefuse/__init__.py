@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["apply_passes", "compile", "graph_pass", "load"]
+__all__ = ["apply_passes", "compare", "compile", "graph_pass", "load"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -26,6 +26,23 @@ def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: 
     from tilefuse.driver.compile import compile_model
 
     return compile_model(model, example_inputs, device=device, shapes=shapes, example_kwargs=example_kwargs, **options)
+
+
+def compare(model: Any, example_inputs: Sequence[Any] | None = None, against: Any = "eager", *, device: Any = None,
+            shapes: Mapping[str, Sequence[int]] | None = None, example_kwargs: Mapping[str, Any] | None = None, rtol: float | None = None,
+            atol: float | None = None, **options: Any) -> Any:
+    """A model's outputs, compiled, against another execution of it for the same inputs: a report that prints, with `.agrees`.
+
+    model, example_inputs, example_kwargs, device, shapes, options: as for `compile`. against: "eager" or "inductor" (torch models),
+    "onnxruntime" (ONNX models), "unfused", "interpreter" (the definition of the graph), a callable, or the expected outputs themselves.
+    rtol, atol: tolerances; by default those of each output's data type (docs/comparing.md has the rule). Where an output is outside, the
+    model runs in f64 as well, and the report says whose error is larger.
+    Raises: as `compile`; UserError without inputs; OptionError for a peer that such a model does not have.
+    """
+    from tilefuse.driver.compare import compare_model
+
+    return compare_model(model, example_inputs, against, device=device, shapes=shapes, example_kwargs=example_kwargs, rtol=rtol, atol=atol,
+                         **options)
 
 
 def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any:

@@ -5,7 +5,7 @@ dimensions are permuted or expanded views. `Imported.outputs` says how.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,9 @@ class CompiledModel:
         """
         return self.program.view(path, arguments=None if arguments is None else self.leaves(arguments), show=show)
 
-    def leaves(self, arguments: Sequence[Any]) -> list[Any]:
-        """The program's inputs in arguments of the model, by place."""
-        return self._tensors(list(self._flatten(tuple(arguments), {})) if self._flatten is not None else list(arguments))
+    def leaves(self, arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> list[Any]:
+        """The program's inputs in arguments of the model, by place and by name."""
+        return self._tensors(list(self._flatten(tuple(arguments), dict(named or {}))) if self._flatten is not None else list(arguments))
 
     def _tensors(self, flat: list[Any]) -> list[Any]:
         """The program's inputs among the leaves of the arguments."""

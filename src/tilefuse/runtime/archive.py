@@ -34,6 +34,7 @@ from tilefuse.target.capabilities import runs_on
 
 CONSTANT_ALIGNMENT_BYTES = 64
 PURPOSE = "program"
+PROGRAM = "program.json"
 # Contents of a file that is a model in parts, with several programs.
 SPLIT = "split.json"
 _SUFFIX = {"cuda": ".cu", "host": ".cpp"}
@@ -60,7 +61,7 @@ def save_program(program: Program, path: Path | str, sign: Path | str | None = N
 
 
 def _write(program: Program, archive: zipfile.ZipFile) -> None:
-    archive.writestr("program.json", spec_to_json(program.spec), zipfile.ZIP_DEFLATED)
+    archive.writestr(PROGRAM, spec_to_json(program.spec), zipfile.ZIP_DEFLATED)
     rows: list[dict[str, Any]] = []
     written: set[str] = set()
     for kernel, binary in zip(program.spec.kernels, program.binaries, strict=True):
@@ -100,6 +101,15 @@ def _storage(tensor: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
+def is_saved(path: Path | str) -> bool:
+    """Whether a file is a saved program, or a saved model in parts: by what it holds, whatever its name. What cannot be read is none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return not {PROGRAM, SPLIT}.isdisjoint(archive.namelist())
+    except (*DAMAGE, OSError):
+        return False
+
+
 def holds_parts(path: Path | str) -> bool:
     """Whether a file holds a model in parts. One that cannot be read holds none; `load_program` says what is wrong with it."""
     try:
@@ -123,7 +133,7 @@ def load_program(path: Path | str, device: str | torch.device | None = None, opt
     key = read_key(named) if named else None
     try:
         with verified_file(path, PURPOSE, key) as file, zipfile.ZipFile(file) as archive:
-            spec = spec_from_json(archive.read("program.json").decode())
+            spec = spec_from_json(archive.read(PROGRAM).decode())
             binaries = _read_binaries(archive, spec.kernels)
             constants = _read_constants(archive)
     except FileNotFoundError as error:

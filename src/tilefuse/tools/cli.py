@@ -1,7 +1,8 @@
 """The command line. Results go to standard output, progress and messages to standard error.
 
 Exit status: 0 done; 1 our own fault (please report); 2 wrong input or usage; 3 input that tilefuse does not support; 4 the tool
-chain or the device failed; 130 interrupted. This file holds one of the two places where any exception may be caught.
+chain or the device failed; 5 outputs differ (`--compare`); 130 interrupted. This file holds one of the two places where any exception
+may be caught.
 """
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import typer
 
 from tilefuse.base.errors import CompilerError, DeviceError, InfeasibleError, ToolchainError, UnsupportedError, UserError
 from tilefuse.base.printable import printable
-from tilefuse.tools import commands_blas, commands_cache, commands_device, commands_model, commands_tune
+from tilefuse.tools import commands_blas, commands_cache, commands_device, commands_model, commands_run, commands_tune
 
 OK, INTERNAL, USER, UNSUPPORTED, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 # click's own usage error, wherever this typer keeps its click: the class from which a bad parameter descends.
@@ -28,7 +29,7 @@ _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="tilefuse", no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Compile, run and explain models. Exit status: 0 done, 1 internal error, 2 wrong input, 3 unsupported, 4 tool chain or device, "
-         "130 interrupted.")
+         "5 outputs differ, 130 interrupted.")
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,12 +46,12 @@ def _common(version: Annotated[
     pass
 
 
-app.command("run")(commands_model.run)
+app.command("run")(commands_run.run)
 app.command("compile")(commands_model.compile_model)
 app.command("opt")(commands_model.opt)
 app.command("explain")(commands_model.explain)
 app.command("view")(commands_model.view)
-app.command("bench")(commands_model.bench)
+app.command("bench")(commands_run.bench)
 app.command("blas")(commands_blas.blas)
 app.command("tune")(commands_tune.tune)
 app.add_typer(commands_tune.tuning_app, name="tuning")

@@ -238,8 +238,8 @@ def _ran(function: CompiledScript, extents: Extents, strides: Extents, place: st
     """Run on random data. Units: microseconds."""
     import torch
 
+    from tilefuse.runtime.call_times import Budget, time_calls
     from tilefuse.runtime.library import TORCH_DTYPES
-    from tilefuse.tools.programs import time_calls_us, timing_summary
 
     generator = torch.Generator().manual_seed(0)
     given = []
@@ -251,7 +251,8 @@ def _ran(function: CompiledScript, extents: Extents, strides: Extents, place: st
     made = function.program_for(*given)
     out = function(*given)
     arrays = out if isinstance(out, tuple) else (out,)
-    timing = timing_summary(time_calls_us(lambda: function(*given), "host" if place == "host" else "cuda", repeat))
+    device = torch.device("cpu" if place == "host" else place)
+    timing = time_calls({"script": lambda: function(*given)}, device, Budget(0.0, repeat, 0.0))["script"].summary()
     return {"device": place, **timing, "how": made.choice.how, "kernels": [k.name for k in made.program.kernels],
             "results": {n: {"shape": list(a.shape), "norm": float(a.double().norm())} for n, a in zip(function.outputs, arrays)}}
 

@@ -1,4 +1,4 @@
-"""The commands that take a model: run, compile, opt, explain, view, bench."""
+"""The commands that take a model and do not run it: compile, opt, explain, view."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -9,62 +9,17 @@ import typer
 
 from tilefuse.base.errors import OptionError, UnsupportedError
 from tilefuse.tools.console import emit_json, emit_text, errors, results, working
-from tilefuse.tools.explain import SHOWN_STEPS, bytes_text, counted, explanation_lines, summary_lines, time_text
+from tilefuse.tools.explain import SHOWN_STEPS, bytes_text, counted, explanation_lines, summary_lines
 
 Model = Annotated[str, typer.Argument(
-    metavar="MODEL", help="a .onnx or .pt2 file, package.module:factory, file.py:factory, or a graph in text form")]
+    metavar="MODEL", help="a .onnx or .pt2 file, package.module:factory, file.py:factory, a graph in text form, or a saved program "
+                           "(.tilefuse)")]
 Shapes = Annotated[list[str] | None, typer.Option("--shapes", help="input extents NAME:1x2x3[@dtype]; may be repeated")]
 Device = Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")]
 OptionFlags = Annotated[list[str] | None, typer.Option("-O", "--option", help="NAME=VALUE; `tilefuse options` lists them")]
 PlanFile = Annotated[Path | None, typer.Option("--plan", help="follow the plan in this file, as written by explain --plan-text")]
 TemplateFile = Annotated[Path | None, typer.Option("--template", help="one kernel's template in the notation that explain prints")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
-
-
-def run(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
-        template: TemplateFile = None,
-        inputs: Annotated[Path | None, typer.Option("--inputs", help=".npz file with one array an input; default: random")] = None,
-        save_outputs: Annotated[Path | None, typer.Option("--save-outputs", help=".npz file for the results")] = None,
-        repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 1,
-        as_json: AsJson = False) -> None:
-    """Compile a model and run it; print the results' shapes and ranges and the time of a call."""
-    from tilefuse.tools.inputs import array_of, read_inputs, write_arrays
-    from tilefuse.tools.programs import (
-        arguments_of,
-        device_of,
-        first_call,
-        load_and_compile,
-        time_calls_us,
-        timing_summary,
-        wanted_inputs,
-    )
-    from tilefuse.tools.written import with_files
-
-    option = with_files(option, plan, template)
-    with working(f"compiling {model}", quiet=as_json):
-        source, program, compile_s = load_and_compile(model, shapes or [], device, option)
-    wanted = wanted_inputs(program)
-    where = "cuda" if device_of(program).type == "cuda" else "host"
-    given, named = arguments_of(source, program, read_inputs(inputs, wanted) if inputs is not None else None)
-    tensors = flat_tensors(first_call(source, program, given, named))
-    names = result_names(program, len(tensors))
-    timing = timing_summary(time_calls_us(lambda: program(*given, **named), where, repeat))
-    arrays = {name: array_of(t) for name, t in zip(names, tensors)}
-    if save_outputs is not None:
-        write_arrays(save_outputs, arrays)
-    facts: dict[str, Any] = {
-        "model": source.name, "device": where, "compile_s": compile_s, **timing,
-        "inputs": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in wanted.items()},
-        "results": {name: _range(t, arrays[name]) for name, t in zip(names, tensors)},
-    }
-    if as_json:
-        emit_json(facts)
-        return
-    for name, found in facts["results"].items():
-        extent = f"min {found['min']:.6g} max {found['max']:.6g} mean {found['mean']:.6g}" if found["min"] is not None else "empty"
-        results().print(f"{name}: {found['dtype']} {found['shape']}  {extent}", markup=False, highlight=False)
-    results().print(f"{time_text(timing['median_us'])} a call on {where} (median of {repeat}), compiled in {compile_s:.2f} s",
-                    highlight=False)
 
 
 def compile_model(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
@@ -208,37 +163,6 @@ def view(model: Model,
     errors().print(f"written to {out}", markup=False, highlight=False)
 
 
-def bench(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
-          repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls")] = 50, as_json: AsJson = False) -> None:
-    """Time a model compiled by tilefuse against its own framework in this process."""
-    from tilefuse.tools.programs import arguments_of, device_of, first_call, load_and_compile, time_calls_us, timing_summary
-
-    with working(f"compiling {model}", quiet=as_json):
-        source, program, compile_s = load_and_compile(model, shapes or [], device, option or [])
-    where = "cuda" if device_of(program).type == "cuda" else "host"
-    given, named = arguments_of(source, program)
-    first_call(source, program, given, named)
-    facts: dict[str, Any] = {"model": source.name, "device": where, "compile_s": compile_s,
-                             "tilefuse": timing_summary(time_calls_us(lambda: program(*given, **named), where, repeat))}
-    if source.eager is not None:
-        import torch
-
-        eager = source.eager
-        with torch.no_grad():
-            facts["eager"] = timing_summary(time_calls_us(lambda: eager(*given, **named), where, repeat))
-        facts["ratio"] = facts["eager"]["median_us"] / facts["tilefuse"]["median_us"]
-    if as_json:
-        emit_json(facts)
-        return
-    for name in ("eager", "tilefuse"):
-        if name in facts:
-            t = facts[name]
-            results().print(f"{name:<9} {time_text(t['median_us']):>10} (best {time_text(t['min_us'])}, worst {time_text(t['max_us'])})",
-                            highlight=False)
-    if "ratio" in facts:
-        results().print(f"eager / tilefuse = {facts['ratio']:.2f} on {where}", highlight=False)
-
-
 def check_one_device(target: str, device: str) -> None:
     """Raises: OptionError where both a device at hand and one that need not be present are named."""
     if target and device:
@@ -265,7 +189,8 @@ def kept_explanation(model: str) -> dict[str, Any] | None:
         from tilefuse.tools.view import read_explanation
 
         return read_explanation(path)
-    from tilefuse.tools.saved_file import is_saved, saved_explanation
+    from tilefuse.runtime.archive import is_saved
+    from tilefuse.tools.saved_file import saved_explanation
 
     return saved_explanation(path) if path.is_file() and is_saved(path) else None
 
@@ -304,31 +229,3 @@ def explanation_data(program: Any) -> dict[str, Any]:
     found = program.explain(json=True)
     data: dict[str, Any] = json.loads(found) if isinstance(found, str) else found
     return data
-
-
-def flat_tensors(outputs: Any) -> list[Any]:
-    """All tensors of a model's outputs, whatever structure they come in."""
-    import torch
-    from torch.utils import _pytree
-
-    return [t for t in _pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
-
-
-def result_names(program: Any, count: int) -> list[str]:
-    """Names of a program's results; numbered where a result has the name of another."""
-    names: list[str] = []
-    known = list(program.spec.told_results)
-    for number in range(count):
-        name = known[number] if number < len(known) else f"result{number}"
-        names.append(name if name not in names else f"{name}.{number}")
-    return names
-
-
-def _range(tensor: Any, array: Any) -> dict[str, Any]:
-    """Type, extents and range of a result; of the magnitudes where it is complex."""
-    from tilefuse.runtime.library import COMPLEX_DTYPES, DTYPE_NAMES
-
-    names = DTYPE_NAMES | {dtype: name for name, dtype in COMPLEX_DTYPES.items()}
-    real = abs(array) if tensor.is_complex() else array
-    low, high, mean = (float(real.min()), float(real.max()), float(real.astype("f8").mean())) if array.size else (None, None, None)
-    return {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "min": low, "max": high, "mean": mean}

@@ -62,23 +62,28 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_file(path, held.getvalue())
 
 
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name. Raises: UserError when it is missing or is no .npz."""
+    try:
+        loaded = np.load(path)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it holds one array without a name")
+        with loaded as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as cause:
+        raise UserError(f"there is no file {path}") from cause
+    except (*DAMAGE, OSError, AttributeError) as cause:
+        raise UserError(f"{path} is not an .npz file: {cause}", hint="write it with numpy.savez(path, name=array)") from cause
+
+
 def read_inputs(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[torch.Tensor]:
     """The arrays of an .npz file in the program's order. `wanted`: (dtype, shape) by input name.
 
     Raises: UserError when the file is missing or is no .npz; NameLookupError for missing arrays; ShapeError and TypeMismatchError
     for arrays that do not fit.
     """
-    try:
-        loaded = np.load(path)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ValueError("it holds one array without a name")
-        with loaded as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError as cause:
-        raise UserError(f"there is no file {path}") from cause
-    except (*DAMAGE, OSError, AttributeError) as cause:
-        raise UserError(f"{path} is not an .npz file: {cause}", hint="write it with numpy.savez(path, name=array)") from cause
     found: list[torch.Tensor] = []
+    arrays = read_arrays(path)
     for name, (dtype, shape) in wanted.items():
         if name not in arrays:
             raise NameLookupError(f"{path} has no array {name!r}", hint=f"it has: {', '.join(arrays) or 'none'}")

@@ -1,4 +1,5 @@
-"""The model that a command's MODEL argument names: an ONNX file, an exported program, a Python factory, or a graph in text form."""
+"""The model that a command's MODEL argument names: an ONNX file, an exported program, a Python factory, a graph in text form, or a
+program that tilefuse saved."""
 from __future__ import annotations
 
 import enum
@@ -13,16 +14,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tilefuse.base.errors import NameLookupError, UserError, nearest
+from tilefuse.base.errors import NameLookupError, UnsupportedError, UserError, nearest
 from tilefuse.driver.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES, exported_program, graph_of_text, require_file
 from tilefuse.ir.graph import Graph
+from tilefuse.runtime.archive import is_saved
 from tilefuse.tools.shapes import ShapeFlag
 
 if TYPE_CHECKING:
     import torch
 
 FORMS = ("MODEL is a .onnx file, a .pt2 file of torch.export, package.module:factory or file.py:factory, "
-         "or a graph in text form (.tf, .txt)")
+         "a graph in text form (.tf, .txt), or a saved program (.tilefuse)")
 
 
 class SourceKind(enum.Enum):
@@ -31,11 +33,12 @@ class SourceKind(enum.Enum):
     ONNX = "onnx"
     TORCH = "torch"
     TEXT = "text"
+    SAVED = "saved"
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model as the driver takes it. `model` is a path (ONNX), a module or function (torch) or a graph (text).
+    """A model as the driver takes it. `model` is a path (ONNX, saved program), a module or function (torch) or a graph (text).
 
     inputs   torch: example inputs, in the order of the call; named: those given by name
     eager    torch: the model itself, to compare with; else None
@@ -60,6 +63,8 @@ def load_model(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     Raises: UserError for a missing file, a factory that cannot be imported or gives no model, or inputs whose shapes are unknown.
     """
     path = Path(text)
+    if is_saved(path):
+        return ModelSource(path.stem, SourceKind.SAVED, str(path))
     if path.suffix == ".onnx":
         require_file(path)
         return ModelSource(path.stem, SourceKind.ONNX, str(path))
@@ -79,6 +84,9 @@ def load_graph(text: str, shapes: Mapping[str, ShapeFlag]) -> Graph:
     Raises: as `load_model`; errors of the frontend.
     """
     source = load_model(text, shapes)
+    if source.kind is SourceKind.SAVED:
+        raise UnsupportedError(f"{text} is a saved program: it holds plan and kernels, and not the graph that they were made of",
+                               hint="name the model that it was compiled from")
     if source.kind is SourceKind.TEXT:
         graph: Graph = source.model
         return graph

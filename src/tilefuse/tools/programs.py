@@ -1,9 +1,8 @@
 """From a command's arguments to a compiled program, its plan or its sources."""
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import DeviceError, NameLookupError, OptionError, ShapeError, TypeMismatchError, nearest
@@ -71,6 +70,8 @@ def compile_source(source: ModelSource, shapes: Mapping[str, ShapeFlag], device:
     """
     import tilefuse
 
+    if source.kind is SourceKind.SAVED:
+        return _loaded(source, device, options)
     inputs, named = source.examples, source.named
     if source.kind is SourceKind.TORCH and source.eager is not None and device.startswith("cuda"):
         import torch
@@ -82,12 +83,29 @@ def compile_source(source: ModelSource, shapes: Mapping[str, ShapeFlag], device:
     return tilefuse.compile(source.model, inputs, device=device, shapes=shape_arguments(shapes), example_kwargs=named or None, **options)
 
 
-def load_and_compile(model: str, shape_flags: Sequence[str], device: str, option_flags: Sequence[str]) -> tuple[ModelSource, Any, float]:
-    """Model, program and the seconds that compiling took. Units: seconds."""
+def _loaded(source: ModelSource, device: str, options: Mapping[str, str]) -> Any:
+    """A saved program. Raises: OptionError for options: it is compiled already; DeviceError where it is for another executor."""
+    import tilefuse
+
+    if options:
+        raise OptionError(f"{source.model} is compiled already, and options like {next(iter(options))} decide how a model is compiled",
+                          hint="name the model, or save it again with these options")
+    program = tilefuse.load(source.model)
+    place = device_of(program).type
+    if device and (place == "cuda") != device.startswith("cuda"):
+        raise DeviceError(f"{source.model} holds machine code for {'a GPU' if place == 'cuda' else 'the host'}, not for {device}",
+                          hint="leave out --device, or compile the model again for that device")
+    return program
+
+
+def load_and_compile(model: str, shape_flags: Sequence[str], device: str, option_flags: Sequence[str],
+                     source: ModelSource | None = None) -> tuple[ModelSource, Any, float]:
+    """Model, program and the seconds that compiling took. source: the model, where it is loaded already. Units: seconds."""
     shapes = parse_shapes(shape_flags)
     options = parse_options(option_flags)
-    where = chosen_device(device)
-    source = load_model(model, shapes)
+    source = source or load_model(model, shapes)
+    # A saved program runs where it was compiled for.
+    where = device if source.kind is SourceKind.SAVED and not device else chosen_device(device)
     started = time.perf_counter()
     program = compile_source(source, shapes, where, options)
     took = time.perf_counter() - started
@@ -104,7 +122,7 @@ def check_shapes(shapes: Mapping[str, ShapeFlag], source: ModelSource, program: 
     for name, flag in shapes.items():
         if name not in wanted:
             # The other frontends know their inputs' names; the program leaves out what nothing reads and writes some names anew.
-            if source.kind is SourceKind.TEXT:
+            if source.kind in (SourceKind.TEXT, SourceKind.SAVED):
                 raise NameLookupError(f"the model has no input {name!r}", hint=nearest(name, wanted) or f"its inputs: {', '.join(wanted)}")
             continue
         dtype, shape = wanted[name]
@@ -131,6 +149,10 @@ def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, o
 
     shapes = parse_shapes(shape_flags)
     source = load_model(model, shapes)
+    if source.kind is SourceKind.SAVED:
+        if isinstance(target, DeviceSpec):
+            raise OptionError(f"{model} is a saved program, compiled for one device", hint="name the model, or leave out --target")
+        return compile_source(source, shapes, "", parse_options(option_flags))
     program = generate_sources(source.model, source.examples, device=target, shapes=shape_arguments(shapes),
                                example_kwargs=source.named or None, **parse_options(option_flags))
     check_shapes(shapes, source, program)
@@ -149,7 +171,7 @@ def device_of(program: Any) -> Any:
     return getattr(program, "program", program).device
 
 
-def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None = None) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None = None, seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
     """Arguments of a program on its device, by place and by name: the model's own example inputs, or drawn ones of the shapes
     that it takes.
 
@@ -162,13 +184,15 @@ def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None
     from tilefuse.tools.inputs import random_tensor
 
     names = getattr(program, "argument_names", ())
-    if (source.inputs or source.named) and names:
+    drawn = (random_tensor(dtype, shape, seed=seed + number) for number, (dtype, shape) in enumerate(wanted_inputs(program).values()))
+    if source.kind is SourceKind.SAVED and hasattr(program, "arguments_of"):
+        leaves, structure = pytree.tree_flatten(program.arguments_of(list(inputs if inputs is not None else drawn)))
+    elif (source.inputs or source.named) and names:
         leaves, structure = pytree.tree_flatten(bound(source.model, source.inputs, dict(source.named)))
         if inputs is not None:
             given = iter(inputs)
             leaves = [leaf if name is None else next(given) for leaf, name in zip(leaves, names, strict=True)]
     else:
-        drawn = (random_tensor(dtype, shape, seed=number) for number, (dtype, shape) in enumerate(wanted_inputs(program).values()))
         leaves, structure = pytree.tree_flatten((tuple(inputs if inputs is not None else drawn), {}))
     place = device_of(program)
     arguments, named = pytree.tree_unflatten([leaf.to(place) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
@@ -186,31 +210,3 @@ def first_call(source: ModelSource, program: Any, arguments: Sequence[Any], name
     if source.eager is not None:
         require_runs(source.eager, tuple(arguments), named)
     raise failure
-
-
-def time_calls_us(call: Callable[[], object], device: str, repeat: int) -> list[float]:
-    """Time of single calls after one warm-up, by events on a GPU and by the wall clock elsewhere. Units: microseconds."""
-    import torch
-
-    call()
-    samples: list[float] = []
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-        for _ in range(repeat):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            call()
-            end.record()
-            end.synchronize()
-            samples.append(begin.elapsed_time(end) * 1e3)
-        return samples
-    for _ in range(repeat):
-        before = time.perf_counter()
-        call()
-        samples.append((time.perf_counter() - before) * 1e6)
-    return samples
-
-
-def timing_summary(samples_us: Sequence[float]) -> dict[str, float]:
-    """Median, best and worst of some timings. Units: microseconds."""
-    return {"median_us": statistics.median(samples_us), "min_us": min(samples_us), "max_us": max(samples_us)}

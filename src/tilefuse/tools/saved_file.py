@@ -9,22 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import UserError
-from tilefuse.runtime.archive import SPLIT
+from tilefuse.runtime.archive import PROGRAM, SPLIT
 from tilefuse.runtime.cache import DAMAGE
 from tilefuse.runtime.explanation import explanation_data
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.runtime.spec_json import spec_from_json
-
-PROGRAM = "program.json"
-
-
-def is_saved(path: Path) -> bool:
-    """Whether a file is a saved program, or a saved model in parts: by what it holds, whatever its name."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return bool({PROGRAM, SPLIT} & set(archive.namelist()))
-    except (*DAMAGE, OSError):
-        return False
 
 
 @contextmanager

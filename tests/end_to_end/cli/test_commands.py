@@ -320,3 +320,55 @@ def test_a_full_disk_leaves_no_half_source(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("os.replace", full)
     _, err = output_of(["compile", SOFTMAX, "--target", "h200", "--emit", str(tmp_path / "out")], capsys, 2)
     assert "No space left" in err and list((tmp_path / "out").iterdir()) == []
+
+
+def test_results_are_compared_and_the_exit_status_tells(tmp_path: Path, capsys: Capture) -> None:
+    """With the definition of the graph, with results in a file, and with another model; a difference is status 5."""
+    golden, changed = tmp_path / "golden.npz", tmp_path / "changed.txt"
+    out, _ = output_of(["run", SOFTMAX, "--device", "host", "--compare", "interpreter,unfused", "--save-outputs", str(golden),
+                        "--save-inputs", str(tmp_path / "in.npz")], capsys)
+    assert "against interpreter on host: 1 of 1 outputs agree" in out and "against unfused" in out
+    again = ["run", SOFTMAX, "--device", "host", "--inputs", str(tmp_path / "in.npz"), "--compare"]
+    output_of([*again, str(golden)], capsys)
+    arrays = dict(np.load(golden))
+    arrays["y"][3, 5] += 0.25
+    np.savez(golden, **arrays)
+    out, _ = output_of([*again, str(golden)], capsys, 5)
+    assert "y: f16[128, 1024]  DIFFERS" in out and "worst at [3, 5]" in out and "theirs is off" in out
+    output_of([*again, str(golden), "--atol", "0.5"], capsys)
+    changed.write_text(Path(SOFTMAX).read_text().replace("div(", "add("))
+    found = json.loads(output_of([*again, str(changed), "--json"], capsys, 5)[0])
+    assert found["comparisons"][0]["outputs"][0]["num_outside"] > 0
+
+
+@pytest.mark.parametrize(("against", "says"), [("eager", "a graph in text form cannot be compared with eager"),
+                                               ("no.npz", "there is no file"), (",", "--compare names nothing"),
+                                               ("uncased", "did you mean unfused")])
+def test_what_cannot_be_compared_is_said_before_anything_is_compiled(against: str, says: str, capsys: Capture) -> None:
+    assert says in output_of(["run", SOFTMAX, "--device", "host", "--compare", against], capsys, 2)[1]
+
+
+def test_bench_tells_percentiles_noise_and_every_call(tmp_path: Path, capsys: Capture) -> None:
+    times = tmp_path / "times.csv"
+    out, _ = output_of(["bench", SOFTMAX, "--device", "host", "--compare", "unfused", "--iterations", "14", "--warmup", "0",
+                        "--export-times", str(times), "--profile"], capsys)
+    assert "measured: one call, from entering it until its results are ready" in out and "p99" in out and "by round" in out
+    assert "kernel" in out and "spread" in out
+    rows = times.read_text().splitlines()
+    assert rows[0] == "what,round,us" and len(rows) == 29
+    output_of(["bench", SOFTMAX, "--device", "host", "--iterations", "2", "--export-times", str(tmp_path / "t.json")], capsys)
+    assert {"what", "round", "us"} == set(json.loads((tmp_path / "t.json").read_text())[0])
+    assert "--measure" not in output_of(["bench", SOFTMAX, "--device", "host", "--measure", "replay"], capsys, 2)[0]
+    assert ".json or .csv" in output_of(["bench", SOFTMAX, "--export-times", "t.txt"], capsys, 2)[1]
+
+
+def test_saved_programs_run_and_are_timed_like_models(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "softmax.tilefuse"
+    output_of(["compile", SOFTMAX, "--device", "host", "--save", str(path)], capsys)
+    out, _ = output_of(["run", str(path), "--compare", SOFTMAX], capsys)
+    assert "1 of 1 outputs agree" in out and "loaded in" in out
+    output_of(["bench", str(path), "--iterations", "2", "--compare", SOFTMAX], capsys)
+    assert "does not hold its model" in output_of(["run", str(path), "--compare", "eager"], capsys, 2)[1]
+    assert "compiled already" in output_of(["run", str(path), "-O", "fuse=0"], capsys, 2)[1]
+    assert "takes [128, 1024]" in output_of(["run", str(path), "--shapes", "x:2x2"], capsys, 2)[1]
+    assert "holds plan and kernels" in output_of(["opt", str(path)], capsys, 3)[1]

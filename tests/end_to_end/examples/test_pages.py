@@ -16,7 +16,7 @@ from tilefuse.tools import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/command_line.md", "docs/installation.md", "docs/planning.md", "docs/layout.md",
-         "docs/blas.md", "docs/training.md", "docs/view.md", "docs/results.md")
+         "docs/blas.md", "docs/training.md", "docs/view.md", "docs/results.md", "docs/comparing.md")
 # Settings that a page leaves to the reader: shorter runs, and no figures of this machine in the user's folder.
 SHORTER = {"60": "1", "calibrate": "calibrate --most-mib 1"}
 
