@@ -49,7 +49,7 @@ def test_every_dependency_is_used() -> None:
 def test_every_import_is_declared() -> None:
     """Except optional packages, each behind its own message, and what a declared package is part of."""
     # google.protobuf comes with onnx, functorch and sympy with torch.
-    optional = {"cupy", "functorch", "google", "jax", "sympy", "transformers", "triton"}
+    optional = {"cupy", "functorch", "google", "jax", "onnxruntime", "sympy", "transformers", "triton"}
     roots = {d.partition(".")[0] for d in declared()} | optional
     assert {name for name in imported() if name.partition(".")[0] not in roots} == set()
 
