@@ -25,7 +25,7 @@ from onnx import numpy_helper
 import tilefuse
 from tilefuse.tools.emit import write_sources
 from tilefuse.tools.explain import bytes_text
-from tilefuse.view.libraries import missing
+from tilefuse.pages.libraries import missing
 
 
 @dataclass(frozen=True)

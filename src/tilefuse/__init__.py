@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["apply_passes", "compare", "compile", "graph_pass", "load"]
+__all__ = ["apply_passes", "compare", "compile", "explain", "graph_pass", "load", "profile", "programs", "source", "view"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -60,6 +60,65 @@ def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any
 
         return load_split(path, device, require_signature)
     return load_program(path, device, require_signature=require_signature)
+
+
+def programs(compiled: Any) -> list[Any]:
+    """The programs of a compiled object, one record each: name, direction, sizes, state, place, `.program`, `.explain()`, `.source()`.
+
+    compiled: a model, function or method of `torch.compile(backend="tilefuse")`, also one compiled in place, or a module that holds such
+    ones; what `tilefuse.compile`, `load`, `array.compile` and `blas.compile` give.
+    Raises: TypeMismatchError for what tilefuse did not compile; UserError where there is no program yet, or none any more.
+    """
+    from tilefuse.inspection.subject import subject_of
+
+    return list(subject_of(compiled).parts)
+
+
+def explain(compiled: Any, json: bool = False) -> Any:
+    """Why a compiled object is as it is: programs, graph breaks, what runs in torch, with reasons and the lines of the user's program.
+
+    Text, or plain data with `json=True` (docs/explanation.md). compiled: as for `programs`. Raises: as `programs`; an object without
+    programs that runs in torch as a whole is explained, too.
+    """
+    from tilefuse.inspection.explain import explanation_json, explanation_text
+    from tilefuse.inspection.subject import subject_of
+
+    found = subject_of(compiled, needs_parts=False)
+    if not found.in_torch:
+        subject_of(found)
+    return explanation_json(found) if json else explanation_text(found)
+
+
+def source(compiled: Any, kernel: str | None = None) -> str:
+    """Source text of one kernel of a compiled object, or of all of its programs. Raises: as `programs`; NameLookupError for an unknown
+    kernel."""
+    from tilefuse.inspection.sources import source_of
+
+    return source_of(compiled, kernel)
+
+
+def view(compiled: Any, path: Any = None, *, arguments: Any = None, show: bool = False) -> Any:
+    """Writes one page with all programs of a compiled object and gives its path (docs/view.md). compiled: as for `programs`.
+
+    path: None is "<name>.html" in the current folder. arguments: those of a call, of which a run is measured. show: open it.
+    Raises: as `programs`; UnsupportedError where the packages of a page are missing (`tilefuse[view]`).
+    """
+    from tilefuse.inspection.pages import write_view
+
+    return write_view(compiled, path, arguments=arguments, show=show)
+
+
+def profile(compiled: Any, *arguments: Any, repeats: int = 10, backward: bool = False, call: Any = None, **named: Any) -> Any:
+    """A measured run of `compiled(*arguments, **named)`: `str` of it is one screen; `.json()`, `.trace()` for Perfetto, `.write(path)`.
+
+    Times of every kernel, library call and copy, what torch ran beside the programs, and the rest. The call is made two times to warm up,
+    and then again and again: what it updates is updated as often. repeats: calls that are timed, once as they are and once step by step.
+    backward: with the gradient of the sum of its results. call: a function to be called instead (a training step).
+    Raises: as `programs`; UserError where the call runs none of the programs; as the call.
+    """
+    from tilefuse.inspection.profile import profile_of
+
+    return profile_of(compiled, arguments, named, repeats=repeats, backward=backward, call=call)
 
 
 def apply_passes(graph: Any, passes: Sequence[str] | str, *, constants: Mapping[str, Any] | None = None, device: Any = None,

@@ -9,9 +9,9 @@ import pytest
 import tilefuse
 from tests.browser import chromium
 from tests.browser.explanations import chain
-from tests.unit.view.models import attention, drawn_inputs, encoder, resnet
-from tilefuse.view import libraries
-from tilefuse.view.page import page_text, program_data
+from tests.unit.pages.models import attention, drawn_inputs, encoder, resnet
+from tilefuse.pages import libraries
+from tilefuse.pages.page import page_text, program_data
 
 pytestmark = [
     pytest.mark.skipif(not chromium.found(), reason="no Chromium is installed (Debian: apt-get install chromium)"),

@@ -114,6 +114,11 @@ class Session:
         # First node fetched -> all of them, and the assignments below them.
         self._below: WeakKeyDictionary[ArrayNode, tuple[_Refs, _Refs]] = WeakKeyDictionary()
 
+    @property
+    def programs(self) -> tuple[Any, ...]:
+        """The programs made so far (`runtime.program.Program`), one a set of fetches."""
+        return tuple(self._programs.values())
+
     def run(self, fetches: Any, feed: Mapping[Array, Any] | None = None) -> Any:
         """The values of arrays, and of assignments after making them, in the form of `fetches` (an item, a list, tuple or dict).
 

@@ -269,14 +269,16 @@ class SplitModel:
     def _operator(self, key: Key) -> str:
         return str(next(node.op_type for part in self._parts for node in part.nodes if key_of(node) == key))
 
-    def _programs(self) -> list[Any]:
+    @property
+    def programs(self) -> list[Any]:
+        """The programs of all parts so far, in order of the parts."""
         with self._lock:
             return [program for part in self._parts for program in self._state(part).programs.values()]
 
     @property
     def kernels(self) -> tuple[KernelCode, ...]:
         """Kernels of all programs so far."""
-        return tuple(dict.fromkeys(kernel for program in self._programs() for kernel in program.spec.kernels))
+        return tuple(dict.fromkeys(kernel for program in self.programs for kernel in program.spec.kernels))
 
     @property
     def spec(self) -> ProgramSpec:
@@ -294,23 +296,23 @@ class SplitModel:
         from tilefuse.driver.explain import joined_explanations
         from tilefuse.runtime.explanation import explanation_text
 
-        told = [p.explain(json=True) for p in self._programs()]
+        told = [p.explain(json=True) for p in self.programs]
         fallbacks = [(self._operator(key), f"runs by the reference implementation of ONNX on the host: {reason}")
                      for key, reason in self._hosted.items()]
-        data = joined_explanations(self.spec.name, self._device_name, told, fallbacks, self._notes())
+        data = joined_explanations(self.spec.name, self._device_name, told, fallbacks, self.notes())
         return data if json else explanation_text(data)
 
     def view(self, path: Path | str | None = None, *, show: bool = False) -> Path:
         """Writes one page with the programs so far and returns its path, as `Program.view`. Raises: UserError where there is none yet."""
         from tilefuse.runtime.page import spec_data, write_page
 
-        programs = self._programs()
+        programs = self.programs
         if not programs:
             raise UserError(f"{self._title} has no program yet", hint="its parts are compiled when their sizes are known: call it once")
         told = [spec_data(p.spec, label=f"{p.spec.name} {n} of {len(programs)}") for n, p in enumerate(programs, 1)]
         return write_page(self.spec.name, told, path, show=show)
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         """One line a part."""
         lines: list[str] = []
         for number, part in enumerate(self._parts):

@@ -113,6 +113,11 @@ class CompiledScript:
         given = self._in_order(arguments, named)
         return self._program([self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)])
 
+    @property
+    def programs(self) -> tuple[ScriptProgram, ...]:
+        """The programs made so far, one for each set of sizes, strides and devices."""
+        return tuple(self._programs.values())
+
     def view(self, path: Path | str | None = None, *, show: bool = False) -> Path:
         """Writes one page with the programs made so far and returns its path, as `Program.view`.
 

@@ -26,6 +26,7 @@ from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.request import start_compilers
 from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_partition import prepare
+from tilefuse.driver.torch_records import RECORDS
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
 from tilefuse.driver.torch_sizes import Policy, SizedPart, told_dynamic
 from tilefuse.driver.torch_split import split
@@ -64,6 +65,7 @@ def backend(
     _raise_recompile_limit(settings.recompile_limit)
     name = f"graph{_COUNTS['graphs']}"
     _COUNTS["graphs"] += 1
+    RECORDS.graph(gm, name)
     _specialise(example_inputs)
     policy = Policy.of(settings, example_inputs)
     sized = any(map(is_symbolic, example_inputs))
@@ -261,7 +263,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     except Exception as error:  # the boundary to the user's program: our slip must not stop it
         if settings.strict:
             raise
-        _report(kind, gm, graph_text, error, settings)
+        _report(kind, name, gm, graph_text, error, settings)
         return _by_torch(gm)
     if whole:
         _report_strides(made, gm)
@@ -345,6 +347,8 @@ def reset() -> None:
     torch._dynamo.reset()
     _PARTS.clear()
     _SIZED.clear()
+    RECORDS.clear()
+    RECORDS.listen()
     _COUNTS["graphs"] = 0
     for name, limit in _LIMIT_BEFORE.items():
         setattr(config, name, limit)
@@ -357,6 +361,8 @@ def _in_parts(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings
     if divided is None or not any(part.ours for part in divided.parts):
         return None
     log.warning("tilefuse compiles %s in parts, since torch runs %s", name, ", ".join(divided.foreign()))
+    for operator in divided.foreign():
+        RECORDS.left_to_torch(name, f"{operator}: no place in a tilefuse graph, between its parts")
     runs = [
         compile_part(part.module, kind, f"{name}_{n}", settings, whole=False) if part.ours else _by_torch(part.module)
         for n, part in enumerate(divided.parts)
@@ -366,6 +372,7 @@ def _in_parts(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings
 
 def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError) -> Callable[[list[Any]], Any]:
     log.warning("tilefuse leaves %s to torch: %s", name, reason)
+    RECORDS.left_to_torch(name, reason.message)
     return _by_torch(gm)
 
 
@@ -544,10 +551,11 @@ def given_strides(fake: torch.Tensor) -> tuple[int, ...]:
     return strides
 
 
-def _report(kind: str, gm: torch.fx.GraphModule, graph_text: str, error: Exception, settings: Settings) -> None:
+def _report(kind: str, name: str, gm: torch.fx.GraphModule, graph_text: str, error: Exception, settings: Settings) -> None:
     """Says that our compiler failed on a graph, and where the reproducer lies."""
     head = str(error).splitlines()[0] if str(error) else type(error).__name__
     label = "error" if isinstance(error, (CompilerError, InternalError)) else f"internal {type(error).__name__}"
+    RECORDS.left_to_torch(name, f"tilefuse could not compile it ({label}: {head})")
     try:
         folder = write_reproducer(kind, gm, graph_text, error, settings.options)
     except OSError as reason:
@@ -556,3 +564,6 @@ def _report(kind: str, gm: torch.fx.GraphModule, graph_text: str, error: Excepti
     log.error(
         "tilefuse could not compile a %s graph (%s: %s); torch runs it. Please report it with the folder %s", kind, label, head, folder
     )
+
+
+RECORDS.listen()

@@ -175,18 +175,22 @@ class SizedPart:
             return [f"{self.name} ran in torch at {self.num_in_torch} {calls}; it is {later} (option sizes_at_once)"]
         found = [f"{self.name} is called with several sizes: tilefuse {self.policy.text()}",
                  f"sizes compiled: {listed}; {self.num_in_torch} {calls} with other sizes ran in torch"]
-        rest = self._rest()
+        rest = [f"{sizes} ({why})" for sizes, why in self.waiting()]
         if rest:
             more = f"; and {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
             found.append(f"sizes in torch: {'; '.join(rest[:MOST_LISTED])}{more}")
         return found
 
-    def _rest(self) -> list[str]:
-        """Sizes that run in torch with the number of their calls and the reason, those called most first."""
+    def waiting(self) -> list[tuple[str, str]]:
+        """(sizes, reason) of what runs in torch so far, those called most first."""
+        return [(self.sizes_text((sizes,)), f"{n} call{'s' * (n > 1)}, {why}") for sizes, n, why in self._rest()]
+
+    def _rest(self) -> list[tuple[tuple[int, ...], int, str]]:
+        """(sizes, number of calls, reason) of what runs in torch, those called most first."""
         compiled = {key[0] for key in list(self.compiled)}
         pending = {key[0]: item for key, item in list(self._pending.items())}
         rest = sorted(((n, sizes) for sizes, n in list(self._num_calls.items()) if sizes not in compiled), key=lambda row: -row[0])
-        return [f"{self.sizes_text((sizes,))} ({n} call{'s' * (n > 1)}, {self._why(n, sizes, pending.get(sizes))})" for n, sizes in rest]
+        return [(sizes, n, self._why(n, sizes, pending.get(sizes))) for n, sizes in rest]
 
     def _why(self, calls: int, sizes: tuple[int, ...], pending: Pending | None) -> str:
         """The reason for which a size runs in torch."""

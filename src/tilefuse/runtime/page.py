@@ -1,4 +1,4 @@
-"""The page of a program: its explanation, sources and measurements brought to `tilefuse.view`, and the file written."""
+"""The page of a program: its explanation, sources and measurements brought to `tilefuse.pages`, and the file written."""
 from __future__ import annotations
 
 import webbrowser
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import UserError
+from tilefuse.pages.page import page_text, program_data
 from tilefuse.runtime.call_plan import ITEMSIZE
 from tilefuse.runtime.explanation import explanation_data
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.step_times import measured_run
-from tilefuse.view.page import page_text, program_data
 
 if TYPE_CHECKING:
     from tilefuse.runtime.program import Program
 
 
 def spec_data(spec: ProgramSpec, *, label: str = "", answers: Sequence[Mapping[str, Any]] = (), side: int | None = None) -> dict[str, Any]:
-    """The part of a page that shows a program which need not run here. answers: as `tilefuse.view.page` takes them."""
+    """The part of a page that shows a program which need not run here. answers: as `tilefuse.pages.page` takes them."""
     return program_data(explanation_data(spec) or plain_explanation(spec), {k.name: k.source for k in spec.kernels}, label=label,
                         answers=answers, side=side)
 

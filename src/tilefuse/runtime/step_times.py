@@ -1,9 +1,10 @@
 """How long each step of a program takes: events on the GPU, the clock on the host."""
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # Source: H200, a layer norm that takes 12 us was shown with 45 us while the hold was a third of this.
 HOLD_CYCLES_PER_STEP = 120_000
 MAX_HOLD_CYCLES = 400_000_000
+
+# (start after the first step's, duration) of each step by its number. Units: microseconds.
+StepSpans = dict[int, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> list[tup
     with torch.no_grad():
         frame = program.new_frame(torch.cuda.current_stream(program.device).cuda_stream if gpu else 0)
         for run in range(repeats + 2):
-            times = _run_on_gpu(program, frame, given) if gpu else _run_on_host(program, frame, given)
+            _, times = _timed_run(program, frame, given)
             if run >= 2:
                 for step, span in times.items():
                     samples[step].append(span)
@@ -130,9 +134,41 @@ def _row(program: Program, step: Step, us: float) -> StepTime:
             return StepTime(f"{step.target} = {step.source}", "copy", us, 0, 0.0)
 
 
-def _run_on_host(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -> dict[int, tuple[float, float]]:
-    """(start, duration) of each step, from the first one's start on. Units: microseconds."""
-    times: dict[int, tuple[float, float]] = {}
+@contextlib.contextmanager
+def measured_calls(programs: Iterable[Program], told: Callable[[Program, StepSpans], None]) -> Iterator[None]:
+    """Inside, every call of one of these programs is timed step by step, and `told` hears of it: the program and its steps' times.
+
+    Such a call waits for the device before and behind it. Calls from several threads are told of in the order in which they end.
+    """
+    distinct = list({id(p): p for p in programs}.values())
+
+    def measuring(program: Program) -> Callable[[Sequence[Any], int, bool], list[torch.Tensor]]:
+        def call(tensors: Sequence[Any], stream: int, consume: bool) -> list[torch.Tensor]:
+            with torch.no_grad():
+                results, times = _timed_run(program, program.new_frame(stream), tensors, consume)
+            told(program, times)
+            return results
+
+        return call
+
+    # An instance's own attribute goes before its class's method: calls outside pay nothing.
+    for program in distinct:
+        vars(program)["_call"] = measuring(program)
+    try:
+        yield
+    finally:
+        for program in distinct:
+            vars(program).pop("_call", None)
+
+
+def _timed_run(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool = False) -> tuple[list[torch.Tensor], StepSpans]:
+    """A run's results, and (start, duration) of each step from the first one's start on. Units: microseconds."""
+    return (_run_on_gpu if program.device.type == "cuda" else _run_on_host)(program, frame, tensors, consume)
+
+
+def _run_on_host(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans]:
+    """As `_timed_run`, by the clock."""
+    times: StepSpans = {}
     first: list[float] = []
 
     def between(step: int, run: Any) -> int | None:
@@ -144,12 +180,11 @@ def _run_on_host(program: Program, frame: Frame, given: Sequence[torch.Tensor]) 
         times[step] = (start, us + (ended - started) * 1e6)
         return code
 
-    program.run_frame(frame, tuple(given), between)
-    return times
+    return program.run_frame(frame, tensors, between, consume), times
 
 
-def _run_on_gpu(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -> dict[int, tuple[float, float]]:
-    """As `_run_on_host`, by events."""
+def _run_on_gpu(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans]:
+    """As `_timed_run`, by events."""
     pairs: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
 
     def between(step: int, run: Any) -> int | None:
@@ -163,10 +198,10 @@ def _run_on_gpu(program: Program, frame: Frame, given: Sequence[torch.Tensor]) -
     with torch.cuda.device(program.device):
         torch.cuda.synchronize()
         torch.cuda._sleep(min(HOLD_CYCLES_PER_STEP * max(len(program.spec.steps), 1), MAX_HOLD_CYCLES))
-        program.run_frame(frame, tuple(given), between)
+        results = program.run_frame(frame, tensors, between, consume)
         torch.cuda.synchronize()
-    times: dict[int, tuple[float, float]] = {}
+    times: StepSpans = {}
     for step, first, last in pairs:
         start, us = times.get(step, (pairs[0][1].elapsed_time(first) * 1e3, 0.0))
         times[step] = (start, us + first.elapsed_time(last) * 1e3)
-    return times
+    return results, times

@@ -37,7 +37,7 @@ def read_explanation(path: Path) -> dict[str, Any]:
 
 def _explained(explanation: Mapping[str, Any], sources: Mapping[str, str], label: str, side: int | None) -> list[dict[str, Any]]:
     """Programs of an explanation: its parts, where the model runs in parts."""
-    from tilefuse.view.page import program_data
+    from tilefuse.pages.page import program_data
 
     parts = explanation.get("parts")
     if not parts:

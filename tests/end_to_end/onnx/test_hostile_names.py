@@ -11,9 +11,9 @@ from onnx import helper
 
 import tilefuse
 from tests.end_to_end.onnx.models import model_of
+from tilefuse.pages import libraries
+from tilefuse.pages.page import page_text, program_data
 from tilefuse.tools import cli
-from tilefuse.view import libraries
-from tilefuse.view.page import page_text, program_data
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 NAMES = [f"x{ESCAPE}", "h*/ int injected; /*", "y\nint injected;\\\n", "z\\", "r\u2028int injected;"]

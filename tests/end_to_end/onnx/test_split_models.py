@@ -113,7 +113,7 @@ def test_constant_nodes_belong_to_every_part_that_reads_them() -> None:
     for feed in CASES["retina"][1]:
         for a, b in zip(session.run(None, feed), program(*feed.values()), strict=True):
             np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
-    assert not any("a program for every value" in note for note in program._notes())
+    assert not any("a program for every value" in note for note in program.notes())
     assert model.graph.node[0].op_type == "Constant", "the given model is left as it is"
 
 

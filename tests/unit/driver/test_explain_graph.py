@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tilefuse
-from tests.unit.view.models import encoder, resnet
+from tests.unit.pages.models import encoder, resnet
 from tilefuse.runtime.arena import Extent, live_peak_bytes
 from tilefuse.runtime.call_plan import plan_calls
 from tilefuse.runtime.spec import KernelStep, LibraryStep
@@ -109,7 +109,7 @@ def test_scopes_of_onnx_names_are_modules() -> None:
 
 def test_stitched_kernels_tell_their_places_in_shared_memory() -> None:
     """Values that live at the same time do not overlap, and none lies outside what the kernel asks for."""
-    from tests.unit.view.models import attention
+    from tests.unit.pages.models import attention
 
     kernels = [k for k in attention().explain(json=True)["kernels"] if k["shared"]]
     assert kernels

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tests.unit.view.models import attention, resnet
+from tests.unit.pages.models import attention, resnet
 from tilefuse.base.options import Options
 from tilefuse.driver.explain_why import neighbour_answers
 from tilefuse.plan.edit import setting_of_plan

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.view.models import attention
+from tests.unit.pages.models import attention
 from tilefuse.base.errors import OptionError, UserError
+from tilefuse.pages import libraries
 from tilefuse.tools import cli
 from tilefuse.tools.view import read_explanation, shown_programs
-from tilefuse.view import libraries
 
 needs_packages = pytest.mark.skipif(bool(libraries.missing()), reason=f"packages of pages are missing: {', '.join(libraries.missing())}")
 MODEL = str(Path(__file__).parents[3] / "examples" / "attention.txt")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilefuse.view.groups import Group, Step, grouped
+from tilefuse.pages.groups import Group, Step, grouped
 
 # More inputs than that, and those that one step alone reads (weights of a traced module) are folded into its box at first.
 MANY_INPUTS = 8

@@ -1,7 +1,7 @@
 """Groups around steps: modules, repeated layers, runs; none holds more boxes than can be read."""
 from __future__ import annotations
 
-from tilefuse.view.groups import MAX_CHILDREN, Group, Step, grouped
+from tilefuse.pages.groups import MAX_CHILDREN, Group, Step, grouped
 
 
 def chain(forms: list[str], paths: list[str] | None = None) -> list[Step]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.view.models import encoder, resnet
+from tests.unit.pages.models import encoder, resnet
 from tilefuse.ir.graph import Graph
+from tilefuse.pages.drawing import drawing_of
 from tilefuse.plan.pattern import Plan
-from tilefuse.view.drawing import drawing_of
 
 MODELS = (pytest.param(resnet, id="resnet50"), pytest.param(encoder, id="encoder"))
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilefuse.view.drawing import drawing_of
-from tilefuse.view.libraries import LIBRARIES, script_of
+from tilefuse.pages.drawing import drawing_of
+from tilefuse.pages.libraries import LIBRARIES, script_of
 
 FOLDER = Path(__file__).parent / "assets"
 SCRIPTS = ("words", "graph", "kernel", "why", "plots", "main")

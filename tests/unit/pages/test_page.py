@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.view.models import resnet
+from tests.unit.pages.models import resnet
 from tilefuse.base.errors import UnsupportedError, UserError
+from tilefuse.pages import libraries
+from tilefuse.pages.libraries import Library, script_of
+from tilefuse.pages.page import page_text, program_data
 from tilefuse.runtime.page import spec_data, write_page
-from tilefuse.view import libraries
-from tilefuse.view.libraries import Library, script_of
-from tilefuse.view.page import page_text, program_data
 
 needs_packages = pytest.mark.skipif(bool(libraries.missing()), reason=f"packages of pages are missing: {', '.join(libraries.missing())}")
 

@@ -14,7 +14,7 @@ import tilefuse
 from tilefuse import array, blas
 from tilefuse.base.errors import UserError
 from tilefuse.driver import torch_backend
-from tilefuse.view import libraries
+from tilefuse.pages import libraries
 
 pytestmark = pytest.mark.skipif(bool(libraries.missing()), reason=f"packages of pages are missing: {', '.join(libraries.missing())}")
 

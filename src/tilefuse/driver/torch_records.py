@@ -1,0 +1,345 @@
+"""Records of what torch compiled for whom: noted while torch compiles a frame, for `tilefuse.explain(compiled)` and its kin.
+
+    call of a compiled object -> torch compiles a frame -> graph -> our programs
+    its context (on the stack)   compile id, code          name      by the graph's name
+
+A context is torch's object behind one call of `torch.compile`. Torch finds what it compiled for one object at calls of another one of the
+same code, where its guards hold: `is_found_by` asks them. Nothing here runs while a program runs.
+"""
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+# Compiles that are remembered; the oldest go.
+MOST_RECORDS = 1024
+_TORCH = str(Path(torch.__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """A place where torch ended a graph: reason (its first line), the explanation and hint behind it, the user's line."""
+
+    reason: str
+    advice: str
+    place: str
+    line_text: str = ""
+
+
+@dataclass(eq=False)
+class Compilation:
+    """One compile of a frame of the user's program by torch.
+
+    contexts    of the calls on whose behalf it was compiled, the innermost first
+    roots       code of the functions that those contexts call
+    code        of the frame; function, file, line tell it
+    graph       name of its graph, which programs begin their names with; "" where it has none
+    inputs      names of the graph's inputs in the user's program, in order
+    in_torch    (name of a part, reason) of what torch runs of the graph
+    recompiled  why what was compiled before could not be called; failed: why torch gave the frame up
+    """
+
+    compile_id: str
+    contexts: tuple[weakref.ref[Any], ...] = ()
+    roots: tuple[weakref.ref[CodeType], ...] = ()
+    code: weakref.ref[CodeType] | None = None
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    graph: str = ""
+    num_operators: int = 0
+    inputs: tuple[str, ...] = ()
+    breaks: list[GraphBreak] = field(default_factory=list)
+    in_torch: list[tuple[str, str]] = field(default_factory=list)
+    recompiled: str = ""
+    failed: str = ""
+
+    @property
+    def place(self) -> str:
+        """`file:line` of the frame's function."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+    def is_of(self, context: object) -> bool:
+        """Whether it was compiled at a call of this context."""
+        return any(ref() is context for ref in self.contexts)
+
+
+class Records:
+    """All compilations of this process since the last reset, in order."""
+
+    def __init__(self) -> None:
+        self._found: deque[Compilation] = deque(maxlen=MOST_RECORDS)
+        self._lock = threading.RLock()
+        self._num_breaks = 0
+        self._absorbed: deque[tuple[object, object]] = deque(maxlen=MOST_RECORDS)
+
+    def listen(self) -> None:
+        """Has torch tell of every frame that it compiles from now on (its own reset makes it forget)."""
+        from torch._dynamo.callback import callback_handler
+
+        if self._started not in callback_handler.start_callbacks:
+            callback_handler.register_start_callback(self._started)
+            callback_handler.register_end_callback(self._ended)
+
+    def all(self) -> list[Compilation]:
+        """Every compilation, the oldest first."""
+        with self._lock:
+            self._absorb()
+            return list(self._found)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        with self._lock:
+            self._absorb()
+            self._found.clear()
+
+    def graph(self, gm: torch.fx.GraphModule, name: str) -> Compilation:
+        """The compilation of the frame that torch compiles now, which has this graph under this name."""
+        self.listen()
+        with self._lock:
+            found = self._now()
+            found.graph = name
+            found.num_operators = sum(n.op.startswith("call_") for n in gm.graph.nodes)
+            found.inputs = tuple(input_names(gm, found))
+            return found
+
+    def of_graph(self, name: str) -> Compilation | None:
+        """The compilation whose graph has this name."""
+        with self._lock:
+            return next((c for c in reversed(self._found) if c.graph == name), None)
+
+    def left_to_torch(self, name: str, reason: str) -> None:
+        """Notes that torch runs a part of a graph. name: the part's, which begins with the graph's."""
+        found = self.of_graph(name.split("_")[0])
+        if found is not None and (name, reason) not in found.in_torch:
+            found.in_torch.append((name, reason))
+
+    def _now(self) -> Compilation:
+        """The compilation that is under way, noted if it is not yet."""
+        now = str(torch._guards.CompileContext.current_compile_id())
+        last = self._found[-1] if self._found else None
+        code, contexts, roots = _surroundings()
+        if last is not None and last.compile_id == now and not last.graph:
+            last.code = last.code or (None if code is None else weakref.ref(code))
+            return last
+        for older in self._found:
+            if older.compile_id == now:  # torch was reset, and counts anew
+                older.compile_id = ""
+        made = Compilation(now, tuple(map(weakref.ref, contexts)), tuple(map(weakref.ref, roots)),
+                           None if code is None else weakref.ref(code))
+        if code is not None:
+            made.function, made.file, made.line = code.co_name, code.co_filename, code.co_firstlineno
+        self._found.append(made)
+        return made
+
+    def _started(self, told: Any = None) -> None:
+        """Torch begins to compile a frame, or a backward graph, which belongs to a frame compiled before."""
+        if getattr(getattr(told, "callback_trigger", None), "name", "DYNAMO") != "DYNAMO":
+            return
+        with self._lock:
+            self._absorb()
+            self._now()
+
+    def _ended(self, told: Any = None) -> None:
+        with self._lock:
+            self._take_breaks()
+
+    def _absorb(self) -> None:
+        """Adds what torch told since: breaks, and its records of compiles."""
+        from torch._dynamo.utils import get_compilation_metrics
+
+        self._take_breaks()
+        for told in get_compilation_metrics():
+            key = (getattr(told, "compile_id", None), getattr(told, "start_time_us", None))
+            if key in self._absorbed:
+                continue
+            self._absorbed.append(key)
+            file = getattr(told, "co_filename", None)
+            if not file:  # of a backward graph
+                continue
+            found = next((c for c in reversed(self._found) if c.compile_id == key[0]), None)
+            if found is None:
+                continue
+            found.function, found.file = str(told.co_name), str(file)
+            found.line = int(told.co_firstlineno or 0)
+            found.recompiled = str(getattr(told, "recompile_reason", None) or "")
+            if told.fail_reason and not found.graph:
+                found.failed = _first_line(told.fail_reason)
+
+    def _take_breaks(self) -> None:
+        from torch._dynamo.output_graph import graph_break_reasons
+
+        if len(graph_break_reasons) < self._num_breaks:  # torch was reset
+            self._num_breaks = 0
+        new, self._num_breaks = graph_break_reasons[self._num_breaks:], len(graph_break_reasons)
+        if new and self._found:
+            self._found[-1].breaks += [graph_break(r) for r in new]
+
+
+def graph_break(told: Any) -> GraphBreak:
+    """A break as torch records it (`GraphCompileReason`)."""
+    lines = [line.strip() for line in str(told.reason).splitlines() if line.strip()]
+    wanted = [line for line in lines[1:] if line.startswith(("Explanation:", "Hint:"))][:2]
+    frames = list(told.user_stack or ())
+    own = [f for f in frames if not f.filename.startswith(_TORCH)] or frames
+    place = f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    return GraphBreak(lines[0] if lines else "", " ".join(wanted), place, (own[-1].line or "").strip() if own else "")
+
+
+def input_names(gm: torch.fx.GraphModule, found: Compilation | None = None) -> Iterator[str]:
+    """The user's name of every input of dynamo's graph: a parameter's path, an argument's name; torch's own where it tells none."""
+    for node in gm.graph.find_nodes(op="placeholder"):
+        told = getattr(node.meta.get("grapharg"), "source", None)
+        name = getattr(told, "name", "")
+        yield user_name(str(name() if callable(name) else name)) or str(node.name)
+
+
+def user_name(source: str) -> str:
+    """A source of dynamo in the user's words: "L['self']._modules['layers']._modules['0'].weight" is "layers.0.weight"."""
+    import re
+
+    name = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", source)
+    name = re.sub(r"^L\['(?:self|fn)'\]\.?(?=.)", "", name)
+    name = re.sub(r"^[LG]\['([^']*)'\]", r"\1", name)
+    return name
+
+
+def contexts_of(compiled: Any) -> list[Any]:
+    """Contexts of torch.compile behind an object: a compiled module, function or method, a module compiled in place, a module that holds
+    such ones. Empty where there are none."""
+    found: dict[int, Any] = {}
+    for one in (compiled, *(compiled.modules() if isinstance(compiled, torch.nn.Module) else ())):
+        for context in _own_contexts(one):
+            found.setdefault(id(context), context)
+    return list(found.values())
+
+
+def _own_contexts(compiled: Any) -> Iterator[Any]:
+    context = vars(compiled).get("dynamo_ctx") if isinstance(compiled, torch.nn.Module) else None
+    if context is not None:
+        yield context
+    call = getattr(compiled, "_compiled_call_impl", None) if isinstance(compiled, torch.nn.Module) else compiled
+    call = getattr(call, "__func__", call)
+    if hasattr(call, "_torchdynamo_orig_callable"):
+        kind = torch._dynamo.eval_frame._TorchDynamoContext
+        yield from (c for c in (_content(cell) for cell in getattr(call, "__closure__", None) or ()) if isinstance(c, kind))
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+def root_of_call(compiled: Any) -> tuple[CodeType | None, Any]:
+    """Code of the function behind a compiled object, and the module or instance that it is called for; None where there is none."""
+    if isinstance(compiled, torch.nn.Module):
+        module = getattr(compiled, "_orig_mod", compiled)
+        return getattr(module.forward, "__code__", None), module
+    instance = getattr(compiled, "__self__", None)
+    function = getattr(compiled, "__func__", compiled)
+    while (inner := getattr(function, "_torchdynamo_orig_callable", None) or getattr(function, "__wrapped__", None)) is not None:
+        instance = getattr(inner, "__self__", instance)
+        function = getattr(inner, "__func__", inner)
+    if isinstance(function, torch.nn.Module):
+        return root_of_call(function)
+    return getattr(function, "__code__", None), instance
+
+
+def is_found_by(made: Compilation, compiled: Any, context: Any) -> bool:
+    """Whether calls of an object find what was compiled for another one of the same code: torch's guards on the object hold for it.
+
+    Guards on arguments are not asked: a call's arguments are not known here.
+    """
+    root, instance = root_of_call(compiled)
+    code = None if made.code is None else made.code()
+    if root is None or code is None or all(ref() is not root for ref in made.roots):
+        return False
+    entry = cache_entry(made)
+    if entry is None or not _same_backend(entry, context):
+        return False
+    return instance is None or _holds(entry.guard_manager.root, instance)
+
+
+def cache_entry(made: Compilation) -> Any:
+    """Torch's cached code of a compilation; None where it has none any more."""
+    code = None if made.code is None else made.code()
+    if code is None:
+        return None
+    from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+
+    return next((e for e in _debug_get_cache_entry_list(code) if str(getattr(e, "compile_id", "")) == made.compile_id), None)
+
+
+def is_kept(made: Compilation) -> bool:
+    """Whether torch still has what was compiled: it forgets at a reset, and where more was compiled than it keeps."""
+    from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+
+    code = None if made.code is None else made.code()
+    if not made.compile_id or code is None:
+        return False
+    found = [getattr(e, "compile_id", None) for e in _debug_get_cache_entry_list(code)]
+    return None in found or made.compile_id in map(str, found)
+
+
+def _same_backend(entry: Any, context: Any) -> bool:
+    from torch._dynamo.eval_frame import innermost_backend
+
+    try:
+        return bool(entry.backend == innermost_backend(context.callback))
+    except AttributeError:  # a torch that tells no backend
+        return True
+
+
+def _holds(manager: Any, instance: Any) -> bool:
+    """Whether the guards below a manager that look at the instance alone hold. Guards that cannot be asked count as holding."""
+    source = str(manager.get_source())
+    if source.startswith(("L['self']", "L['fn']")):
+        try:
+            value = eval(source, {"__builtins__": {}}, {"L": {"self": instance, "fn": instance}})
+        except (LookupError, AttributeError):
+            return False
+        except (SyntaxError, NameError, TypeError, ValueError, RuntimeError):  # a source that is no expression, or needs more than this
+            return True
+        if not all(guard(value) for guard in manager.get_leaf_guards() if callable(guard)):
+            return False
+    return all(_holds(child, instance) for child in manager.get_child_managers())
+
+
+def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType]]:
+    """The code that torch compiles now, the contexts of the calls that it does so for, and the code of the functions that they call."""
+    from torch._dynamo.eval_frame import _TorchDynamoContext
+
+    code: CodeType | None = None
+    contexts: list[Any] = []
+    roots: list[CodeType] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if code is None and name.endswith("convert_frame.py"):
+            told = frame.f_locals.get("code")
+            code = told if isinstance(told, CodeType) else None
+        elif name.endswith("eval_frame.py") and isinstance(context := frame.f_locals.get("self"), _TorchDynamoContext):
+            contexts.append(context)
+            root, _ = root_of_call(getattr(frame.f_locals.get("fn"), "__self__", None) or frame.f_locals.get("fn"))
+            if root is not None:
+                roots.append(root)
+        frame = frame.f_back  # type: ignore[assignment]
+    return code, contexts, roots
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in str(text).splitlines() if line.strip()), "")
+
+
+RECORDS = Records()

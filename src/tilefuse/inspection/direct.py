@@ -1,0 +1,55 @@
+"""Calls of a compiled object without recordings: steps of a replayed CUDA graph cannot be timed one by one."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tilefuse.inspection.subject import Part
+
+
+@contextlib.contextmanager
+def direct_calls(parts: Iterable[Part]) -> Iterator[list[Any]]:
+    """Inside, calls of the parts run their programs step by step; the programs that do so, which are more where weights are kept."""
+    programs: list[Any] = []
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            programs.append(part.program)
+            holder = part.holder
+            kind = type(holder).__name__
+            if kind == "CompiledPart":
+                programs += _direct_part(holder, stack)
+            elif kind == "CompiledModel":
+                _set(stack, holder, "_run", holder.program)
+                _set(stack, holder, "_replay", False)
+            elif kind == "Compiled":
+                _set(stack, holder, "_results", lambda entry, given: entry.program(*given))
+        yield programs
+
+
+def _direct_part(holder: Any, stack: contextlib.ExitStack) -> list[Any]:
+    """Has a part of torch call its programs; those beside its own, where what it makes of weights is kept."""
+    run = holder._run
+    if type(run).__name__ == "ReplayedProgram":
+        _set(stack, holder, "_run", run.program.call_boxed)
+    elif type(run).__name__ == "KeptWeights":
+        rest = getattr(run._rest, "program", None) or getattr(run._rest, "__self__", None)
+        if rest is not None:
+            _set(stack, run, "_rest", rest.call_boxed)
+            return [run._weights, rest]
+    return []
+
+
+def _set(stack: contextlib.ExitStack, holder: Any, name: str, value: Any) -> None:
+    """Gives an instance an attribute of its own until the end."""
+    own = vars(holder)
+    before = own.get(name, _set)
+    own[name] = value
+
+    def restore() -> None:
+        if before is _set:
+            own.pop(name, None)
+        else:
+            own[name] = before
+
+    stack.callback(restore)

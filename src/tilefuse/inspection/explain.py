@@ -1,0 +1,111 @@
+"""The explanation of a compiled object with all its parts: a summary of one screen, then each program's own."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilefuse.base.printable import one_line
+from tilefuse.inspection.facts import step_facts
+from tilefuse.inspection.subject import InTorch, Part, Subject
+
+# Rows of the summary; what is beyond is counted.
+MOST_PARTS, MOST_PLACES, MOST_TOLD = 12, 5, 8
+TITLES = {"graph break": "graph breaks", "graph": "graphs that torch runs", "frame": "functions that torch did not compile",
+          "size": "sizes that run in torch", "operator": "operators that run in the framework"}
+
+
+def explanation_text(subject: Subject) -> str:
+    """The whole explanation as lines."""
+    parts = [(p, p.data()) for p in subject.parts]
+    lines = summary_lines(subject, parts)
+    for part, _ in parts:
+        lines += ["", f"== {part.title}{f', {part.direction}' if part.direction else ''}{f', {part.function}' if part.function else ''}"]
+        lines += str(part.explain()).splitlines()
+    return "\n".join(map(one_line, lines)) + "\n"
+
+
+def explanation_json(subject: Subject) -> dict[str, Any]:
+    """The explanations of all parts as one (docs/explanation.md), with what the summary tells: `in_torch`, `recompiled`, `programs`."""
+    from tilefuse.driver.explain import joined_explanations
+
+    parts = [p.data() for p in subject.parts]
+    joined = joined_explanations(subject.name, parts[0]["device"] if parts else "", parts, (), subject.notes)
+    return joined | {
+        "kind": subject.kind,
+        "programs": [{"name": p.name, "direction": p.direction, "sizes": p.sizes, "state": p.state, "function": p.function,
+                      "place": p.place, "calls": p.calls} for p in subject.parts],
+        "in_torch": [{"kind": i.kind, "what": i.what, "reason": i.reason, "place": i.place, "path": i.path, "advice": i.advice,
+                      "part": i.part} for i in subject.in_torch],
+        "recompiled": [{"function": function, "reason": reason} for function, reason in subject.recompiled]}
+
+
+def summary_lines(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
+    """How many programs with how many launches, what they are predicted to take, what runs in torch and why, the costliest places."""
+    kernels = sum(len(d["kernels"]) for _, d in parts)
+    calls = sum(len(d["library"]) for _, d in parts)
+    device = parts[0][1]["device"] if parts else "?"
+    lines = [f"{subject.name} ({subject.kind}) on {device}: {_count(len(parts), 'program')}, {_count(kernels, 'kernel')}, "
+             f"{_count(calls, 'library call')}"]
+    totals = [d["totals"] for _, d in parts if d.get("totals")]
+    if totals:
+        us, unfused = sum(t["us"] for t in totals), sum(t["unfused_us"] for t in totals)
+        lines.append(f"  predicted {us:.1f} us for all of them (one kernel an operator: {unfused:.1f} us), "
+                     f"{sum(t['bytes'] for t in totals) / 2**20:.2f} MiB moved")
+    told = [_count(sum(i.kind == kind for i in subject.in_torch), kind) for kind in TITLES if any(i.kind == kind for i in subject.in_torch)]
+    if told:
+        lines.append(f"  in torch: {', '.join(told)}")
+    lines += _part_lines(parts)
+    for kind, title in TITLES.items():
+        found = [i for i in subject.in_torch if i.kind == kind]
+        if found:
+            lines += ["", title] + [line for i in found[:MOST_TOLD] for line in _told(i)]
+            lines += [f"  and {len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
+    if subject.recompiled:
+        lines += ["", "compiled again, because what was compiled before did not fit"]
+        lines += [f"  {function}: {reason.splitlines()[0]}" for function, reason in subject.recompiled[:MOST_TOLD]]
+    if subject.notes:
+        lines += ["", *(f"note: {note}" for note in subject.notes)]
+    return lines + _costliest(parts)
+
+
+def _part_lines(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
+    if len(parts) < 2 and not any(p.function for p, _ in parts):
+        return []
+    lines = ["", f"  {'kernels':>7}  {'calls':>5}  {'predicted':>12}  {'MiB moved':>9}  {'ran':>5}  program"]
+    for part, data in parts[:MOST_PARTS]:
+        totals = data.get("totals") or {}
+        state = f" ({part.state})" if part.state != "compiled" else ""
+        where = f": {part.function}" if part.function else ""
+        lines.append(f"  {len(data['kernels']):>7}  {len(data['library']):>5}  {totals.get('us', 0.0):>9.1f} us  "
+                     f"{totals.get('bytes', data['bytes']) / 2**20:>9.2f}  {part.calls:>5}  {part.title}{state}{where}"
+                     f"{' at ' + part.place if part.place else ''}")
+    return lines + ([f"  and {len(parts) - MOST_PARTS} more"] if len(parts) > MOST_PARTS else [])
+
+
+def _told(found: InTorch) -> list[str]:
+    """One thing that runs in torch, with its reason, place and what helps."""
+    where = " ".join(filter(None, (found.path, found.place)))
+    lines = [f"  {found.what}{f' at {where}' if where else ''}"]
+    if found.reason and found.reason != found.what:
+        lines.append(f"    {found.reason}")
+    return lines + ([f"    {found.advice}"] if found.advice else [])
+
+
+def _costliest(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
+    """The steps with the longest predicted times, each with the user's place."""
+    rows = [(part, fact) for part, data in parts for fact in step_facts(part.program.spec, data) if fact["predicted_us"]]
+    if not rows:
+        return []
+    whole = sum(fact["predicted_us"] for _, fact in rows)
+    lines = ["", "costliest steps, by prediction (tilefuse.profile measures)"]
+    for part, fact in sorted(rows, key=lambda row: -row[1]["predicted_us"])[:MOST_PLACES]:
+        limit = f", {fact['limit_us'] / fact['predicted_us']:.0%} of the limit of its bytes" if fact["limit_us"] else ""
+        inside = f"{part.name}/" if len(parts) > 1 else ""
+        where = " ".join(dict.fromkeys(filter(None, (fact["path"], fact["place"]))))
+        lines.append(f"  {fact['predicted_us']:>9.1f} us  {fact['predicted_us'] / whole:>5.0%}  {inside}{fact['name']}{limit}"
+                     f"{'; ' + where if where else ''}")
+    return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,53 @@
+"""Facts of a program's steps in the user's words: which nodes each computes, where they were written, how many bytes it must move."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tilefuse.runtime.call_plan import ITEMSIZE
+from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
+
+
+def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One mapping a step, in order: name, kind ("kernel", "library", "copy"), nodes, path and place of its last node, bytes, limit_us,
+    predicted_us (None where nothing predicts it).
+
+    A program may be some of the steps that the explanation is of: a step is found by what it writes. Units: bytes, microseconds.
+    """
+    kernel_of = {value: k for k in explanation.get("kernels", ()) for value in k.get("writes", ())}
+    call_of = {value: c for c in explanation.get("library", ()) for _, value in c["results"]}
+    node_of = {n["name"]: n for n in (explanation.get("graph") or {}).get("nodes", ())}
+    bandwidth = float((explanation.get("machine") or {}).get("global_bytes_per_s", 0.0) or 0.0)
+    size = {v.name: ITEMSIZE[v.dtype] * prod(v.shape) for v in spec.values}
+    found: list[dict[str, Any]] = []
+    for step in spec.steps:
+        match step:
+            case KernelStep():
+                code = spec.kernels[step.kernel]
+                told: Mapping[str, Any] = next((kernel_of[a] for a in step.arguments if a in kernel_of), {})
+                nodes = list(told.get("nodes", code.nodes))
+                row: dict[str, Any] = {"name": code.name, "kind": "kernel", "nodes": nodes, "bytes": code.bytes_read + code.bytes_written,
+                       "limit_us": round(code.limit_us, 4), "predicted_us": told.get("predicted_us")}
+            case LibraryStep():
+                nodes = [r for r in step.results if r]
+                told = next((call_of[n] for n in nodes if n in call_of), {})
+                num_bytes = int(told.get("bytes", 0))
+                row = {"name": step.operator, "kind": "library", "nodes": nodes, "bytes": num_bytes,
+                       "limit_us": round(num_bytes / bandwidth * 1e6, 4) if bandwidth else 0.0, "predicted_us": told.get("predicted_us")}
+            case CopyStep():
+                num_bytes = 2 * size.get(step.target, 0)
+                row = {"name": f"{step.target} = {step.source}", "kind": "copy", "nodes": [step.source], "bytes": num_bytes,
+                       "limit_us": round(num_bytes / bandwidth * 1e6, 4) if bandwidth else 0.0, "predicted_us": None}
+        found.append(row | _where([node_of[n] for n in row["nodes"] if n in node_of]))
+    return found
+
+
+def _where(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The module that most nodes are of, and the line of the last one of it that tells one."""
+    paths = Counter(n.get("path", "") for n in nodes)
+    paths.pop("", None)
+    path = paths.most_common(1)[0][0] if paths else ""
+    told = [n["place"] for n in nodes if n.get("place") and (not path or n.get("path") == path)]
+    return {"path": str(path), "place": str(told[-1]) if told else ""}

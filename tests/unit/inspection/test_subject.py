@@ -1,0 +1,205 @@
+"""Programs of compiled objects: what belongs to which object, and what runs in torch instead."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+import tilefuse
+from tilefuse.base.errors import NameLookupError, TypeMismatchError, UserError
+from tilefuse.driver import torch_backend
+
+
+class Block(nn.Module):
+    """Two layers with a break between them."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.layers[0](x).relu()
+        torch._dynamo.graph_break()  # the break
+        return torch.softmax(self.layers[1](h), -1)
+
+
+class Whole(nn.Module):
+    """One graph."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x)) * 2
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch_backend.reset()
+    yield
+    torch_backend.reset()
+
+
+def line_of(text: str) -> int:
+    """The number of the line of this file that ends with a comment."""
+    with open(__file__, encoding="utf-8") as file:
+        return next(n for n, line in enumerate(file, 1) if line.rstrip().endswith(f"# {text}"))
+
+
+def names(compiled: Any) -> list[str]:
+    return [p.name for p in tilefuse.programs(compiled)]
+
+
+def test_a_model_has_its_parts_with_the_place_of_the_break() -> None:
+    model = torch.compile(Block(), backend="tilefuse")
+    model(torch.randn(4, 8)).sum().backward()
+    parts = tilefuse.programs(model)
+    assert [(p.name, p.direction, p.state) for p in parts] == [
+        ("graph0_forward", "forward", "compiled"), ("graph0_backward", "backward", "compiled"),
+        ("graph1_forward", "forward", "compiled"), ("graph1_backward", "backward", "compiled")]
+    assert parts[0].function == "forward" and parts[2].function == f"forward, after the break at line {line_of('the break')}"
+    told = tilefuse.explain(model, json=True)
+    found, = [i for i in told["in_torch"] if i["kind"] == "graph break"]
+    assert found["place"] == f"{__file__}:{line_of('the break')}" and "graph_break" in found["what"]
+    text = tilefuse.explain(model)
+    assert found["place"] in text and "1 graph break" in text and "graph1_backward" in text
+
+
+def test_two_models_in_one_process_are_not_mixed_up() -> None:
+    first, second = (torch.compile(made, backend="tilefuse") for made in (Whole(8), Whole(16)))
+    third = torch.compile(Block(), backend="tilefuse")
+    first(torch.randn(4, 8).requires_grad_()), second(torch.randn(4, 16).requires_grad_()), third(torch.randn(4, 8))
+    assert [len(names(m)) for m in (first, second, third)] == [1, 1, 2]
+    assert len({*names(first), *names(second), *names(third)}) == 4
+
+
+def test_models_of_one_class_share_what_the_guards_let_them_share() -> None:
+    """Torch runs what it compiled for the first object at calls of the second one, and compiles for the third."""
+    first, second, third = (torch.compile(Whole(width), backend="tilefuse") for width in (8, 8, 16))
+    x = torch.randn(4, 8)
+    first(x), second(x), third(torch.randn(4, 16))
+    assert [(p.name, p.state) for p in tilefuse.programs(second)] == [("graph0_forward", "shared")]
+    assert tilefuse.programs(second)[0].calls == 2
+    assert "compiled for another object" in tilefuse.explain(second)
+    assert names(third) == ["graph1_forward"]
+
+
+def test_functions_methods_and_models_compiled_in_place() -> None:
+    class Owner:
+        @torch.compile(backend="tilefuse")
+        def method(self, x: torch.Tensor) -> torch.Tensor:
+            return x.exp() + 1
+
+    @torch.compile(backend="tilefuse")
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+    model = Whole()
+    model.compile(backend="tilefuse")
+    outer = nn.Sequential(nn.ReLU(), model)
+    single = torch.compile(nn.GELU(), backend="tilefuse")
+    x = torch.randn(4, 8)
+    owner = Owner()
+    owner.method(x), function(x), outer(x), single(x)
+    assert [names(c) for c in (owner.method, function, model, outer, single)] == [
+        ["graph0_inference"], ["graph1_inference"], ["graph2_forward"], ["graph2_forward"], ["graph3_inference"]]
+    assert tilefuse.programs(function)[0].place.startswith(__file__)
+
+
+def test_recompiles_tell_their_reason() -> None:
+    @torch.compile(backend="tilefuse", dynamic=False)
+    def function(x: torch.Tensor, twice: bool) -> torch.Tensor:
+        return x * 2 + 1 if twice else x - 1
+
+    x = torch.randn(4, 8)
+    function(x, True), function(x, False), function(torch.randn(5, 8), True)
+    told = tilefuse.explain(function, json=True)
+    assert len(told["programs"]) == 3 and len(told["recompiled"]) == 2
+    assert "twice" in told["recompiled"][0]["reason"] and "size mismatch" in told["recompiled"][1]["reason"]
+
+
+def test_operators_that_run_in_torch_have_their_line() -> None:
+    @torch.compile(backend="tilefuse")
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.matrix_exp(x + 1) * 2  # the operator
+
+    function(torch.randn(4, 4))
+    found = [i for i in tilefuse.explain(function, json=True)["in_torch"] if i["kind"] == "operator"]
+    assert found and any(i["place"] == f"{__file__}:{line_of('the operator')}" for i in found)
+
+
+def test_a_size_that_runs_in_torch_says_why() -> None:
+    @torch.compile(backend="tilefuse", options={"in_background": False})
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2, -1)
+
+    for size in (4, 5, 6):
+        function(torch.randn(size, 8))
+    found = [i for i in tilefuse.explain(function, json=True)["in_torch"] if i["kind"] == "size"]
+    assert found and "compiled at call 2" in found[0]["reason"]
+
+
+def test_clear_errors_before_the_first_call_and_after_a_reset() -> None:
+    model = torch.compile(Whole(), backend="tilefuse")
+    with pytest.raises(UserError, match=r"Whole has no program; none of its calls was compiled(.|\n)*call it, then ask"):
+        tilefuse.programs(model)
+    model(torch.randn(4, 8))
+    assert names(model)
+    torch.compiler.reset()
+    with pytest.raises(UserError, match=r"was forgotten by torch \(torch\.compiler\.reset"):
+        tilefuse.explain(model)
+
+
+@pytest.mark.parametrize("thing", [3, nn.Linear(2, 2), math.sin, torch.compile(nn.Linear(2, 2), backend="eager")], ids=str)
+def test_objects_that_tilefuse_did_not_compile(thing: Any) -> None:
+    for ask in (tilefuse.programs, tilefuse.explain, tilefuse.source, tilefuse.view):
+        with pytest.raises(TypeMismatchError, match="tilefuse did not compile this"):
+            ask(thing)
+
+
+def test_programs_arrays_scripts_and_models_in_parts(tmp_path: Any) -> None:
+    import tilefuse.array as ta
+    from tilefuse import blas
+
+    model = tilefuse.compile(Whole(), (torch.randn(4, 8),))
+    model.save(tmp_path / "model.tilefuse")
+    saved = tilefuse.load(tmp_path / "model.tilefuse")
+    norm = ta.compile(lambda x: ta.sum(x * x, axis=1))
+    norm(np.ones((3, 4), np.float32)), norm(np.ones((5, 4), np.float32))
+    script = blas.compile("vector x, y; scalar t; input t, x, y; z = saxpy(t, x, y); return z;")
+    script(2.0, np.ones(8, np.float32), np.ones(8, np.float32))
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in "xy")
+    nodes = [helper.make_node("Exp", ["x"], ["e"], name="first/exp"), helper.make_node("Add", ["e", "x"], ["y"], name="last/add")]
+    graph = tilefuse.compile(helper.make_model(helper.make_graph(nodes, "small", [x], [y]), opset_imports=[helper.make_opsetid("", 17)],
+                                               ir_version=8))
+    for made, count in ((model, 1), (saved, 1), (norm, 2), (graph, 1), (script, 1)):
+        parts = tilefuse.programs(made)
+        assert len(parts) == count and all(p.kernels and p.source() in tilefuse.source(made) for p in parts)
+        assert tilefuse.explain(made).count("==") >= count
+    assert [p.sizes for p in tilefuse.programs(norm)] == ["x 3x4", "x 5x4"]
+
+
+def test_sources_by_name() -> None:
+    model = torch.compile(Whole(), backend="tilefuse")
+    model(torch.randn(4, 8))
+    part, = tilefuse.programs(model)
+    kernel = part.kernels[0].name
+    assert tilefuse.source(model, kernel) == tilefuse.source(model, f"{part.name}/{kernel}") == part.source(kernel)
+    with pytest.raises(NameLookupError, match="did you mean"):
+        tilefuse.source(model, kernel + "x")
+
+
+def test_one_page_has_all_parts(tmp_path: Any) -> None:
+    pytest.importorskip("netron")
+    model = torch.compile(Block(), backend="tilefuse")
+    x = torch.randn(4, 8)
+    model(x)
+    page = tilefuse.view(model, tmp_path / "plan.html", arguments=(x,)).read_text(encoding="utf-8")
+    assert "graph0_forward (forward)" in page and "graph1_forward" in page and '"times":[{' in page
