@@ -23,9 +23,9 @@ import torch
 from onnx import numpy_helper
 
 import tilefuse
+from tilefuse.pages.libraries import missing
 from tilefuse.tools.emit import write_sources
 from tilefuse.tools.explain import bytes_text
-from tilefuse.pages.libraries import missing
 
 
 @dataclass(frozen=True)
