@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,9 +33,21 @@ def _two(name: str) -> Callable[[Any, Any], Array]:
     return function
 
 
+# Types that a row of the table takes, and the result's where it is not theirs.
+_TAKEN = {"numeric": "numbers", "float": "numbers (integers as float32)", "compare": "all types", "logical": "bool",
+          "bitwise": "integers and bool", "shift": "integers", "test": "numbers"}
+_GIVEN = {"compare": "bool", "logical": "bool", "test": "bool"}
+
+
 def _document(function: Any, name: str) -> None:
+    row = ELEMENTWISE[name]
+    begin = row.doc if re.match(r"(x1?|e|exp|log|sqrt)\b", row.doc) else row.doc[0].upper() + row.doc[1:]
+    shapes = "[*S] -> [*S]" if row.arity == 1 else "any two that broadcast -> the shape they broadcast to; one may be a number"
+    given = f" -> {_GIVEN[row.takes]}" if row.takes in _GIVEN else ""
+    others = ", complex numbers too" if row.is_of_complex and row.takes != "compare" else ""
+    raised = "TypeMismatchError for other types" + ("; ShapeError where shapes do not broadcast." if row.arity == 2 else ".")
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = ELEMENTWISE[name].doc[0].upper() + ELEMENTWISE[name].doc[1:] + ", element by element."
+    function.__doc__ = f"{begin}, element by element.\n\nRequires: {_TAKEN[row.takes]}{others}{given}.\nShapes: {shapes}\nRaises: {raised}"
 
 
 add, subtract, multiply, divide = _two("add"), _two("subtract"), _two("multiply"), _two("divide")
@@ -60,7 +73,12 @@ real, imag, conj, angle = _one("real"), _one("imag"), _one("conj"), _one("angle"
 
 
 def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
-    """X1 to the power x2, element by element."""
+    """x1 to the power x2, element by element; a power with the whole number 1 or 2 is a product.
+
+    Requires: numbers, complex numbers too.
+    Shapes: any two that broadcast -> the shape they broadcast to; one may be a number
+    Raises: TypeMismatchError for bool; ShapeError where shapes do not broadcast.
+    """
     return power(x1, x2)
 
 
