@@ -28,7 +28,7 @@ from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_partition import prepare
 from tilefuse.driver.torch_records import RECORDS
 from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
-from tilefuse.driver.torch_sizes import Policy, SizedPart, told_dynamic
+from tilefuse.driver.torch_sizes import Policy, SizedPart, Variants, told_dynamic
 from tilefuse.driver.torch_split import split
 from tilefuse.driver.torch_symbols import is_symbolic
 from tilefuse.frontends.imported import Imported
@@ -41,6 +41,7 @@ __all__ = ["backend", "compiled_parts", "explain", "list_mode_options", "list_op
 
 _PARTS: list[weakref.ref[CompiledPart]] = []
 _SIZED: list[weakref.ref[SizedPart]] = []
+_VARIANTS = Variants()
 _COUNTS = {"graphs": 0}
 _LIMIT_BEFORE: dict[str, int] = {}
 
@@ -67,12 +68,11 @@ def backend(
     _COUNTS["graphs"] += 1
     RECORDS.graph(gm, name)
     _specialise(example_inputs)
-    policy = Policy.of(settings, example_inputs)
     sized = any(map(is_symbolic, example_inputs))
+    policy = Policy.of(settings, example_inputs) if sized else Policy.of_fixed(settings, _VARIANTS.number(settings, example_inputs))
     if sized and told_dynamic():
         log.warning("dynamic=True: a tilefuse program has fixed sizes. For %s tilefuse %s", name, policy.text())
-    return _of_plain_tensors(_differentiable(gm, example_inputs, name, settings, policy if sized else Policy.of_fixed(settings), sized),
-                             example_inputs)
+    return _of_plain_tensors(_differentiable(gm, example_inputs, name, settings, policy, sized), example_inputs)
 
 
 def _of_plain_tensors(run: Callable[..., Any], example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -234,7 +234,8 @@ class PendingPart:
     def finish(self) -> Callable[[list[Any]], Any]:
         """The program as a boxed callable; compiled here where the background could not."""
         if self.ticket.reason:
-            log.warning("tilefuse compiles %s for %s while its call waits: %s", self.compiler.name, self.sizes, self.ticket.reason)
+            sizes = self.sizes or "its sizes"
+            log.warning("tilefuse compiles %s for %s while its call waits: %s", self.compiler.name, sizes, self.ticket.reason)
         return self.compiler.now(self.gm, self.sizes, self.trace)
 
 

@@ -21,8 +21,9 @@ MODES: dict[str, dict[str, object]] = {
 BACKEND_OPTIONS: dict[str, tuple[object, str]] = {
     "strict": (False, "raise errors of the compiler itself instead of running the graph in torch and writing a reproducer"),
     "recompile_limit": (64, "number of shapes and other variants of one function that are compiled and kept"),
-    "sizes_at_once": (1, "sizes of an axis that are compiled at their first call, which waits; a later one runs in torch until it returns. "
-                         "0: the first one, too; the second call of a graph then waits. With dynamic=True all sizes run in torch first"),
+    "sizes_at_once": (1, "sizes of an axis, and graphs of a function, that are compiled at their first call, which waits; a later one runs "
+                         "in torch until it returns. 0: the first one, too; its second call then waits. With dynamic=True all sizes run in "
+                         "torch first"),
     "compile_at_call": (2, "number of the call at which a size is compiled that is not compiled at once; 1: its first, 0: never"),
     "in_background": (True, "compile sizes that return in a process of their own, while torch runs their calls; off: the call waits"),
 }

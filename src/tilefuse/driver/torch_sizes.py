@@ -80,9 +80,13 @@ class Policy:
         return cls(at_once, settings.compile_at_call, settings.recompile_limit, settings.in_background and is_keepable(settings.options))
 
     @classmethod
-    def of_fixed(cls, settings: Settings) -> Policy:
-        """The policy for a graph of fixed sizes. Its second call waits for the compile: that it returns, it will again."""
-        return cls(min(settings.sizes_at_once, 1), settings.compile_at_call, 1)
+    def of_fixed(cls, settings: Settings, variant: int = 0) -> Policy:
+        """The policy for a graph of fixed sizes. variant: its number among those of its function (see `Variants`).
+
+        The second call of a first graph waits for the compile: that it returns, it will again. Others are like sizes of an axis.
+        """
+        in_background = variant > 0 and settings.in_background and is_keepable(settings.options)
+        return cls(int(variant < settings.sizes_at_once), settings.compile_at_call, 1, in_background)
 
     def text(self) -> str:
         """Policy for a new size, in words for the user."""
@@ -90,6 +94,30 @@ class Policy:
         where = " in the background" if self.in_background else ""
         later = f"compiles it at call {self.at_call} with it{where}" if self.at_call else "never compiles it"
         return f"{first}runs a new size in torch, operator by operator, and {later}"
+
+
+class Variants:
+    """Numbers the graphs of fixed sizes that torch traces of one function for one set of parameters and of settings.
+
+    Torch traces a function again for other arguments: first a prompt, then a token and a cache. Other parameters are another model,
+    whose code may be the same, as that of `torch.nn.Sequential` is.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
+
+    def number(self, settings: Settings, example_inputs: Sequence[Any]) -> int:
+        """The number of the graph that torch traces now; 0 for the first, and where torch traces nothing."""
+        traced = torch._guards.CompileContext.current_compile_id()
+        if traced is None or traced.frame_id is None or traced.frame_compile_id is None:
+            return 0
+        parameters = (id(x) for x in example_inputs if isinstance(x, torch.nn.Parameter))
+        key = (traced.frame_id, settings, *parameters)
+        before = self._seen.get(key, ())
+        if before and before[-1] >= traced.frame_compile_id:
+            before = ()  # torch has forgotten its graphs since
+        self._seen[key] = (*before, traced.frame_compile_id)
+        return len(before)
 
 
 def told_dynamic() -> bool:
@@ -249,7 +277,7 @@ class SizedPart:
             asked = self._compiler.later(self._fixed(key, arguments), text)
             if asked is None:
                 return self._now(key, arguments)
-            log.info("tilefuse compiles %s for %s in the background", self.name, text)
+            log.info("tilefuse compiles %s for %s in the background", self.name, text or "its sizes")
             if len(self._pending) >= self.policy.most:
                 del self._pending[self._oldest(self._pending)]
             self._pending[key] = asked

@@ -21,6 +21,9 @@ from tilefuse.driver.torch_settings import settings_of
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
+# The default, which calls of these tests depend on.
+ONE = {"sizes_at_once": 1}
+
 
 def close(made: Any, wanted: Any, tolerance: float = 1e-4) -> None:
     torch.testing.assert_close(made, wanted, rtol=tolerance, atol=tolerance / 10)
@@ -117,10 +120,43 @@ def test_a_declared_dynamic_model_is_told(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_static_is_a_graph_a_size() -> None:
-    fn = torch.compile(lambda x: x.cos().sum(), backend=strict, dynamic=False)
-    for n in (3, 4, 5, 6):
-        close(fn(torch.ones(n)), torch.ones(n).cos().sum())
-    assert num_traced() == 4 and len(compiled_parts()) == 4 and not sized_parts()
+    """And graphs of one function are counted as sizes are: the first few are compiled at once."""
+    fn = torch.compile(lambda x: x.cos().sum(), backend=strict, dynamic=False, options={"sizes_at_once": 2})
+    for turn in range(3):
+        for n in (3, 4, 5, 6):
+            close(fn(torch.ones(n)), torch.ones(n).cos().sum())
+        assert num_traced() == 4 and len(compiled_parts()) == (4 if turn else 2) and in_torch() == 2
+
+
+def test_another_kind_of_call_is_compiled_when_it_returns() -> None:
+    """A prompt, then tokens with a cache: the second graph is worth no compile before it comes again."""
+    model = Language().eval()
+    prompt = torch.randint(0, 50, (2, 7))
+    compiled = torch.compile(model, backend=strict, options=ONE)
+    wanted = generated(model, prompt, 2)
+    for turn in range(3):
+        assert torch.equal(generated(compiled, prompt, 2), wanted)
+        assert len(compiled_parts()) == (2 if turn else 1) and in_torch() == 1
+    torch._dynamo.reset()
+    kept = compiled_parts()
+    assert torch.equal(generated(compiled, prompt, 1), wanted[:, :1])
+    assert not in_torch() and compiled_parts()[-1] not in kept, "graphs that torch forgot are not counted"
+
+
+def test_models_of_one_class_count_apart() -> None:
+    """Their code is the same, as torch sees it; their parameters are not. Neither are settings."""
+    compiled = [torch.compile(nn.Sequential(nn.Linear(n, 3), nn.GELU()), backend=strict, options=ONE) for n in (4, 5)]
+    for model, n in zip(compiled, (4, 5)):
+        model(torch.randn(2, n))
+    assert len(compiled_parts()) == 2 and not sized_parts()
+    fn = [torch.compile(_twice, backend=strict, options={**ONE, **more}) for more in ({}, {"fuse": False})]
+    for run in fn:
+        close(run(torch.ones(3)), torch.full((3,), 2.0))
+    assert len(compiled_parts()) == 4 and not sized_parts()
+
+
+def _twice(x: Tensor) -> Tensor:
+    return x + x
 
 
 def _sizes_of_every_kind(x: Tensor, n: int) -> Any:
