@@ -14,7 +14,7 @@ from tilefuse.codegen.checked_index import counts_from_end
 from tilefuse.codegen.kernel import Assign, Comment, Declare, InRange, KExpr, Load, Reg
 from tilefuse.codegen.statements import Statements
 from tilefuse.ir.affine import Affine
-from tilefuse.ir.dtype import BOOL, I32, I64, DType
+from tilefuse.ir.dtype import BOOL, F64, I32, I64, DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, checked_extent, const
 from tilefuse.schedule.online import KERNEL_MONOIDS
@@ -104,8 +104,9 @@ class Emitter(Statements):
         made = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
         if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
             return Call("i64", (made,))
-        dtype = instance.node.type.dtype
-        if instance.node.detail == "m2" and self.dtype(instance.body) != dtype:
+        dtype, summed = instance.node.type.dtype, self.dtype(instance.body)
+        # Sums of narrow types stay in the type they are summed in, but for those that the host widens beside squared deviations.
+        if instance.node.detail == "m2" and summed != dtype or instance.node.detail == "sum" and summed == F64 != dtype:
             return Call(dtype.name, (made,))
         return made  # type: ignore[no-any-return]
 

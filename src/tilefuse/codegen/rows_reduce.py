@@ -114,6 +114,8 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
         if i.key in whole:
             merge_all(state, i, parts[i.key][0], whole[i.key])
         _combine_lanes(state, i, parts[i.key])
+    if squares is not None:
+        squares.refine_sums({i.key: parts[i.key][0][0] for i in group if i.node.detail == "sum"})
     w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
     return {k: p[0] for k, p in parts.items()}
 

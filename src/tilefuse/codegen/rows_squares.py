@@ -92,6 +92,21 @@ class TwoPassSquares:
         if self.tail:
             self._end(number(0))
 
+    def refine_sums(self, totals: Mapping[int, Reg]) -> None:
+        """Sums over the values of an m2 follow from its mean, which the second pass has corrected in f64; infinite ones stay as they are.
+
+        totals: the row's sums, by their instances' keys.
+        """
+        e = self.state.writer.emitter
+        for key, total in totals.items():
+            body = self.state.writer.domain.instances[key].body
+            twin = next((i for i in self.squares if narrow_body(i) == body), None)
+            if twin is not None:
+                count, mean, _ = self.parts[twin.key]
+                exact = _converted(_call("mul", count, mean), mean.dtype, total.dtype)
+                finite = _call("lt", _call("abs", mean), const(float("inf"), mean.dtype))
+                e.emit(Assign(total, _call("select", finite, exact, total)))
+
     def _end(self, first: Affine) -> None:
         """The second pass, and the components of Chan's formula."""
         e = self.state.writer.emitter

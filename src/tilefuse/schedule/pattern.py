@@ -122,7 +122,7 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
     if getattr(choice, "on_chip", False) or getattr(choice, "stages", 0):
         domain = two_pass(domain)
     if device.kind == "host":
-        domain = wide_squares(domain)
+        domain = wide_squares(domain, isinstance(choice, Rows) and choice.threads == 1 < choice.vector)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
     moved = traffic(domain, sizes)
     launch = _launch(domain, choice)
