@@ -105,6 +105,14 @@ def verified_file(path: Path | str, purpose: str, key: Key | None) -> Iterator[P
     yield io.BytesIO(data)
 
 
+def signer(path: Path | str) -> str:
+    """Name of the key with which a file says that it is signed, not verified; "" for a file that is not signed."""
+    with Path(path).open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - _FORM_BYTES, 0))
+        found = _FORM.search(file.read())
+    return found[2].decode() if found is not None else ""
+
+
 def verify(data: bytes, path: Path | str, purpose: str, key: Key) -> None:
     """Raises: UserError unless `data`, the bytes of `path`, were signed with `key` for `purpose`."""
     found = _FORM.search(data[-_FORM_BYTES:])

@@ -20,14 +20,24 @@ import typer
 
 from tilefuse.base.errors import CompilerError, DeviceError, InfeasibleError, ToolchainError, UnsupportedError, UserError
 from tilefuse.base.printable import printable
-from tilefuse.tools import commands_blas, commands_cache, commands_device, commands_model, commands_run, commands_tune
+from tilefuse.tools import (
+    commands_blas,
+    commands_cache,
+    commands_device,
+    commands_info,
+    commands_model,
+    commands_run,
+    commands_tune,
+    completion,
+)
+from tilefuse.tools.examples import SHORT, help_text
 
 OK, INTERNAL, USER, UNSUPPORTED, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 # click's own usage error, wherever this typer keeps its click: the class from which a bad parameter descends.
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
-    name="tilefuse", no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+    name="tilefuse", no_args_is_help=True, add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Compile, run and explain models. Exit status: 0 done, 1 internal error, 2 wrong input, 3 unsupported, 4 tool chain or device, "
          "5 outputs differ, 130 interrupted.")
 
@@ -50,6 +60,7 @@ app.command("run")(commands_run.run)
 app.command("compile")(commands_model.compile_model)
 app.command("opt")(commands_model.opt)
 app.command("explain")(commands_model.explain)
+app.command("info")(commands_info.info)
 app.command("view")(commands_model.view)
 app.command("bench")(commands_run.bench)
 app.command("blas")(commands_blas.blas)
@@ -59,6 +70,8 @@ app.command("calibrate")(commands_device.calibrate)
 app.command("options")(commands_cache.options)
 app.command("key")(commands_cache.key)
 app.add_typer(commands_cache.cache_app, name="cache")
+for _command in app.registered_commands:
+    _command.epilog, _command.short_help = help_text(_command.name or ""), SHORT.get(_command.name or "")
 
 
 def status_of(error: BaseException) -> int:
@@ -94,13 +107,17 @@ def _run(arguments: Sequence[str] | None) -> int:
         if getattr(sys, name) is None:  # closed by the caller, as in `tilefuse ... >&-`
             setattr(sys, name, io.StringIO())
     try:
+        if completion.answered(_ask_typer, os.environ):
+            return OK
         result = app(args=list(arguments) if arguments is not None else None, prog_name="tilefuse", standalone_mode=False)
         if result == INTERRUPTED:  # typer turns an interrupt inside a command into this status
             raise KeyboardInterrupt
         sys.stdout.flush()  # a full disk shows itself here, not when the interpreter ends
         return result if isinstance(result, int) else OK
     except _ClickError as error:
-        error.show()  # type: ignore[attr-defined]
+        said = io.StringIO()  # it quotes the arguments, which may hold anything
+        error.show(file=said)  # type: ignore[attr-defined]
+        _say(said.getvalue().rstrip("\n"))
         return USER
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted; nothing was left half written")
@@ -136,6 +153,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         return INTERNAL
 
 
+def _ask_typer() -> None:
+    app(args=[], prog_name="tilefuse", standalone_mode=False)
+
+
 def _place_in_model(error: BaseException) -> str | None:
     """Where in the user's own files the error arose, if it did: file and line of the last such frame after the last one of ours."""
     ours = str(Path(__file__).parents[1])
@@ -154,7 +175,7 @@ def _place_in_model(error: BaseException) -> str | None:
 
 def _report(error: BaseException) -> None:
     if os.environ.get("TILEFUSE_DEBUG", "0") not in ("", "0"):
-        traceback.print_exception(error, file=sys.stderr)
+        _say("".join(traceback.format_exception(error)).rstrip("\n"))
     else:
         last = traceback.extract_tb(error.__traceback__)[-1:]
         place = f" at {os.path.basename(last[0].filename)}:{last[0].lineno}" if last else ""

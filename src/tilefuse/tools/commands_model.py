@@ -8,15 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from tilefuse.base.errors import OptionError, UnsupportedError
+from tilefuse.tools import completion
 from tilefuse.tools.console import emit_json, emit_text, errors, results, working
 from tilefuse.tools.explain import SHOWN_STEPS, bytes_text, counted, explanation_lines, summary_lines
 
 Model = Annotated[str, typer.Argument(
-    metavar="MODEL", help="a .onnx or .pt2 file, package.module:factory, file.py:factory, a graph in text form, or a saved program "
-                           "(.tilefuse)")]
+    metavar="MODEL", autocompletion=completion.models,
+    help="a .onnx or .pt2 file, package.module:factory, file.py:factory, a graph in text form, or a saved program (.tilefuse)")]
 Shapes = Annotated[list[str] | None, typer.Option("--shapes", help="input extents NAME:1x2x3[@dtype]; may be repeated")]
-Device = Annotated[str, typer.Option("--device", help="host or cuda; default: the GPU if there is one")]
-OptionFlags = Annotated[list[str] | None, typer.Option("-O", "--option", help="NAME=VALUE; `tilefuse options` lists them")]
+Device = Annotated[str, typer.Option("--device", autocompletion=completion.devices, help="host or cuda; default: the GPU if there is one")]
+OptionFlags = Annotated[list[str] | None, typer.Option("-O", "--option", autocompletion=completion.option_values,
+                                                       help="NAME=VALUE; `tilefuse options` lists them")]
 PlanFile = Annotated[Path | None, typer.Option("--plan", help="follow the plan in this file, as written by explain --plan-text")]
 TemplateFile = Annotated[Path | None, typer.Option("--template", help="one kernel's template in the notation that explain prints")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
@@ -24,7 +26,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 
 def compile_model(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
                   template: TemplateFile = None,
-                  target: Annotated[str, typer.Option("--target", help="device to generate for, e.g. h200; need not be present")] = "",
+                  target: Annotated[str, typer.Option("--target", autocompletion=completion.targets,
+                                                 help="device to generate for, e.g. h200; need not be present")] = "",
                   emit: Annotated[Path | None, typer.Option("--emit", help="folder for the kernels' sources, plan and manifest")] = None,
                   save: Annotated[Path | None, typer.Option("--save", help="file for the program; `tilefuse.load` reads it")] = None,
                   sign: Annotated[Path | None, typer.Option("--sign", help="sign that file with the key in this file; `tilefuse key` "
@@ -69,7 +72,8 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
 
 def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tilefuse compile`; not needed with --list")] = "",
         shapes: Shapes = None,
-        passes: Annotated[str | None, typer.Option("--passes", help="pipeline text; default: the compiler's own; empty: none")] = None,
+        passes: Annotated[str | None, typer.Option("--passes", autocompletion=completion.pipelines,
+                                                        help="pipeline text; default: the compiler's own; empty: none")] = None,
         verify: Annotated[int, typer.Option("--verify", min=0, max=2, help="0 off, 1 rules, 2 + properties after each pass")] = 1,
         list_passes: Annotated[bool, typer.Option("--list", help="list the passes and stop")] = False, as_json: AsJson = False) -> None:
     """Run passes over a model or a graph in text form and print the graph."""
@@ -99,7 +103,8 @@ def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tile
 
 def explain(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
             template: TemplateFile = None,
-            target: Annotated[str, typer.Option("--target", help="explain the plan for a device that is not present")] = "",
+            target: Annotated[str, typer.Option("--target", autocompletion=completion.targets,
+                                                 help="explain the plan for a device that is not present")] = "",
             summary: Annotated[bool, typer.Option("--summary", help="the first screen alone")] = False,
             full: Annotated[bool, typer.Option("--full", help="every step, template, figure and rejected candidate, nothing cut")] = False,
             why: Annotated[tuple[str, str] | None, typer.Option("--why", metavar="A B", help="two values: why they are or are not in one "
@@ -144,10 +149,11 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
 
 
 def view(model: Model,
-         other: Annotated[str, typer.Argument(metavar="[OTHER]", help="a second model, or a file that explain --json wrote: shown "
-                                                                      "beside the first")] = "",
+         other: Annotated[str, typer.Argument(metavar="[OTHER]", autocompletion=completion.models,
+                                              help="a second model, or a file that explain --json wrote: shown beside the first")] = "",
          shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
-         target: Annotated[str, typer.Option("--target", help="show the plan for a device that is not present")] = "",
+         target: Annotated[str, typer.Option("--target", autocompletion=completion.targets,
+                                                 help="show the plan for a device that is not present")] = "",
          measure: Annotated[bool, typer.Option("--measure", help="run the model and show measured times")] = False,
          show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
          out: Annotated[Path, typer.Option("--out", help="the HTML file to write")] = Path("plan.html")) -> None:
