@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["apply_passes", "compare", "compile", "explain", "graph_pass", "load", "profile", "programs", "source", "view"]
+__all__ = ["apply_passes", "bisect", "compare", "compile", "explain", "graph_pass", "load", "profile", "programs", "source", "view"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -43,6 +43,22 @@ def compare(model: Any, example_inputs: Sequence[Any] | None = None, against: An
 
     return compare_model(model, example_inputs, against, device=device, shapes=shapes, example_kwargs=example_kwargs, rtol=rtol, atol=atol,
                          **options)
+
+
+def bisect(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
+           shapes: Mapping[str, Sequence[int]] | None = None, example_kwargs: Mapping[str, Any] | None = None, rtol: float | None = None,
+           atol: float | None = None, seconds: float = 60.0, **options: Any) -> Any:
+    """The first place where a model's compiled form differs from its definition for these inputs: import, pass, kernel, or overlap.
+
+    Arguments as for `compare`; seconds: for making the failing graph smaller. The result prints; `.table()` has the error of every
+    kernel, `.failing` the smallest graph that fails, and `.save(folder)` writes that graph with its inputs and gives the command that
+    runs it.
+    Raises: as `compare`.
+    """
+    from tilefuse.driver.compare import fault_of_model
+
+    return fault_of_model(model, example_inputs, device=device, shapes=shapes, example_kwargs=example_kwargs, rtol=rtol, atol=atol,
+                          seconds=seconds, **options)
 
 
 def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any:

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tilefuse.base.errors import UserError
+from tilefuse.driver.compare_fault import Fault, find_fault
 from tilefuse.driver.compare_peers import MEANING_OF_PEER, Run, Subject, flat_tensors, kind_of, peer, reference
 from tilefuse.driver.compare_values import AS_EXACT, BY_DTYPE, DIFFERS, Reference, Tolerance, ValueReport, compare_values
 from tilefuse.driver.compile import compile_model
@@ -98,10 +99,17 @@ def compare_with(model: str, names: Sequence[str], ours: Sequence[torch.Tensor],
     return compare_outputs(model, names, ours, against, run(), subject, tolerance)
 
 
-def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any, *, device: Any,
-                  shapes: Mapping[str, Sequence[int]] | None, example_kwargs: Mapping[str, Any] | None, rtol: float | None,
-                  atol: float | None, **options: Any) -> Comparison:
-    """See `tilefuse.compare`. Raises: UserError without inputs; as compiling and running the model."""
+def fault_of_model(model: Any, example_inputs: Sequence[Any] | None, *, device: Any, shapes: Mapping[str, Sequence[int]] | None,
+                   example_kwargs: Mapping[str, Any] | None, rtol: float | None, atol: float | None, seconds: float,
+                   **options: Any) -> Fault:
+    """See `tilefuse.bisect`. Raises: as `compare_model`."""
+    _, subject = _compiled(model, example_inputs, device, shapes, example_kwargs, options)
+    return find_fault(subject, Tolerance(rtol, atol), seconds)
+
+
+def _compiled(model: Any, example_inputs: Sequence[Any] | None, device: Any, shapes: Mapping[str, Sequence[int]] | None,
+              example_kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]) -> tuple[Any, Subject]:
+    """A model compiled for some inputs, with these on its device. Raises: UserError without inputs."""
     if example_inputs is None and not example_kwargs:
         raise UserError("outputs are compared for given inputs, and none were given", hint="tilefuse.compare(model, (x, y))")
     model = opened(model)
@@ -112,7 +120,14 @@ def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any
     given, named = pytree.tree_map_only(torch.Tensor, lambda t: t.to(place), (as_tensors(listed), as_tensors(dict(example_kwargs or {}))))
     if kind != "torch" and named:
         given, named = list(program.in_order(tuple(given), named)), {}
-    subject = subject_of(kind, model, program, given, named, shapes, options)
+    return program, subject_of(kind, model, program, given, named, shapes, options)
+
+
+def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any, *, device: Any,
+                  shapes: Mapping[str, Sequence[int]] | None, example_kwargs: Mapping[str, Any] | None, rtol: float | None,
+                  atol: float | None, **options: Any) -> Comparison:
+    """See `tilefuse.compare`. Raises: UserError without inputs; as compiling and running the model."""
+    program, subject = _compiled(model, example_inputs, device, shapes, example_kwargs, options)
     with torch.no_grad():
         fresh, by_name = subject.fresh()
         ours = flat_tensors(program(*fresh, **by_name))
@@ -120,7 +135,8 @@ def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any
     if isinstance(against, str):
         run, told = peer(against, subject), against
     else:
-        expected = flat_tensors(against(*subject.fresh()[0], **named) if callable(against) else against)
+        given, named = subject.fresh()
+        expected = flat_tensors(against(*given, **named) if callable(against) else against)
         run, told = (lambda: expected), "the given results"
     return compare_with(program.spec.name, names, ours, told, run, subject, Tolerance(rtol, atol))
 

@@ -5,7 +5,7 @@ In f64 no conversion rounds any more: integers that are computed from floats may
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ class Meaning:
     inputs: arrays by name, constants among them. wide: every float in f64.
     """
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, Array], wide: bool) -> None:
+    def __init__(self, graph: Graph, inputs: Mapping[str, Any], wide: bool) -> None:
         self.graph = widened(graph) if wide else graph
         self._wide = wide
         self._values: dict[str, Array] = {}
@@ -48,6 +48,10 @@ class Meaning:
     def assume(self, name: str, value: Array) -> None:
         """Takes `value` for the value of this name, whatever it would be computed as."""
         self._values[name] = as_declared(value, self.graph.type_of(name))
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Drops every value but these."""
+        self._values = {name: value for name, value in self._values.items() if name in names}
 
     def forget(self, names: Sequence[str]) -> None:
         """Drops values; one that is asked for again is computed again."""
@@ -152,7 +156,7 @@ def as_tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(plain.copy())
 
 
-def results_of(graph: Graph, inputs: Mapping[str, Array], wide: bool) -> list[torch.Tensor]:
+def results_of(graph: Graph, inputs: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
     """The graph's results as tensors on the host. Raises: as `Meaning.value`."""
     meaning = Meaning(graph, inputs, wide)
     last_use: dict[str, int] = {v: n for n, node in enumerate(meaning.graph.nodes) for v in node.reads()}

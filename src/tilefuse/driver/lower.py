@@ -48,6 +48,13 @@ def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection
     return replace(_Lowering(plan, device, options, given_up, printed).run(), given_up=tuple(given_up))
 
 
+def storage_by_value(plan: Plan) -> dict[str, str]:
+    """Value -> value whose storage it is written into, for every value that has no storage of its own: updates of inputs, and the bases
+    of scatters."""
+    found = in_place_updates(plan) | scatter_updates(plan)
+    return found | scatter_bases(plan, found)
+
+
 class _Lowering:
     """State of one lowering."""
 
@@ -57,8 +64,7 @@ class _Lowering:
         self.printed = printed
         self.device = device
         self.options = options
-        self.in_place = in_place_updates(plan) | scatter_updates(plan)
-        self.in_place |= scatter_bases(plan, self.in_place)
+        self.in_place = storage_by_value(plan)
         self.reused = reused_storage(plan, self.in_place, self._num_bytes, given_up=given_up)
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []

@@ -18,7 +18,7 @@ from tilefuse.base.trace import Trace
 from tilefuse.runtime.arguments import Argument, adapt, all_numpy, as_numpy, as_tensor, bind_constant, make_argument
 from tilefuse.runtime.binaries import Progress, build_kernels
 from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
-from tilefuse.runtime.call_plan import MemoryPlan, plan_calls
+from tilefuse.runtime.call_plan import CallPlan, MemoryPlan, plan_calls
 from tilefuse.runtime.capture import CapturedProgram
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
 from tilefuse.runtime.explanation import explanation_data, explanation_text
@@ -90,6 +90,11 @@ class Program:
     def memory(self) -> MemoryPlan:
         """Where a call's bytes go."""
         return self._prepared.plan.memory
+
+    @property
+    def call_plan(self) -> CallPlan:
+        """The work of a call as plain data."""
+        return self._prepared.plan
 
     @property
     def constants(self) -> Mapping[str, torch.Tensor]:

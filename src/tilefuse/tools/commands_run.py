@@ -8,10 +8,11 @@ import typer
 
 from tilefuse.tools.commands_model import AsJson, Device, Model, OptionFlags, PlanFile, Shapes, TemplateFile
 from tilefuse.tools.console import emit_json, results, working
-from tilefuse.tools.explain import time_text
+from tilefuse.tools.explain import counted, time_text
 
 if TYPE_CHECKING:
     from tilefuse.driver.compare import Comparison
+    from tilefuse.driver.compare_fault import Fault
     from tilefuse.runtime.call_times import CallTimes
 
 # Exit status where outputs differ: the command did its work, and the answer is no.
@@ -38,7 +39,13 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         template: TemplateFile = None, inputs: Inputs = None, seed: Seed = 0,
         save_inputs: Annotated[Path | None, typer.Option("--save-inputs", help=".npz file for the inputs")] = None,
         save_outputs: Annotated[Path | None, typer.Option("--save-outputs", help=".npz file for the results")] = None,
-        compare: Compare = None, rtol: Rtol = None, atol: Atol = None, profile: Profile = False,
+        compare: Compare = None, rtol: Rtol = None, atol: Atol = None,
+        layers: Annotated[bool, typer.Option("--layers", help="compare every kernel and call with its definition: its own error, and the "
+                                             "error so far")] = False,
+        bisect: Annotated[Path | None, typer.Option("--bisect", metavar="DIR", help="find where a difference arises (import, pass, kernel, "
+                                                    "overlap), and save the smallest graph that fails in DIR")] = None,
+        bisect_seconds: Annotated[float, typer.Option("--bisect-seconds", min=0.0, help="for making that graph smaller")] = 60.0,
+        profile: Profile = False,
         iterations: Annotated[int, typer.Option("--iterations", "--repeat", min=1, help="timed calls after the first")] = 1,
         as_json: AsJson = False) -> int:
     """Compile a model and run it; print the results' ranges and the time of a call, and compare the results.
@@ -47,6 +54,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     tilefuse run model.onnx --compare onnxruntime
     tilefuse run model.pt2 --compare eager,inductor --rtol 1e-3 --atol 1e-5
     tilefuse run model.tilefuse --inputs in.npz --compare golden.npz
+    tilefuse run model.onnx --layers --bisect fault
 
     Exit status 5: an output differs.
     """
@@ -74,7 +82,10 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         facts["comparisons"] = [c.as_data() for c in comparisons]
     if profile:
         facts["profile"] = loaded.profile()
-    status = 0 if all(c.agrees for c in comparisons) else DIFFERENT
+    fault, command = _fault(loaded, rtol, atol, bisect, bisect_seconds, as_json) if layers or bisect is not None else (None, "")
+    if fault is not None:
+        facts["fault"] = {**fault.as_data(), "command": command}
+    status = 0 if all(c.agrees for c in comparisons) and (fault is None or fault.is_none) else DIFFERENT
     if as_json:
         emit_json(facts)
         return status
@@ -84,6 +95,8 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         _say(f"{name}: {found['dtype']} {found['shape']}  {extent}{odd}")
     for comparison in comparisons:
         _say(comparison.text().rstrip())
+    if fault is not None:
+        _print_fault(fault, command, layers)
     if profile:
         _print_profile(facts["profile"])
     took = f"compiled in {loaded.compile_s:.2f} s" if not loaded.is_saved else f"loaded in {loaded.compile_s:.2f} s"
@@ -203,6 +216,28 @@ def _compared(name: str, loaded: _Loaded, names: list[str], tensors: list[Any], 
     from tilefuse.driver.compare_values import Tolerance
 
     return compare_with(loaded.source.name, names, tensors, name, loaded.peer(name, names), loaded.subject, Tolerance(rtol, atol))
+
+
+def _fault(loaded: _Loaded, rtol: float | None, atol: float | None, folder: Path | None, seconds: float,
+           quiet: bool) -> tuple[Fault, str]:
+    """Where a difference arises, and the command that runs the saved reproducer ("" without one)."""
+    from tilefuse.driver.compare_fault import find_fault
+    from tilefuse.driver.compare_values import Tolerance
+
+    with working("comparing step by step", quiet=quiet):
+        fault = find_fault(loaded.subject, Tolerance(rtol, atol), seconds, reduce=folder is not None)
+    return fault, fault.save(folder) if folder is not None and fault.failing is not None else ""
+
+
+def _print_fault(fault: Fault, command: str, layers: bool) -> None:
+    if layers:
+        _say(fault.table().rstrip())
+        _say("errors are largest differences over the size (root mean square) of what a step writes")
+    _say(f"{fault.stage if not fault.is_none else 'no fault'}: {fault.text}")
+    if command and fault.failing is not None:
+        nodes = len(fault.failing.graph.nodes)
+        rest = "" if fault.failing.finished else " (time was over; --bisect-seconds gives more)"
+        _say(f"smallest graph that fails: {counted(nodes, 'node')}, after {fault.failing.tried} candidates{rest}\n  {command}")
 
 
 def _print_times(times: dict[str, CallTimes]) -> None:
