@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tilefuse.driver.torch_backend import backend, compiled_parts, reset
+from tilefuse.driver.torch_backend import backend, compiled_parts, list_mode_options, reset
 from tilefuse.runtime.kept_weights import KeptWeights
 from tilefuse.runtime.replay import CALLS_BEFORE_RECORDING
 
@@ -44,7 +44,9 @@ def fresh() -> Iterator[None]:
 
 
 def compiled(function: Callable[..., Any], mode: str | None) -> Callable[..., Any]:
-    return torch.compile(function, backend=backend, dynamic=False, mode=mode, options={"strict": True} if mode is None else None)
+    """The function with all of its variants compiled at their first calls."""
+    options = {"strict": mode is None, "sizes_at_once": 64, **list_mode_options(mode or "default")}
+    return torch.compile(function, backend=backend, dynamic=False, options=options)
 
 
 def images(number: int = 0) -> torch.Tensor:

@@ -23,7 +23,7 @@ from tilefuse.driver.background import Ticket, background, request_of
 from tilefuse.driver.compile import compile_imported, present_device
 from tilefuse.driver.known_traces import Trace, find_trace, is_called_as_it_is, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
-from tilefuse.driver.request import start_compilers
+from tilefuse.driver.request import rarely_collected, start_compilers
 from tilefuse.driver.torch_part import CompiledPart, log
 from tilefuse.driver.torch_partition import prepare
 from tilefuse.driver.torch_records import RECORDS
@@ -72,7 +72,9 @@ def backend(
     policy = Policy.of(settings, example_inputs) if sized else Policy.of_fixed(settings, _VARIANTS.number(settings, example_inputs))
     if sized and told_dynamic():
         log.warning("dynamic=True: a tilefuse program has fixed sizes. For %s tilefuse %s", name, policy.text())
-    return _of_plain_tensors(_differentiable(gm, example_inputs, name, settings, policy, sized), example_inputs)
+    with rarely_collected():
+        run = _differentiable(gm, example_inputs, name, settings, policy, sized)
+    return _of_plain_tensors(run, example_inputs)
 
 
 def _of_plain_tensors(run: Callable[..., Any], example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -43,7 +43,7 @@ class ProgramStore:
     def put(self, digest: str, program: StoredProgram) -> None:
         """Keeps a program, where the folder can be written."""
         constants = json.dumps({name: _encoded(data) for name, data in program.constants.items()})
-        self._texts.put(digest, f"{constants}\n{spec_to_json(program.spec)}")
+        self._texts.put(digest, f"{constants}\n{spec_to_json(program.spec, indent=None)}")
 
     def paths(self) -> list[Path]:
         """The files of all programs, sorted by name."""
