@@ -4,7 +4,7 @@ A span travels with tokens, nodes and errors so that a message can point at the 
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,7 @@ class Span:
 
     `path`: the module or scope of the user's model that the place belongs to, as in "layers.0.linear1"; `operator`: what stands there, in
     the words of the model's own framework, as in "aten.gelu" or "BatchNormalization". Both "" where the model tells nothing.
+    `node`: the name of the node that the frontend was given (a node of an ONNX graph, or of dynamo's).
     """
 
     source: str
@@ -21,6 +22,12 @@ class Span:
     line_text: str = ""
     path: str = ""
     operator: str = ""
+    node: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        """`file:line`, or the node where no line is known; "" for neither."""
+        return f"{self.source}:{self.line}" if self.line else self.node
 
     def __str__(self) -> str:
         if not self.line:

@@ -203,7 +203,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
         now.event("fallback", "frontend", operator=operator, reason=reason)
     if told:
         now.line("fallbacks", f"{graph.name}: {len(told)} operators run in the framework: " + "; ".join(f"{o} ({r})" for o, r in told))
-    explanation = json.dumps(explanation_of(plan, spec, told, options.changed(), device))
+    explanation = json.dumps(explanation_of(plan, spec, told, options.changed(), device, graph))
     now.dump("explanation.json", explanation)
     seconds = plan.search.seconds if plan.search is not None else None
     kept = {v.name for v in spec.values if v.role == "constant"}
@@ -261,7 +261,8 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 kept = {v.name for v in known.spec.values if v.role == "constant"}
                 bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
                 with now.span("build"), shown_progress(chosen) as progress:
-                    return Program(titled(known.spec, titles), bound, place, chosen, progress=progress, copies_constants=True)
+                    told_spec = replace(titled(known.spec, titles), places=_places(graph))
+                    return Program(told_spec, bound, place, chosen, progress=progress, copies_constants=True)
         with compiled_early(spec, chosen) as early:
             made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
                             result_layouts=result_layouts, free_results=free_results, static=static, given_up=given_up,
@@ -282,6 +283,11 @@ def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = No
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
                          fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results,
                          titles=imported.titles, static=static, given_up=given_up)
+
+
+def _places(graph: Graph) -> dict[str, tuple[str, str, str]]:
+    """Operator, module and place of every node of a graph, as explanations tell them."""
+    return {n.name: (n.span.operator, n.span.path, n.span.place) for n in graph.nodes if n.span is not None}
 
 
 def titled(spec: ProgramSpec, titles: Titles) -> ProgramSpec:

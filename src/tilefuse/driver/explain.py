@@ -10,6 +10,7 @@ from typing import Any
 
 from tilefuse.driver.explain_graph import graph_facts, machine_facts, memory_facts, step_order
 from tilefuse.driver.explain_tiles import tile_facts
+from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import library_call
 from tilefuse.plan.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
@@ -27,10 +28,11 @@ FORMAT = 2
 
 
 def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str, str]], options: Mapping[str, object],
-                   device: DeviceSpec | None = None) -> dict[str, Any]:
+                   device: DeviceSpec | None = None, given: Graph | None = None) -> dict[str, Any]:
     """The explanation. `options`: those that differ from their defaults; fallbacks: (operator, reason).
 
-    device: adds to each kernel the figures behind its cost; their units and origins stand once, under `figures`.
+    device: adds to each kernel the figures behind its cost; their units and origins stand once, under `figures`. given: the graph before
+    passes, whose nodes the places of the planned ones are those of.
     """
     model = AnalyticCost(device) if device is not None else None
     calls = [_library(c, plan, device) for c in plan.library_calls]
@@ -62,7 +64,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
                      for r in plan.rejected],
         "num_rejected": plan.num_rejected,
         "notes": list(plan.notes),
-        "graph": graph_facts(plan.graph),
+        "graph": graph_facts(plan.graph, given),
         "steps": step_order(spec),
         "memory": memory_facts(spec),
         "machine": {} if device is None else machine_facts(device),

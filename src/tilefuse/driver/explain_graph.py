@@ -16,23 +16,28 @@ from tilefuse.target.device import DeviceSpec
 MAX_TEXT = 300
 
 
-def graph_facts(graph: Graph) -> dict[str, Any]:
-    """Inputs, nodes in graph order, results and updates. Units: `bytes` of the whole value, dense."""
+def graph_facts(graph: Graph, given: Graph | None = None) -> dict[str, Any]:
+    """Inputs, nodes in graph order, results and updates. given: the graph before passes. Units: `bytes` of the whole value, dense."""
+    # Passes hand a node's span on as it is: an equal graph of another model tells the places of its own nodes.
+    origins = {} if given is None else {id(n.span): n.name for n in reversed(given.nodes) if n.span is not None}
     return {
         "inputs": [{"name": i.name, "type": str(i.type), "bytes": i.type.num_bytes, "constant": i.constant} for i in graph.inputs],
-        "nodes": [_node(n) for n in graph.nodes],
+        "nodes": [_node(n, origins.get(id(n.span), "")) for n in graph.nodes],
         "results": list(graph.results),
         "updates": [list(pair) for pair in graph.updates],
     }
 
 
-def _node(node: Node) -> dict[str, Any]:
-    """One node: `operator`, `path` (module or scope) and `place` (line) are those of the user's model; "" where nothing tells."""
+def _node(node: Node, origin: str) -> dict[str, Any]:
+    """One node: `operator`, `path` (module or scope) and `place` (line) are those of the user's model; "" where nothing tells.
+
+    origin: the node of the graph before passes which it has these of.
+    """
     span = node.span
-    place = "" if span is None else f"{span.source}:{span.line}" if span.line else span.source
     text = print_node(node)
     return {"name": node.name, "kind": node.kind, "type": str(node.type), "bytes": node.type.num_bytes, "reads": list(node.reads()),
-            "operator": "" if span is None else span.operator, "path": "" if span is None else span.path, "place": place,
+            "operator": "" if span is None else span.operator, "path": "" if span is None else span.path,
+            "place": "" if span is None else span.place, "origin": origin,
             "text": text if len(text) <= MAX_TEXT else text[:MAX_TEXT - 3] + "..."}
 
 

@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from tilefuse.base.options import Options
 from tilefuse.base.source import Span
 from tilefuse.driver.known_programs import compiler_fingerprint, files_digest, is_keepable
 from tilefuse.frontends.imported import Imported, Output, Titles
+from tilefuse.frontends.torch_nodes import span_of
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.runtime.cache import TRACES, cache_of
 from tilefuse.runtime.text_store import TextStore
@@ -40,16 +42,19 @@ class Trace:
     """Result of tracing a graph.
 
     device: as `compile_imported` takes it. moved: numbers of arguments that torch passes on another device than the program's.
+    placeholders: torch's names of the arguments; () for a trace found again.
     """
 
     imported: Imported
     device: str
     moved: tuple[int, ...]
+    placeholders: tuple[str, ...] = ()
 
 
-def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: Options) -> str:
+def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: Options, input_names: Sequence[str] = ()) -> str:
     """The digest under which the trace of dynamo's graph is kept; "" where not all that decides it is known.
 
+    input_names: the user's, which values of the graph are called after.
     Cost: linear in the graph; a fiftieth of the tracing.
     """
     if not is_keepable(options) or options.cuda_graph or _has_modes():
@@ -59,17 +64,20 @@ def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: 
     lines = _graph_lines(gm)
     if None in types or wants_gradient or lines is None:
         return ""
-    told = [compiler_fingerprint(), files_digest(("frontends",)), name, lines, types, _torch_settings(), options.code_key()]
+    told = [compiler_fingerprint(), files_digest(("frontends",)), name, lines, types, list(input_names), _torch_settings(),
+            options.code_key()]
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
-def find_trace(digest: str, options: Options) -> Trace | None:
-    """The trace kept under a digest."""
-    return _store(options).get(digest, _read)
+def find_trace(digest: str, options: Options, gm: fx.GraphModule | None = None) -> Trace | None:
+    """The trace kept under a digest. gm: the graph at hand, which tells places: the one that was traced may be another file's."""
+    nodes = [] if gm is None else list(gm.graph.nodes)
+    return _store(options).get(digest, lambda text: _read(text, nodes))
 
 
-def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options) -> None:
-    """Keeps a trace whose graph its text tells whole. num_inputs: dynamo's.
+def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options,
+               numbers: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Keeps a trace whose graph its text tells whole. num_inputs: dynamo's. numbers: of the nodes of its graph, by name.
 
     Requires: torch calls its program as it is (`is_called_as_it_is`).
     """
@@ -83,10 +91,21 @@ def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options) -> 
             "graph": text, "fallbacks": made.fallbacks, "layouts": dict(made.layouts), "result_layouts": dict(made.result_layouts),
             "arguments": made.arguments, "outputs": [asdict(o) for o in made.outputs], "inputs": dict(made.titles.inputs),
             "results": made.titles.results, "device": trace.device, "moved": trace.moved,
-            "spans": [None if n.span is None else asdict(n.span) for n in made.graph.nodes]}))
+            "spans": [None if n.span is None else asdict(n.span) for n in made.graph.nodes],
+            "origins": [-1 if n.span is None else numbers.get(n.span.node, -1) for n in made.graph.nodes]}))
 
 
-def _read(text: str) -> Trace:
+def _told_span(told: Mapping[str, Any] | None, origin: int, nodes: Sequence[fx.Node]) -> Span | None:
+    """The place of a node: that of the node of dynamo's graph at hand which it was traced from, as far as that is known."""
+    if told is None:
+        return None
+    span = Span(**told)
+    if not 0 <= origin < len(nodes):
+        return span
+    return replace(span_of(nodes[origin]), operator=span.operator, node=nodes[origin].name)
+
+
+def _read(text: str, dynamo: Sequence[fx.Node] = ()) -> Trace:
     told = json.loads(text)
 
     def tuples(found: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
@@ -96,8 +115,8 @@ def _read(text: str) -> Trace:
     outputs = tuple(Output(**row) for row in rows)
     # The text tells the graph; explanations and errors also tell where in the user's program each node was made.
     graph = parse_graph(told["graph"])
-    graph = replace(graph, nodes=tuple(replace(n, span=None if at is None else Span(**at))
-                                       for n, at in zip(graph.nodes, told["spans"], strict=True)))
+    graph = replace(graph, nodes=tuple(replace(n, span=_told_span(at, origin, dynamo))
+                                       for n, at, origin in zip(graph.nodes, told["spans"], told["origins"], strict=True)))
     imported = Imported(graph, {}, tuple((o, r) for o, r in told["fallbacks"]), tuples(told["layouts"]),
                         tuples(told["result_layouts"]), tuple(told["arguments"]), outputs, Titles(told["inputs"], tuple(told["results"])))
     return Trace(imported, told["device"], tuple(told["moved"]))
@@ -218,4 +237,4 @@ def _value_text(value: object, number: Mapping[fx.Node, int]) -> str | None:
 
 
 def _store(options: Options) -> TextStore:
-    return TextStore(cache_of(options.cache, options.cache_dir).folder, TRACES, "trace 1")
+    return TextStore(cache_of(options.cache, options.cache_dir).folder, TRACES, "trace 2")

@@ -34,6 +34,7 @@ from tilefuse.driver.torch_symbols import is_symbolic
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch_decompositions import decompositions_with_gradients, whole_resamplings
 from tilefuse.frontends.torch_fx import import_fx
+from tilefuse.frontends.torch_titles import NO_NAMES, user_names
 from tilefuse.ir.text import print_graph
 from tilefuse.runtime.page import running_data, write_page
 
@@ -107,8 +108,10 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
 
     # A number: the functions here live as long as the compiled one, and tensors behind a graph break may be large.
     num_inputs = len(inputs)
-    digest = "" if sized else trace_digest(gm, inputs, name, settings.options)
-    known = find_trace(digest, settings.options) if digest else None
+    numbers = {node.name: n for n, node in enumerate(gm.graph.nodes)}
+    record = RECORDS.of_graph(name)
+    digest = "" if sized else trace_digest(gm, inputs, name, settings.options, () if record is None else record.inputs)
+    known = find_trace(digest, settings.options, gm) if digest else None
     if known is not None:
         return _unboxed(_part_of(known, settings, gm))
     if policy.at_once and not sized:
@@ -116,7 +119,7 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
         _start_compilers(inputs, settings.options)
 
     def keep(trace: Trace) -> None:
-        keep_trace(digest, trace, num_inputs, settings.options)
+        keep_trace(digest, trace, num_inputs, settings.options, numbers)
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_(part: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
@@ -212,7 +215,7 @@ class SizeCompiler:
             with _disable_current_modes():
                 trace = _trace_of(gm, self.name)
                 spec, _ = present_device(trace.device)
-                decided = _decided(trace.imported, self.kind, self.settings, self.around)
+                decided = _decided(trace, self.kind, self.settings, self.around)
                 asked = request_of(trace.imported, spec, self.settings.options, **decided)
         except Exception:  # the boundary to the user's program
             return None
@@ -277,9 +280,11 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
 
 def _trace_of(gm: torch.fx.GraphModule, name: str) -> Trace:
     """The graph imported. Raises: UnsupportedError for one that cannot be compiled as a whole."""
-    imported = import_fx(gm, name)
+    record = RECORDS.of_graph(name)
+    imported = import_fx(gm, name, NO_NAMES if record is None else user_names(gm, record.inputs))
     device = _device_of(gm)
-    return Trace(imported, device, _moved_arguments(gm, device))
+    placeholders = tuple(n.name for n in gm.graph.find_nodes(op="placeholder"))
+    return Trace(imported, device, _moved_arguments(gm, device), placeholders)
 
 
 def _part_of(trace: Trace, settings: Settings, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -381,9 +386,9 @@ def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError
 
 def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: Surroundings, sizes: str = "") -> CompiledPart:
     imported = trace.imported
-    decided = _decided(imported, kind, settings, around, whole)
+    decided = _decided(trace, kind, settings, around, whole)
     program = compile_imported(imported, device=trace.device, options=settings.options, **decided)
-    static = _kept_inputs(imported, around) if kind == "backward" else _static_inputs(imported, around)
+    static = _kept_inputs(trace, around) if kind == "backward" else _static_inputs(imported, around)
     replay = _replay(kind, settings.options) if whole and not trace.moved else "never"
     lent = _lent(kind, imported, around) if replay == "always" else frozenset()
     if kind == "forward" and not lent:
@@ -391,11 +396,12 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
     return CompiledPart(kind, program, imported, trace.moved, static if whole else (), replay, lent, sizes)
 
 
-def _decided(imported: Imported, kind: str, settings: Settings, around: Surroundings, whole: bool = True) -> dict[str, Any]:
+def _decided(trace: Trace, kind: str, settings: Settings, around: Surroundings, whole: bool = True) -> dict[str, Any]:
     """Arguments of a compile that a part's kind and surroundings decide, in this process and in the background (see `generate`)."""
+    imported = trace.imported
     return {"free_results": _saved(imported, around) if whole and kind == "forward" else (),
             "static": _static_inputs(imported, around) if kind == "inference" and settings.options.keep_weights else (),
-            "given_up": _given_up(imported) if whole and kind == "backward" else ()}
+            "given_up": _given_up(trace) if whole and kind == "backward" else ()}
 
 
 def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]:
@@ -448,19 +454,19 @@ def _static_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
     return tuple(name for name in names if name is not None)
 
 
-def _given_up(imported: Imported) -> tuple[str, ...]:
+def _given_up(trace: Trace) -> tuple[str, ...]:
     """Inputs of a backward part that are freed as it uses them up: what the forward part computed, and gradients of results."""
-    passed_on = {o.argument for o in imported.outputs}
-    return tuple(name for n, name in enumerate(imported.arguments)
-                 if name is not None and n not in passed_on and not name.startswith("primals"))
+    passed_on = {o.argument for o in trace.imported.outputs}
+    return tuple(name for n, (name, torchs) in enumerate(zip(trace.imported.arguments, trace.placeholders, strict=True))
+                 if name is not None and n not in passed_on and not torchs.startswith("primals"))
 
 
-def _kept_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
+def _kept_inputs(trace: Trace, around: Surroundings) -> tuple[str, ...]:
     """Inputs of a backward part that lie where the forward part's recording has them, or that are parameters: all but gradients of results
     and the forward part's own arguments, which AOTAutograd names so."""
     parameters = {f"primals_{n + 1}" for n in around.static}
-    return tuple(name for name in imported.arguments
-                 if name is not None and (name in parameters or not name.startswith(("tangents", "primals"))))
+    return tuple(name for name, torchs in zip(trace.imported.arguments, trace.placeholders, strict=True)
+                 if name is not None and (torchs in parameters or not torchs.startswith(("tangents", "primals"))))
 
 
 def _marked_static(gm: torch.fx.GraphModule) -> tuple[int, ...]:

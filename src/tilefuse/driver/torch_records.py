@@ -8,11 +8,12 @@ same code, where its guards hold: `is_found_by` asks them. Nothing here runs whi
 """
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -65,8 +66,20 @@ class Compilation:
 
     @property
     def place(self) -> str:
-        """`file:line` of the frame's function."""
-        return f"{self.file}:{self.line}" if self.file else ""
+        """`file:line` of the frame's function; "" for one of torch's, in which it calls a module of its own."""
+        return f"{self.file}:{self.line}" if self.file and not self.file.startswith(_TORCH) else ""
+
+    @property
+    def title(self) -> str:
+        """The frame's function in the user's words: torch makes one of what follows a break, and one around a module of its own."""
+        root = self.roots[0]() if self.roots else None
+        if self.file.startswith(_TORCH) and root is not None:
+            return getattr(root, "co_qualname", root.co_name)
+        head, _, rest = self.function.partition("torch_dynamo_resume_in_")
+        if not rest:
+            return head
+        name, _, line = rest.rpartition("_at_")
+        return f"{name}, after the break at line {line}"
 
     def is_of(self, context: object) -> bool:
         """Whether it was compiled at a call of this context."""
@@ -113,13 +126,14 @@ class Records:
             return found
 
     def of_graph(self, name: str) -> Compilation | None:
-        """The compilation whose graph has this name."""
+        """The compilation of a graph. name: the graph's, or that of a part of it, which begins with the graph's."""
+        graph = name.partition("_")[0]
         with self._lock:
-            return next((c for c in reversed(self._found) if c.graph == name), None)
+            return next((c for c in reversed(self._found) if c.graph == graph), None)
 
     def left_to_torch(self, name: str, reason: str) -> None:
-        """Notes that torch runs a part of a graph. name: the part's, which begins with the graph's."""
-        found = self.of_graph(name.split("_")[0])
+        """Notes that torch runs a part of a graph. name: as for `of_graph`."""
+        found = self.of_graph(name)
         if found is not None and (name, reason) not in found.in_torch:
             found.in_torch.append((name, reason))
 
@@ -197,16 +211,22 @@ def graph_break(told: Any) -> GraphBreak:
 
 def input_names(gm: torch.fx.GraphModule, found: Compilation | None = None) -> Iterator[str]:
     """The user's name of every input of dynamo's graph: a parameter's path, an argument's name; torch's own where it tells none."""
+    root = found.roots[0]() if found is not None and found.roots else None
+    parameters = () if root is None else root.co_varnames[1:root.co_argcount]
     for node in gm.graph.find_nodes(op="placeholder"):
         told = getattr(node.meta.get("grapharg"), "source", None)
         name = getattr(told, "name", "")
-        yield user_name(str(name() if callable(name) else name)) or str(node.name)
+        yield user_name(str(name() if callable(name) else name), parameters) or str(node.name)
 
 
-def user_name(source: str) -> str:
-    """A source of dynamo in the user's words: "L['self']._modules['layers']._modules['0'].weight" is "layers.0.weight"."""
-    import re
+def user_name(source: str, parameters: Sequence[str] = ()) -> str:
+    """A source of dynamo in the user's words: "L['self']._modules['layers']._modules['0'].weight" is "layers.0.weight".
 
+    parameters: of the forward method of a module that torch calls with arguments by number.
+    """
+    by_number = re.match(r"L\['args'\]\[(\d+)\]", source)
+    if by_number is not None and int(by_number[1]) < len(parameters):
+        source = parameters[int(by_number[1])] + source[by_number.end():]
     name = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", source)
     name = re.sub(r"^L\['(?:self|fn)'\]\.?(?=.)", "", name)
     name = re.sub(r"^[LG]\['([^']*)'\]", r"\1", name)

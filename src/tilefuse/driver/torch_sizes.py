@@ -209,6 +209,11 @@ class SizedPart:
             found.append(f"sizes in torch: {'; '.join(rest[:MOST_LISTED])}{more}")
         return found
 
+    @property
+    def is_of_sizes(self) -> bool:
+        """Whether it is a graph for several sizes, not one of fixed sizes that is compiled later."""
+        return bool(self._bindings) or not self._is_bound
+
     def waiting(self) -> list[tuple[str, str]]:
         """(sizes, reason) of what runs in torch so far, those called most first."""
         return [(self.sizes_text((sizes,)), f"{n} call{'s' * (n > 1)}, {why}") for sizes, n, why in self._rest()]

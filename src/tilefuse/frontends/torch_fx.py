@@ -36,7 +36,7 @@ from tilefuse.frontends import (
     torch_ops_reduce,
     torch_ops_search,
 )
-from tilefuse.frontends.imported import Imported, Output
+from tilefuse.frontends.imported import Imported, Output, Titles
 from tilefuse.frontends.torch_nodes import (
     PARTS_BY_COMPLEX,
     dtype_of,
@@ -55,9 +55,11 @@ from tilefuse.frontends.torch_nodes import (
 )
 from tilefuse.frontends.torch_ops import DTYPE_BY_TORCH, TORCH_OPS, TorchBuilder, Value, dtype_from_torch
 from tilefuse.frontends.torch_ops_complex import COMPLEX_OPS, Pairs
+from tilefuse.frontends.torch_titles import NO_NAMES, UserNames
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Attribute, Type
+from tilefuse.ir.names import plain_name
 
 THEMES = (
     torch_ops_pointwise,
@@ -89,12 +91,12 @@ class Traced:
     out_spec: Any
 
 
-def import_fx(gm: fx.GraphModule, name: str = "graph") -> Imported:
-    """The graph of an FX module whose nodes are ATen operators with `meta["val"]`.
+def import_fx(gm: fx.GraphModule, name: str = "graph", names: UserNames = NO_NAMES) -> Imported:
+    """The graph of an FX module whose nodes are ATen operators with `meta["val"]`. names: the user's, of its inputs and outputs.
 
     Raises: UnsupportedError where the module as a whole cannot be expressed (sparse tensors, data-dependent sizes, side effects).
     """
-    return _Walk(gm, name).run()
+    return _Walk(gm, name, names=names).run()
 
 
 def import_exported(program: torch.export.ExportedProgram, name: str = "graph") -> Imported:
@@ -132,6 +134,8 @@ class _Walk:
     gm: fx.GraphModule | Traced
     name: str
     held: Mapping[str, object] = field(default_factory=dict)
+    names: UserNames = NO_NAMES
+    titles: dict[str, str] = field(default_factory=dict)
     builder: TorchBuilder = field(init=False)
     value_of: dict[fx.Node, Any] = field(default_factory=dict)
     constants: dict[str, object] = field(default_factory=dict)
@@ -177,8 +181,17 @@ class _Walk:
         graph = b.finish(results, [(target, value) for target, value in self.updates.items() if target != value])
         constants = self.constants | dict(b.constant_data)
         return Imported(
-            graph, constants, tuple(self.fallbacks.items()), self.layouts, self.result_layouts, tuple(self.arguments), tuple(outputs)
+            graph, constants, tuple(self.fallbacks.items()), self.layouts, self.result_layouts, tuple(self.arguments), tuple(outputs),
+            Titles(self.titles, self._result_titles(graph.results, outputs))
         )
+
+    def _result_titles(self, results: Sequence[str], outputs: Sequence[Output]) -> tuple[str, ...]:
+        """The user's names of the graph's results; () where there are none."""
+        told: dict[int, str] = {}
+        for output, title in zip(outputs, self.names.outputs):
+            if output.result is not None and title:
+                told.setdefault(output.result, title)
+        return tuple(told.get(n, name) for n, name in enumerate(results)) if told else ()
 
     # Where values come from
 
@@ -190,7 +203,10 @@ class _Walk:
             return
         fake = node.meta.get("val")
         if isinstance(fake, torch.Tensor):
-            made = self.builder.input(node.name, dtype_of(fake, node), shape_of(fake))
+            title = self.names.inputs.get(node.name, "")
+            made = self.builder.input(plain_name(title) if title else node.name, dtype_of(fake, node), shape_of(fake))
+            if title and title != made:
+                self.titles[made] = title
             self._note_layout(made, fake)
             self.arguments.append(made)
             self.value_of[node] = self._marked(fake, Value(made))

@@ -153,11 +153,20 @@ def span_of(node: fx.Node) -> Span:
     stack = node.meta.get("stack_trace")
     lines = [line.strip() for line in str(stack).splitlines() if line.strip().startswith("File ")] if stack else []
     if not lines:
-        return Span(f"torch {node.name}", path=module_path(node), operator=operator_name(node))
+        return Span(f"torch {node.name}", path=module_path(node), operator=operator_name(node), node=first_node(node))
     file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
     number = rest.split(",")[0]
     text = str(stack).strip().splitlines()[-1].strip()
-    return Span(file, int(number) if number.isdigit() else 0, 1, text, module_path(node), operator_name(node))
+    return Span(file, int(number) if number.isdigit() else 0, 1, text, module_path(node), operator_name(node), first_node(node))
+
+
+def first_node(node: fx.Node) -> str:
+    """The node of dynamo's graph that a node was traced from; "" where nothing tells it."""
+    told = node.meta.get("from_node")
+    source = told[-1] if isinstance(told, list | tuple) and told else None
+    while source is not None and getattr(source, "from_node", None):
+        source = source.from_node[-1]
+    return str(getattr(source, "name", ""))
 
 
 def operator_name(node: fx.Node) -> str:
@@ -169,7 +178,7 @@ def operator_name(node: fx.Node) -> str:
 
 def module_path(node: fx.Node) -> str:
     """The innermost module that the node was traced in, as in "layers.0.linear1"; "" for the whole model's own operators."""
-    stack = node.meta.get("nn_module_stack") or {}
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     told = [str(entry[0]) for entry in stack.values() if isinstance(entry, tuple) and entry]
     # Dynamo tells modules from its local variable on: L['self'].layers.0, or L['fn']._modules['layers'] where it looked into dictionaries.
     return re.sub(r"^L\['\w+'\]\.?|^L__\w+?__\.?", "", told[-1]) if told else ""

@@ -11,7 +11,7 @@ from tilefuse.inspection.subject import InTorch, Part, Subject
 # Rows of the summary; what is beyond is counted.
 MOST_PARTS, MOST_PLACES, MOST_TOLD = 12, 5, 8
 TITLES = {"graph break": "graph breaks", "graph": "graphs that torch runs", "frame": "functions that torch did not compile",
-          "size": "sizes that run in torch", "operator": "operators that run in the framework"}
+          "size": "not compiled yet: torch runs these", "operator": "operators that run in the framework"}
 
 
 def explanation_text(subject: Subject) -> str:

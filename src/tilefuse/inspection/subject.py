@@ -238,7 +238,7 @@ def _of_torch(compiled: Any) -> Subject | None:
     notes: list[str] = []
     all_parts, all_sized = compiled_parts(), sized_parts()
     for found in (*made, *shared):
-        function, place = _told_function(found), found.place
+        function, place = found.title, found.place
         if found.graph and not is_kept(found):
             notes.append(f"{found.graph} of {function} was forgotten by torch (torch.compiler.reset, or more variants than "
                          "recompile_limit); a call compiles it again")
@@ -256,7 +256,7 @@ def _of_torch(compiled: Any) -> Subject | None:
         for one in sized:
             in_torch += [InTorch("size", f"{one.name} for {sizes}" if sizes else one.name, why, place, part=one.name)
                          for sizes, why in one.waiting()]
-            notes += one.notes()[:1]
+            notes += one.notes()[:1] if one.is_of_sizes else []
     if not made and shared:
         notes.append(f"calls of this {type(getattr(compiled, '_orig_mod', compiled)).__name__} find programs that were compiled for "
                      "another object of the same code")
@@ -292,11 +292,3 @@ def _torch_name(compiled: Any) -> str:
         return type(getattr(compiled, "_orig_mod", compiled)).__name__
     return str(getattr(compiled, "__qualname__", type(compiled).__name__))
 
-
-def _told_function(found: Any) -> str:
-    """The function of a compilation in the user's words: torch makes one of what follows a break."""
-    head, _, rest = str(found.function).partition("torch_dynamo_resume_in_")
-    if not rest:
-        return head
-    name, _, line = rest.rpartition("_at_")
-    return f"{name}, after the break at line {line}"

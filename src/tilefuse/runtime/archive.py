@@ -24,6 +24,7 @@ from tilefuse.base.options import Options
 from tilefuse.runtime.cache import DAMAGE, CacheEntry, new_part
 from tilefuse.runtime.call_plan import storage_span
 from tilefuse.runtime.cuda_api import describe_device
+from tilefuse.runtime.explanation import with_own_places
 from tilefuse.runtime.host import host_identity
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.program import Program
@@ -61,7 +62,7 @@ def save_program(program: Program, path: Path | str, sign: Path | str | None = N
 
 
 def _write(program: Program, archive: zipfile.ZipFile) -> None:
-    archive.writestr(PROGRAM, spec_to_json(program.spec), zipfile.ZIP_DEFLATED)
+    archive.writestr(PROGRAM, spec_to_json(with_own_places(program.spec)), zipfile.ZIP_DEFLATED)
     rows: list[dict[str, Any]] = []
     written: set[str] = set()
     for kernel, binary in zip(program.spec.kernels, program.binaries, strict=True):

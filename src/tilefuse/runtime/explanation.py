@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from json import loads
+from dataclasses import replace
+from json import dumps, loads
 from typing import Any
 
 from tilefuse.base.printable import one_line
@@ -13,12 +14,30 @@ from tilefuse.runtime.spec import ProgramSpec
 def explanation_data(spec: ProgramSpec) -> dict[str, Any]:
     """A program's explanation as plain data; `seconds` under `plan` are known in the process that planned, and None elsewhere."""
     data: dict[str, Any] = loads(spec.explanation) if spec.explanation else {}
+    if spec.places:
+        _tell_places(data, spec.places)
     if "plan" in data:
         data["plan"]["seconds"] = None if spec.plan_seconds is None else round(spec.plan_seconds, 3)
     if data:
         data["inputs"] = [list(pair) for pair in zip(spec.told_inputs, spec.inputs, strict=True)]
         data["results"] = [list(pair) for pair in zip(spec.told_results, spec.results, strict=True)]
     return data
+
+
+def with_own_places(spec: ProgramSpec) -> ProgramSpec:
+    """The spec with the places of its explanation written into it: a file has no others."""
+    if not spec.places or not spec.explanation:
+        return spec
+    data = loads(spec.explanation)
+    _tell_places(data, spec.places)
+    return replace(spec, explanation=dumps(data), places={})
+
+
+def _tell_places(data: Mapping[str, Any], places: Mapping[str, tuple[str, str, str]]) -> None:
+    for node in (data.get("graph") or {"nodes": ()})["nodes"]:
+        told = places.get(node.get("origin", ""))
+        if told is not None:
+            node["operator"], node["path"], node["place"] = told
 
 
 def explanation_text(explanation: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """A compiled program as plain data: buffers, kernels, steps. It serialises to JSON; `program.py` runs it."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -105,6 +106,8 @@ class ProgramSpec:
     given_up: tuple[str, ...] = ()
     # How long planning took: the only thing here that differs from run to run, so it is neither compared nor saved.
     plan_seconds: float | None = field(default=None, compare=False)
+    # Operator, module and place of the nodes that the compiler was given, where the explanation is that of an equal graph of another time.
+    places: Mapping[str, tuple[str, str, str]] = field(default_factory=dict, compare=False)
 
     @property
     def told_inputs(self) -> tuple[str, ...]:

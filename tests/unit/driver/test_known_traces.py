@@ -27,9 +27,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[
     """Compiles a function as a new process would, with the cache of the processes before; its results and how many graphs were traced."""
     traced: list[str] = []
 
-    def counting(gm: torch.fx.GraphModule, name: str = "graph") -> Any:
+    def counting(gm: torch.fx.GraphModule, name: str = "graph", *names: Any) -> Any:
         traced.append(name)
-        return import_fx(gm, name)
+        return import_fx(gm, name, *names)
 
     monkeypatch.setattr(torch_backend, "import_fx", counting)
     monkeypatch.setattr(known_programs, "enabled", True)

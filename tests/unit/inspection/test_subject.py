@@ -114,7 +114,7 @@ def test_functions_methods_and_models_compiled_in_place() -> None:
 
 
 def test_recompiles_tell_their_reason() -> None:
-    @torch.compile(backend="tilefuse", dynamic=False)
+    @torch.compile(backend="tilefuse", dynamic=False, options={"sizes_at_once": 9})
     def function(x: torch.Tensor, twice: bool) -> torch.Tensor:
         return x * 2 + 1 if twice else x - 1
 
@@ -203,3 +203,48 @@ def test_one_page_has_all_parts(tmp_path: Any) -> None:
     model(x)
     page = tilefuse.view(model, tmp_path / "plan.html", arguments=(x,)).read_text(encoding="utf-8")
     assert "graph0_forward (forward)" in page and "graph1_forward" in page and '"times":[{' in page
+
+
+def test_programs_found_again_have_the_names_and_lines_of_the_model_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Equal graphs share plans, sources and machine code on disk; where they stand in the user's program is not shared."""
+    from tilefuse.driver import known_programs
+
+    monkeypatch.setattr(known_programs, "enabled", True)
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path))
+
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.LayerNorm(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x).exp()  # the first
+
+    class Second(First):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x).exp()  # the second
+
+    for kind, name in ((First, "the first"), (Second, "the second")):
+        torch_backend.reset()
+        model = torch.compile(kind(), backend="tilefuse", options={"strict": True})
+        with torch.no_grad():
+            model(torch.randn(4, 8))
+        part, = tilefuse.programs(model)
+        data = part.data()
+        assert {n["place"] for n in data["graph"]["nodes"]} == {f"{__file__}:{line_of(name)}"}
+        assert {n["path"] for n in data["graph"]["nodes"]} == {"body.0", ""}
+        assert ["body.0.weight", "body_0_weight"] in data["inputs"] and data["results"][0][0] == "result"
+        part.program.save(tmp_path / "saved")
+        assert tilefuse.programs(tilefuse.load(tmp_path / "saved"))[0].data()["graph"] == data["graph"]
+    program = tilefuse.compile(First().eval(), (torch.randn(4, 8),))
+    assert {n["place"] for n in tilefuse.programs(program)[0].data()["graph"]["nodes"]} == {f"{__file__}:{line_of('the first')}"}
+
+
+def test_a_training_step_names_gradients_and_saved_values() -> None:
+    model = torch.compile(Whole(), backend="tilefuse")
+    model(torch.randn(4, 8)).sum().backward()
+    forward, backward = (p.data() for p in tilefuse.programs(model))
+    assert [told for told, _ in forward["inputs"]] == ["linear.weight", "linear.bias", "x"]
+    assert {told for told, _ in backward["inputs"]} > {"gradient of result 0", "x"}
+    assert {"gradient of linear.weight", "gradient of linear.bias"} == {told for told, _ in backward["results"]}
+    assert {n["path"] for n in backward["graph"]["nodes"]} <= {"linear", ""} and all(n["place"] for n in backward["graph"]["nodes"])
