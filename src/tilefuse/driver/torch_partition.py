@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from tilefuse.driver.torch_pool_places import keep_near_places
 from tilefuse.frontends.torch_ops import TORCH_OPS
 from tilefuse.target.device import DeviceSpec
 
@@ -60,6 +61,7 @@ def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device:
 
     without_detached(joint.graph)
     joint.graph.eliminate_dead_code()
+    keep_near_places(joint.graph)
     joint.graph = fx_graph_cse(joint.graph)
     if any("recompute" in n.meta for n in joint.graph.nodes):
         return False

@@ -100,6 +100,22 @@ for _rank in (1, 2, 3):
     _enter_rank(_rank)
 
 
+@lowers("tilefuse.max_pool_near_backward.default")
+def max_pool_near_backward(
+    b: TorchBuilder,
+    grad: Value,
+    near: Value,
+    shape: Sequence[int],
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> str:
+    reach = [(k - 1) * d + 1 for k, d in zip(size, dilation)]
+    return _window_gradient(b, grad, tuple(shape), reach, stride, padding, near, list(zip(size, dilation)))
+
+
 def _shared_out(
     b: TorchBuilder,
     grad: str,
@@ -133,8 +149,11 @@ def _window_gradient(
     stride: Sequence[int],
     padding: Sequence[int],
     indices: str | None,
+    near: Sequence[tuple[int, int]] = (),
 ) -> str:
     """For each input position the sum over the windows that cover it (with `indices`: over those whose maximum it was).
+
+    near: size and dilation of the windows within which `indices` count; empty where they count within the image.
 
     Window w of a dimension covers the positions w * stride - padding up to that + reach, so position h lies in window
     (h + padding) // stride - a for a = 0, 1, ... as long as (h + padding) % stride + a * stride < reach.
@@ -148,19 +167,25 @@ def _window_gradient(
     extents = dict(zip(axes, shape)) | dict(over)
     index: list[Affine] = [number(0) if s == 1 else axis(a) for a, s in zip(axes[:lead], shape)]
     limits: list[Bound] = []
-    for name, (tap, count), extent, windows, r, s, p in zip(axes[lead:], over, shape[lead:], out[lead:], reach, stride, padding):
+    here = number(0)
+    for d, (name, (tap, count), extent, windows, r, s, p) in enumerate(
+        zip(axes[lead:], over, shape[lead:], out[lead:], reach, stride, padding)
+    ):
         padded = (number(0) if extent == 1 else axis(name)) + p
         back = number(0) if count == 1 else axis(tap)
         window = simplify(floordiv(padded, s, extents) - back, extents)
         inside = simplify(mod(padded, s, extents) + back * s, extents)
         _limit(limits, window, windows, extents)
         _limit(limits, inside, r, extents)
+        if near:
+            size, dilation = near[d]
+            _limit(limits, simplify(mod(inside, dilation, extents), extents), 1, extents)
+            here = here * size + simplify(floordiv(inside, dilation, extents), extents)
+        else:
+            here = here * extent + (number(0) if extent == 1 else axis(name))
         index.append(window)
     body: Expr = converted(Read(grad, tuple(index)), b.dtype_of(grad), work)
     if indices is not None:
-        here = number(0)
-        for name, extent in zip(axes[lead:], shape[lead:]):
-            here = here * extent + (number(0) if extent == 1 else axis(name))
         body = call(
             "select", call("eq", converted(Read(indices, tuple(index)), b.dtype_of(indices), I64), Index(here)), body, const(0, work)
         )

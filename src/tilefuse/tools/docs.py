@@ -138,7 +138,7 @@ def _torch_names() -> set[str]:
     from tilefuse.frontends import torch_fx  # noqa: F401  importing the frontend enters all lowerings into the table
     from tilefuse.frontends.torch_ops import TORCH_OPS
 
-    return {".".join(name.split(".")[:2]) for name in TORCH_OPS}
+    return {".".join(name.split(".")[:2]) for name in TORCH_OPS if not name.startswith("tilefuse.")}
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.end_to_end.torch.reference import assert_same, flat, run_imported, trace
+from tilefuse.frontends.torch_near_places import NEAR_BACKWARD
 
 A = torch.ops.aten
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -656,6 +657,19 @@ case(
     ),
     normal(2, 3, 8, 7),
     normal(2, 3, 3, 6),
+)
+# Places within windows, as the two parts of a training step keep them.
+case(
+    "max_pool near backward",
+    lambda g, p: NEAR_BACKWARD(g, p.clamp(4, 5).to(torch.uint8), [2, 3, 8, 7], [3, 3], [2, 2], [1, 1], [1, 1], False),
+    normal(2, 3, 4, 4),
+    normal(2, 3, 4, 4),
+)
+case(
+    "max_pool near backward dilation",
+    lambda g, p: NEAR_BACKWARD(g, p.abs().clamp(0, 3).to(torch.uint8), [2, 3, 8, 7], [2, 2], [2, 1], [0, 0], [2, 3], False),
+    normal(2, 3, 3, 4),
+    normal(2, 3, 3, 4),
 )
 for include in (True, False):
     case(

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tilefuse.driver.torch_partition import prepare
 from tilefuse.frontends.torch_decompositions import decompositions_with_gradients
+from tilefuse.frontends.torch_near_places import NEAR_BACKWARD, Windows, places_in_image
 from tilefuse.target.device import H200
 
 TOKENS, WIDTH = (4, 256), 128
@@ -55,6 +56,21 @@ def language() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 def images() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return Images(), (torch.randn(8, 3, 32, 32),)
+
+
+class Pooled(nn.Module):
+    """A convolution and a norm whose result is pooled: places of maxima would be eight times as large as bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(F.max_pool2d(torch.relu(self.norm(self.first(x))), 3, 2, 1)).mean()
+
+
+def pooled() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    return Pooled(), (torch.randn(8, 3, 34, 34),)
 
 
 Step = Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]
@@ -98,7 +114,7 @@ def num_bytes(nodes: list[torch.fx.Node]) -> int:
     return sum(v.numel() * v.element_size() for v in (n.meta.get("val") for n in nodes) if isinstance(v, torch.Tensor))
 
 
-@pytest.mark.parametrize("step", [language, images])
+@pytest.mark.parametrize("step", [language, images, pooled])
 def test_no_more_is_kept_than_torch_compile_keeps(step: Step) -> None:
     """Within a hundredth: sums of rows are kept here that its pieces compute again."""
     ours, theirs = num_bytes(kept_by(step, "ours")), num_bytes(kept_by(step, "torch's"))
@@ -176,3 +192,58 @@ def test_detached_results_are_still_results() -> None:
     total.backward()
     expected = torch.autograd.grad(both(x, weight)[0], weight)[0]
     assert weight.grad is not None and torch.allclose(weight.grad, expected, atol=1e-5)
+
+
+POOLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "padded": lambda x: F.max_pool2d(torch.relu(x), 3, 2, 1, ceil_mode=True),
+    "uneven": lambda x: F.max_pool2d(x, (2, 5), (1, 3), (1, 2), (3, 2)),
+    "most places": lambda x: F.max_pool2d(x, 16, 1),
+    "more places": lambda x: F.max_pool2d(x, 17, 1),
+    "three": lambda x: F.max_pool3d(x[:, None], (2, 3, 3), (1, 2, 2), (1, 1, 0)),
+    "one": lambda x: F.max_pool1d(x.flatten(1, 2), 4, 3, 1),
+}
+
+
+def test_gradients_of_pools_go_where_the_maxima_are() -> None:
+    """Also those of windows with NaN, or of nothing but -inf."""
+    x = torch.randn(3, 4, 17, 19, generator=torch.Generator().manual_seed(0))
+    x[0, 0, 3, 4], x[1] = float("nan"), float("-inf")
+
+    def all_pools(x: torch.Tensor) -> torch.Tensor:
+        found = torch.cat([pool(x).flatten() for pool in POOLS.values()]).clamp(-9, 9)
+        return (found * torch.arange(1.0, found.numel() + 1.0).cos()).sum()
+
+    given, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    torch._dynamo.reset()
+    torch.compile(all_pools, backend="tilefuse", dynamic=False)(given).backward()
+    all_pools(other).backward()
+    assert given.grad is not None and other.grad is not None
+    torch.testing.assert_close(given.grad, other.grad)
+    kept = kept_by(lambda: (nn.Module(), (torch.randn(3, 4, 17, 19, requires_grad=True),)), "ours", lambda _: all_pools)
+    assert sum(n.meta["val"].dtype == torch.uint8 for n in kept) == len(POOLS) - 1
+
+
+def test_places_that_are_read_elsewhere_stay() -> None:
+    def both(x: torch.Tensor) -> torch.Tensor:
+        top, places = F.max_pool2d(x, 2, return_indices=True)
+        return (top * places).sum()
+
+    kept = kept_by(lambda: (nn.Module(), (torch.randn(1, 2, 8, 8, requires_grad=True),)), "ours", lambda _: both)
+    assert [n.meta["val"].dtype for n in kept] == [torch.int64]
+
+
+@pytest.mark.parametrize(("pool", "backward"), [
+    (F.max_pool2d, torch.ops.aten.max_pool2d_with_indices_backward), (F.max_pool3d, torch.ops.aten.max_pool3d_with_indices_backward)])
+def test_places_in_windows_name_those_in_the_image(pool: Callable[..., Any], backward: Callable[..., Any]) -> None:
+    """The operator as torch runs it where a part is not compiled."""
+    rank = 2 if pool is F.max_pool2d else 3
+    x = torch.randn(2, 3, *(9, 8, 7)[:rank])
+    size, stride, padding, dilation = ([n] * rank for n in (3, 2, 1, 2))
+    top, places = pool(x, size, stride, padding, dilation, return_indices=True)
+    near = torch.zeros_like(top, dtype=torch.uint8)
+    windows = Windows(tuple(x.shape[2:]), tuple(size), tuple(stride), tuple(padding), tuple(dilation))
+    for candidate in range(3**rank):
+        near[places_in_image(torch.full_like(near, candidate), windows) == places] = candidate
+    assert torch.equal(places_in_image(near, windows), places)
+    expected = backward(top, x, size, stride, padding, dilation, False, places)
+    assert torch.equal(NEAR_BACKWARD(top, near, list(x.shape), size, stride, padding, dilation, False), expected)
