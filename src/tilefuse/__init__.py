@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["apply_passes", "bisect", "compare", "compile", "explain", "graph_pass", "load", "profile", "programs", "source", "view"]
+__all__ = ["apply_passes", "bisect", "compare", "compile", "explain", "export", "graph_pass", "load", "profile", "programs", "source", "view"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -59,6 +59,22 @@ def bisect(model: Any, example_inputs: Sequence[Any] | None = None, *, device: A
 
     return fault_of_model(model, example_inputs, device=device, shapes=shapes, example_kwargs=example_kwargs, rtol=rtol, atol=atol,
                           seconds=seconds, **options)
+
+
+def export(model: Any, folder: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
+           shapes: Mapping[str, Sequence[int]] | None = None, target: str = "", example_kwargs: Mapping[str, Any] | None = None,
+           name: str = "", **options: Any) -> Any:
+    """Writes a program as a folder that runs without Python, torch or tilefuse: C++, weights, a C interface, a CMake file, a page, and a
+    loader for Python with NumPy alone. docs/export.md tells what is in it.
+
+    model: what `tilefuse.compile` takes, a compiled program, or the path of a saved one. device: "host", "cuda"; target: a GPU that need
+    not be present ("h200"). name: what files and functions are called. The result tells what was written.
+    Raises: UnsupportedOpError for a library call without a form outside Python; UserError and its kinds; as `compile`.
+    """
+    from tilefuse.driver.export import export_model
+
+    return export_model(model, folder, example_inputs, device=device, shapes=shapes, target=target, example_kwargs=example_kwargs,
+                        name=name, **options)
 
 
 def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any:

@@ -45,6 +45,11 @@ class CompiledModel:
         return tuple(self._arguments)
 
     @property
+    def outputs(self) -> tuple[Output, ...]:
+        """How each output of the source comes from the program's results; empty: they are its results."""
+        return tuple(self._outputs)
+
+    @property
     def kernels(self) -> tuple[KernelCode, ...]:
         """The kernels' sources and launches."""
         return self.program.kernels

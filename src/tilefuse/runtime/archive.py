@@ -29,7 +29,7 @@ from tilefuse.runtime.host import host_identity
 from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.signature import read_key, reserve_signature, sign_file, verified_file
-from tilefuse.runtime.spec import KernelCode
+from tilefuse.runtime.spec import KernelCode, ProgramSpec
 from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
 from tilefuse.target.capabilities import runs_on
 
@@ -145,6 +145,17 @@ def load_program(path: Path | str, device: str | torch.device | None = None, opt
     program_device = "host" if where in ("host", "cpu") or str(where).startswith("cpu") else where
     _check_processor(path, spec.kernels, binaries, program_device)
     return Program(spec, constants, program_device, options, binaries=[entry for entry, _ in binaries])
+
+
+def read_program(path: Path | str) -> tuple[ProgramSpec, dict[str, torch.Tensor]]:
+    """Spec and constants of a saved program, for whichever processor its machine code is. Raises: UserError for no readable program."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return spec_from_json(archive.read("program.json").decode()), _read_constants(archive)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}") from error
+    except (*DAMAGE, KeyError, TypeError, OSError) as error:
+        raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error
 
 
 def _read_binaries(archive: zipfile.ZipFile, kernels: tuple[KernelCode, ...]) -> list[tuple[CacheEntry, str]]:

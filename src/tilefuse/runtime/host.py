@@ -123,13 +123,13 @@ def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> lis
 
 
 # Headers, and the macro that decides what one of them reads.
-_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include\b|undef _GLIBCXX_).*$", re.MULTILINE)
+INCLUDE_LINE = re.compile(r"^[ \t]*#[ \t]*(?:include\b|undef _GLIBCXX_).*$", re.MULTILINE)
 
 
 def _unit(kernels: Sequence[KernelCode]) -> str:
     """One translation unit: all include lines first, then each kernel's text in its own namespace."""
-    includes = dict.fromkeys(line.strip() for k in kernels for line in _INCLUDE.findall(k.source))
-    parts = [f"namespace unit{i} {{\n{_INCLUDE.sub('', k.source)}\n}}" for i, k in enumerate(kernels)]
+    includes = dict.fromkeys(line.strip() for k in kernels for line in INCLUDE_LINE.findall(k.source))
+    parts = [f"namespace unit{i} {{\n{INCLUDE_LINE.sub('', k.source)}\n}}" for i, k in enumerate(kernels)]
     return "\n".join([*includes, *parts, ""])
 
 

@@ -24,6 +24,7 @@ from tilefuse.tools import (
     commands_blas,
     commands_cache,
     commands_device,
+    commands_export,
     commands_info,
     commands_model,
     commands_run,
@@ -63,6 +64,7 @@ app.command("explain")(commands_model.explain)
 app.command("info")(commands_info.info)
 app.command("view")(commands_model.view)
 app.command("bench")(commands_run.bench)
+app.command("export")(commands_export.export)
 app.command("blas")(commands_blas.blas)
 app.command("tune")(commands_tune.tune)
 app.add_typer(commands_tune.tuning_app, name="tuning")

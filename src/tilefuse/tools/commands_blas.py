@@ -181,7 +181,8 @@ def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path:
     Raises: OptionError where sizes are to be arguments and cannot be.
     """
     from tilefuse.driver.script_tune import best_known
-    from tilefuse.tools.emit_program import emit_program, identifier
+    from tilefuse.standalone.c_names import identifier
+    from tilefuse.tools.emit_program import emit_program
     from tilefuse.tools.programs import target_device
 
     on_host = target == "host"
@@ -216,7 +217,7 @@ def _with_size_arguments(function: CompiledScript, graph: CallGraph, strides: Ex
     from tilefuse.driver.script_tune import best_known
     from tilefuse.driver.sized_programs import sized_program
     from tilefuse.schedule.routine_sizes import with_named_sizes
-    from tilefuse.tools.emit_program import identifier
+    from tilefuse.standalone.c_names import identifier
     from tilefuse.tools.emit_sized import emit_sized
 
     if function.kind == "template":

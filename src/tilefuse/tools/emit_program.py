@@ -4,28 +4,19 @@
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilefuse.base.errors import UnsupportedError, UserError
-from tilefuse.base.printable import one_line
 from tilefuse.runtime.cache import write_whole
 from tilefuse.runtime.call_plan import ITEMSIZE, CallPlan, plan_calls, storage_bytes
 from tilefuse.runtime.spec import KernelStep, ProgramSpec, Value
+from tilefuse.standalone.c_names import banner, identifier
 
 C_TYPES = {"f64": "double", "f32": "float", "i64": "long long", "i32": "int", "u64": "unsigned long long", "u32": "unsigned int",
            "i16": "short", "u16": "unsigned short", "i8": "signed char", "u8": "unsigned char", "bool": "unsigned char"}
 COUNTER_ALIGNMENT = 256
-# Names that an argument cannot have: words of C and C++, and what the launching function calls its own.
-_RESERVED = re.compile(r"""alignas|asm|auto|bool|break|case|catch|char|class|const|constexpr|continue|default|delete|do|double|else|enum|
-    explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|operator|private|protected|public|register|
-    restrict|return|short|signed|sizeof|static|struct|switch|template|this|throw|true|try|typedef|typename|union|unsigned|using|virtual|
-    void|volatile|while|and|or|not|xor|workspace|stream|scratch|pointers|arguments|status|launch|main|
-    and_eq|or_eq|not_eq|xor_eq|bitand|bitor|compl|alignof|char8_t|char16_t|char32_t|wchar_t|concept|requires|const_cast|static_cast|
-    dynamic_cast|reinterpret_cast|decltype|noexcept|nullptr|static_assert|thread_local|typeid|consteval|constinit|co_await|co_return|
-    co_yield|linux|unix|NULL|NAN|INFINITY|EOF|errno|assert|stdin|stdout|stderr|cudaError_t|cudaStream_t""", re.VERBOSE)
 LAUNCH = """namespace {
 
 cudaError_t launch(const void* kernel, int blocks, int threads, int cluster, int shared, bool early, void** arguments,
@@ -137,14 +128,6 @@ def emit_program(spec: ProgramSpec, name: str, stem: str, arch: str, origin: str
                           _header(spec, name, signature, plan, values, names, origin, turned), _main(spec, name, stem, values, names))
 
 
-def identifier(name: str) -> str:
-    """`name` as a name that C and C++ take."""
-    made = re.sub(r"\W", "_", name, flags=re.ASCII)
-    if _RESERVED.fullmatch(made):
-        return f"{made}_"
-    return made if made[:1].isalpha() or made[:1] == "_" else f"v_{made}"
-
-
 def _arguments(spec: ProgramSpec, function: str) -> dict[str, str]:
     """Value -> the name of its argument: all different, and none the function's."""
     names: dict[str, str] = {}
@@ -182,12 +165,6 @@ def _header(spec: ProgramSpec, name: str, signature: str, plan: CallPlan, values
         f"#define {name.upper()}_WORKSPACE_BYTES {total}ull", f"#define {name.upper()}_ZERO_BYTES {counters}ull", "",
         "/* Device pointers, 16-byte aligned; strides in elements:", *rows, " */", f"{signature};", "",
         "#ifdef __cplusplus", "}", "#endif", ""])
-
-
-def banner(origin: str) -> str:
-    """A text as comment lines."""
-    # A backslash at the end would make the next line part of the comment.
-    return "\n".join(f"// {one_line(line)}".rstrip("\\ \t") for line in origin.splitlines())
 
 
 def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dict[str, str], origin: str, arch: str) -> str:

@@ -17,8 +17,9 @@ from tilefuse.codegen.host import print_host_together
 from tilefuse.driver.sized_programs import Launched, Scratch, SizedProgram
 from tilefuse.ir.counts import C_FUNCTIONS, Operand, count_text
 from tilefuse.schedule.routine_sizes import words_of
+from tilefuse.standalone.c_names import banner, identifier
 from tilefuse.target.device import DeviceSpec
-from tilefuse.tools.emit_program import C_TYPES, DRIVER_HEAD, LAUNCH, EmittedProgram, banner, identifier
+from tilefuse.tools.emit_program import C_TYPES, DRIVER_HEAD, LAUNCH, EmittedProgram
 
 # Places in the workspace begin at multiples of so many bytes.
 ALIGNMENT = 256

@@ -6,6 +6,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tilefuse compile model.onnx --save model.tilefuse",
         "tilefuse compile model.onnx --target h200 --emit sources",
     ),
+    "export": (
+        "tilefuse export model.onnx --out program --device host",
+        "tilefuse export model.tilefuse --out program --name net",
+        "tilefuse export model.onnx --out program --target h200",
+    ),
     "opt": (
         "tilefuse opt --list",
         "tilefuse opt graph.txt --passes merge-equal-nodes,remove-dead-nodes",
@@ -50,6 +55,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 SHORT: dict[str, str] = {
     "run": "Run a model; compare its results with others'.",
     "compile": "Save a compiled program, or write its sources.",
+    "export": "Write a model as C++ that runs without Python.",
     "opt": "Run passes over a graph and print it.",
     "explain": "Print the plan: times, kernels, reasons.",
     "info": "Tell what is in a file, without running it.",
