@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["apply_passes", "bisect", "compare", "compile", "explain", "export", "graph_pass", "load", "profile", "programs", "source", "view"]
+__all__ = ["apply_passes", "bisect", "compare", "compile", "explain", "export", "graph_pass", "load", "profile", "programs", "source",
+           "view"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,

@@ -76,7 +76,7 @@ target_link_libraries({name}_example PRIVATE {name} CUDA::cudart)
 
 
 def _arch(spec: ProgramSpec) -> str:
-    arch = spec.kernels[0].arch if spec.kernels else "sm_80"
+    arch = spec.kernels[0].arch if spec.kernels else "native"
     return arch.removeprefix("sm_")
 
 
@@ -89,7 +89,7 @@ def readme_text(spec: ProgramSpec, made: ProgramText, weights: Weights, name: st
     inputs = [_row("input", n, told, values[v]) for n, (v, told) in enumerate(zip(spec.inputs, spec.told_inputs))]
     results = [f"| result {n} | `{r.name}` | {r.dtype} | {list(r.shape)} | {list(r.strides)} |" for n, r in enumerate(made.places.results)]
     if on_gpu:
-        arch = spec.kernels[0].arch if spec.kernels else "sm_80"
+        arch = spec.kernels[0].arch if spec.kernels else "native"
         needs = f"an NVIDIA GPU of architecture {arch}, the CUDA toolkit" + "".join(
             f", {w}" for k, w in (("product", "cuBLASLt"), ("convolution", "cuDNN 9")) if k in kinds)
         libraries = "".join(f" -l{LIBRARIES[k]}" for k in ("product", "convolution") if k in kinds)
