@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tilefuse.runtime.spec import KernelStep, LibraryStep, ProgramSpec, Value
 from tilefuse.standalone.program_text import ProgramText
 from tilefuse.standalone.weights import Weights
+from tilefuse.target.capabilities import number_of
 
 HOST_FLAGS = "-O3 -std=c++20 -march=native -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden"
 CUDA_FLAGS = "-O3 -std=c++20 -Xcompiler -fPIC,-fvisibility=hidden"
@@ -76,8 +77,7 @@ target_link_libraries({name}_example PRIVATE {name} CUDA::cudart)
 
 
 def _arch(spec: ProgramSpec) -> str:
-    arch = spec.kernels[0].arch if spec.kernels else "native"
-    return arch.removeprefix("sm_")
+    return number_of(spec.kernels[0].arch) if spec.kernels else "native"
 
 
 def readme_text(spec: ProgramSpec, made: ProgramText, weights: Weights, name: str, on_gpu: bool, kinds: frozenset[str]) -> str:

@@ -65,3 +65,8 @@ def runs_on(compiled: str, present: str) -> bool:
     if compiled == present or made is None or here is None:
         return compiled == present
     return compiled[-1].isdigit() and made[0] == here[0] and made <= here
+
+
+def number_of(arch: str) -> str:
+    """The number of an architecture as build tools write it: "90a" of "sm_90a"."""
+    return arch.removeprefix("sm_")
