@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["apply_passes", "bisect", "compare", "compile", "explain", "export", "graph_pass", "load", "profile", "programs", "source",
-           "view"]
+__all__ = ["apply_passes", "bisect", "compare", "compile", "explain", "export", "graph_pass", "load", "profile", "programs", "set_logs",
+           "source", "view"]
 
 
 def compile(model: Any, example_inputs: Sequence[Any] | None = None, *, device: Any = None,
@@ -154,6 +154,19 @@ def profile(compiled: Any, *arguments: Any, repeats: int = 10, backward: bool = 
     return profile_of(compiled, arguments, named, repeats=repeats, backward=backward, call=call)
 
 
+def set_logs(logs: str = "", *, out: str = "", **levels: Any) -> None:
+    """Shows what tilefuse tells of its work, as TILEFUSE_LOGS does: `set_logs("+plan,recompiles")`, `set_logs(recompiles=True)`.
+
+    logs: names with commas between them, +name for more, -name for errors only; `set_logs("help")` prints the list. levels: the same by
+    keyword: True, or a level of the module `logging`. out: a file that receives the lines as well. Each call replaces what the one before
+    set; without arguments nothing is shown. Where TILEFUSE_LOGS is set, it goes before this.
+    Raises: OptionError for an unknown name, or a file that cannot be written.
+    """
+    from tilefuse.base import logs as named
+
+    named.set_logs(logs, out=out, **levels)
+
+
 def apply_passes(graph: Any, passes: Sequence[str] | str, *, constants: Mapping[str, Any] | None = None, device: Any = None,
                  **options: Any) -> Any:
     """A graph after passes, with the attributes that they left: `apply_passes(graph, ["fusion", "codegen", "rtc"])`.
@@ -178,3 +191,15 @@ def graph_pass(name: str, *, provides: Sequence[str] = (), depends: Sequence[str
     from tilefuse.driver.graph_passes import graph_pass as register
 
     return register(name, provides=provides, depends=depends, replace=replace)
+
+
+def _show_logs() -> None:
+    import os
+
+    if "TILEFUSE_LOGS" in os.environ:
+        from tilefuse.base.logs import from_environment
+
+        from_environment(os.environ)
+
+
+_show_logs()

@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from tilefuse.base.errors import OptionError, nearest
+from tilefuse.base.logs import OUT_VARIABLE
 
 PREFIX = "TILEFUSE_"
 TRUE_WORDS = ("1", "true", "yes", "on")
@@ -102,7 +103,8 @@ class Options:
     # Output
     debug: int = option(0, "1 fallbacks and device, 2 + time, bytes, GB/s a kernel, 3 + plan, 4 + source, 5 + IR after each pass, "
                            "6 + every rule and rejected candidate", affects_code=False, choices=(0, 1, 2, 3, 4, 5, 6))
-    logs: str = option("", "comma list of artifacts to show (+name or name) or hide (-name), on top of `debug`", affects_code=False)
+    logs: str = option("", "comma list of logs to show (name, +name for more) or hide (-name), on top of `debug`; TILEFUSE_LOGS=help lists "
+                           "them", affects_code=False)
     dump_dir: str = option("", "folder that receives IR, plan, sources and trace of every compile", affects_code=False)
     trace: str = option("", "file that receives the compile's events as chrome-trace JSON (Perfetto reads it)", affects_code=False)
     progress: bool = option(False, "a progress bar on standard error while kernels are compiled", affects_code=False)
@@ -116,7 +118,7 @@ class Options:
         known = {f"{prefix}{f.name.upper()}": f for f in fields(cls)}
         given: dict[str, Any] = {}
         for key, text in sorted(env.items()):
-            if not key.startswith(prefix):
+            if not key.startswith(prefix) or key == OUT_VARIABLE:  # where lines go is no setting of a compile
                 continue
             if key not in known:
                 raise OptionError(f"unknown option {key} in the environment", hint=_hint(key, known))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import json
+import logging
 import os
 import sys
 import threading
@@ -16,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from tilefuse.base.errors import OptionError, nearest
+from tilefuse.base.errors import OptionError
+from tilefuse.base.logs import NAMES, is_shown, log_of, parse_logs
 from tilefuse.base.options import Options
 from tilefuse.base.printable import printable
 
@@ -27,20 +29,14 @@ ARTIFACTS: dict[str, int] = {
 
 
 def shown_artifacts(debug: int, logs: str) -> frozenset[str]:
-    """Artifacts that the ladder and the comma list `logs` switch on.
+    """Artifacts that the ladder and the comma list `logs` switch on (see `logs.py`).
 
     Raises: OptionError for an unknown artifact.
     """
     shown = {name for name, rung in ARTIFACTS.items() if debug >= rung}
-    for word in filter(None, (w.strip() for w in logs.split(","))):
-        name = word.lstrip("+-")
-        if name not in ARTIFACTS:
-            hint = nearest(name, ARTIFACTS) or f"known: {', '.join(ARTIFACTS)}"
-            raise OptionError(f"unknown artifact {name!r} in logs={logs!r}", hint=hint)
-        if word.startswith("-"):
-            shown.discard(name)
-        else:
-            shown.add(name)
+    for name, level in parse_logs(logs).items():
+        named = set(NAMES) if name == "all" else {name}
+        shown = shown - named if level >= logging.ERROR else shown | named
     return frozenset(shown)
 
 
@@ -63,11 +59,14 @@ class Trace:
 
     def shows(self, artifact: str) -> bool:
         """Whether lines of this artifact are printed; ask before building a costly text."""
-        return artifact in self.shown
+        return artifact in self.shown or is_shown(artifact)
 
     def line(self, artifact: str, text: str) -> None:
-        """Prints `text` on stderr where the artifact is shown."""
-        if artifact in self.shown:
+        """Tells `text` to the artifact's log; where this compile alone shows it, on standard error."""
+        log = log_of(artifact)
+        if log.isEnabledFor(logging.INFO) and self.stream is None:
+            log.info("%s", text)
+        elif artifact in self.shown:
             print(f"[tilefuse {artifact}] {printable(text)}", file=self.stream or sys.stderr)
 
     def event(self, name: str, category: str = "compile", **arguments: object) -> None:

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from tilefuse.base.logs import OUT_VARIABLE, VARIABLE, log_of
 from tilefuse.base.options import Options
 from tilefuse.driver.known_programs import is_keepable, program_digest
 from tilefuse.driver.product_precision import framework_convolutions, framework_products
@@ -163,7 +164,14 @@ class BackgroundProcess:
                     continue
                 self._tickets.pop(0)
                 self._is_busy = True
-            ticket.end(self._open() or self._replied(ticket.request))
+            reason = self._open() or self._replied(ticket.request)
+            name = ticket.request.imported.graph.name
+            if not self._is_closed:
+                told = "not made there" if reason else "ready, and loaded at the next call of its sizes"
+                log_of("background").info("%s is %s", name, told)
+            if reason and not self._is_closed:
+                log_of("background").debug("%s: %s", name, reason)
+            ticket.end(reason)
             del ticket
 
     def _open(self) -> str:
@@ -172,6 +180,8 @@ class BackgroundProcess:
             return ""
         # The other process finds the same packages; no GPU, whose memory belongs to this one; no Ctrl-C, which is meant for this one.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path), "CUDA_VISIBLE_DEVICES": ""}
+        # What is logged of a compile there is logged here.
+        environment = {name: value for name, value in environment.items() if name not in (VARIABLE, OUT_VARIABLE)}
         try:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,

@@ -42,7 +42,7 @@ enabled = True
 def is_keepable(options: Options) -> bool:
     """Whether programs of these options are looked up and kept: not where something is timed, checked, dumped or shown on the way."""
     return (enabled and options.cache and options.plan_cache and not options.measure and options.verify < 2 and not options.dump_dir
-            and not options.stop_after and not trace.current().shown & STAGE_ARTIFACTS and _only_own_passes(options.passes))
+            and not options.stop_after and not any(map(trace.current().shows, STAGE_ARTIFACTS)) and _only_own_passes(options.passes))
 
 
 def _only_own_passes(pipeline: str) -> bool:
@@ -110,6 +110,7 @@ def _tuning_digest(device: DeviceSpec, options: Options) -> str:
 def find_program(digest: str, options: Options) -> StoredProgram | None:
     """The program kept under a digest."""
     found = _store(options).get(digest)
+    trace.current().line("cache", f"plan and sources {'found' if found is not None else 'not found'} under {digest[:12]}")
     trace.current().event("known program" if found is not None else "unknown program", "cache", digest=digest[:12])
     return found
 

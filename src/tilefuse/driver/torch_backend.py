@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError, UserError
+from tilefuse.base.logs import log_of
 from tilefuse.base.options import Options
 from tilefuse.driver.background import Ticket, background, request_of
 from tilefuse.driver.compile import compile_imported, present_device
@@ -380,6 +381,7 @@ def _in_parts(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings
 
 def _left_to_torch(gm: torch.fx.GraphModule, name: str, reason: UnsupportedError) -> Callable[[list[Any]], Any]:
     log.warning("tilefuse leaves %s to torch: %s", name, reason)
+    log_of("fallbacks").info("%s: torch runs the graph: %s", name, reason.message)
     RECORDS.left_to_torch(name, reason.message)
     return _by_torch(gm)
 
@@ -504,6 +506,7 @@ def _summarise(name: str, imported: Imported) -> None:
     if imported.fallbacks:
         listed = ", ".join(f"{operator} ({reason})" for operator, reason in imported.fallbacks)
         count = len(imported.fallbacks)
+        log_of("fallbacks").info("%s: %s", name, listed)
         log.warning("tilefuse runs %d operator%s of %s in torch: %s", count, "" if count == 1 else "s", name, listed)
 
 

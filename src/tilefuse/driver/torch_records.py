@@ -21,6 +21,9 @@ from typing import Any
 
 import torch
 
+from tilefuse.base.logs import log_of
+
+_BREAKS, _RECOMPILES = log_of("graph_breaks"), log_of("recompiles")
 # Compiles that are remembered; the oldest go.
 MOST_RECORDS = 1024
 _TORCH = str(Path(torch.__file__).parent)
@@ -166,6 +169,12 @@ class Records:
     def _ended(self, told: Any = None) -> None:
         with self._lock:
             self._take_breaks()
+            reason = _recompile_reason()
+            last = self._found[-1] if self._found else None
+            if reason and last is not None and not last.recompiled:
+                last.recompiled = reason
+                _RECOMPILES.info("%s%s: %s", last.title, f" at {last.place}" if last.place else "", _first_line(reason))
+                _RECOMPILES.debug("%s", reason)
 
     def _absorb(self) -> None:
         """Adds what torch told since: breaks, and its records of compiles."""
@@ -185,7 +194,7 @@ class Records:
                 continue
             found.function, found.file = str(told.co_name), str(file)
             found.line = int(told.co_firstlineno or 0)
-            found.recompiled = str(getattr(told, "recompile_reason", None) or "")
+            found.recompiled = str(getattr(told, "recompile_reason", None) or found.recompiled)
             if told.fail_reason and not found.graph:
                 found.failed = _first_line(told.fail_reason)
 
@@ -195,8 +204,13 @@ class Records:
         if len(graph_break_reasons) < self._num_breaks:  # torch was reset
             self._num_breaks = 0
         new, self._num_breaks = graph_break_reasons[self._num_breaks:], len(graph_break_reasons)
-        if new and self._found:
-            self._found[-1].breaks += [graph_break(r) for r in new]
+        if not new or not self._found:
+            return
+        breaks = [graph_break(r) for r in new]
+        self._found[-1].breaks += breaks
+        for one in breaks:
+            _BREAKS.info("%s: %s%s", one.place or "a place not known", one.reason, f" at {one.line_text}" if one.line_text else "")
+            _BREAKS.debug("%s", one.advice)
 
 
 def graph_break(told: Any) -> GraphBreak:
@@ -356,6 +370,14 @@ def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType]]:
                 roots.append(root)
         frame = frame.f_back  # type: ignore[assignment]
     return code, contexts, roots
+
+
+def _recompile_reason() -> str:
+    """Why torch compiles the frame that it compiles now again; "" for a first compile."""
+    from torch._dynamo.utils import get_metrics_context
+
+    told = getattr(get_metrics_context(), "_metrics", {})
+    return str(told.get("recompile_reason") or "") if isinstance(told, dict) else ""
 
 
 def _first_line(text: str) -> str:

@@ -20,6 +20,7 @@ import sympy
 import torch
 from torch import fx
 
+from tilefuse.base.logs import log_of
 from tilefuse.driver.known_programs import is_keepable
 from tilefuse.driver.torch_part import log
 from tilefuse.driver.torch_settings import Settings
@@ -258,7 +259,7 @@ class SizedPart:
         with self._compiling:
             if key not in self.compiled:
                 text = self.sizes_text(key)
-                log.info("tilefuse compiles %s for %s", self.name, text or "its sizes")
+                log_of("sizes").info("%s is compiled for %s", self.name, text or "its sizes")
                 self._keep(key, self._compiler.now(self._fixed(key, arguments), text))
             return self.compiled[key]
 
@@ -275,6 +276,7 @@ class SizedPart:
                 return self.compiled[key]
             if pending is not None:
                 self._pending.pop(key, None)
+                log_of("background").info("%s for %s is loaded", self.name, self.sizes_text(key) or "its sizes")
                 with self._compiling:
                     self._keep(key, pending.finish())
                     return self.compiled[key]
@@ -282,7 +284,7 @@ class SizedPart:
             asked = self._compiler.later(self._fixed(key, arguments), text)
             if asked is None:
                 return self._now(key, arguments)
-            log.info("tilefuse compiles %s for %s in the background", self.name, text or "its sizes")
+            log_of("background").info("%s is compiled for %s in the background", self.name, text or "its sizes")
             if len(self._pending) >= self.policy.most:
                 del self._pending[self._oldest(self._pending)]
             self._pending[key] = asked
@@ -328,7 +330,7 @@ class SizedPart:
         return self.policy.most > 0 and self._last_call.get(self._oldest(self.compiled)[0], -1) < before
 
     def _forget(self, key: Key) -> None:
-        log.info("tilefuse forgets %s for %s: no more than %d sizes are kept (recompile_limit)", self.name, self.sizes_text(key),
+        log_of("sizes").info("%s for %s is forgotten: no more than %d sizes are kept (recompile_limit)", self.name, self.sizes_text(key),
                  self.policy.most)
         del self.compiled[key]
 
@@ -338,7 +340,7 @@ class SizedPart:
             return
         self._is_told = True
         if self._is_bound and not self._bindings:
-            log.info("tilefuse runs %s in torch at first (options compile_at_call, sizes_at_once)", self.name)
+            log_of("sizes").info("%s runs in torch at first (options compile_at_call, sizes_at_once)", self.name)
         elif self._is_bound:
             log.warning("tilefuse runs %s in torch for %s: it %s (options compile_at_call, sizes_at_once, in_background)",
                         self.name, self.sizes_text(key), self.policy.text())

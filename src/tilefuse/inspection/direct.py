@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tilefuse.inspection.subject import Part
+from tilefuse.runtime.step_times import own_attribute
 
 
 @contextlib.contextmanager
@@ -20,10 +21,10 @@ def direct_calls(parts: Iterable[Part]) -> Iterator[list[Any]]:
             if kind == "CompiledPart":
                 programs += _direct_part(holder, stack)
             elif kind == "CompiledModel":
-                _set(stack, holder, "_run", holder.program)
-                _set(stack, holder, "_replay", False)
+                stack.enter_context(own_attribute(holder, "_run", holder.program))
+                stack.enter_context(own_attribute(holder, "_replay", False))
             elif kind == "Compiled":
-                _set(stack, holder, "_results", lambda entry, given: entry.program(*given))
+                stack.enter_context(own_attribute(holder, "_results", lambda entry, given: entry.program(*given)))
         yield programs
 
 
@@ -31,25 +32,11 @@ def _direct_part(holder: Any, stack: contextlib.ExitStack) -> list[Any]:
     """Has a part of torch call its programs; those beside its own, where what it makes of weights is kept."""
     run = holder._run
     if type(run).__name__ == "ReplayedProgram":
-        _set(stack, holder, "_run", run.program.call_boxed)
+        stack.enter_context(own_attribute(holder, "_run", run.program.call_boxed))
     elif type(run).__name__ == "KeptWeights":
         rest = getattr(run._rest, "program", None) or getattr(run._rest, "__self__", None)
         if rest is not None:
-            _set(stack, run, "_rest", rest.call_boxed)
+            stack.enter_context(own_attribute(run, "_rest", rest.call_boxed))
             return [run._weights, rest]
     return []
 
-
-def _set(stack: contextlib.ExitStack, holder: Any, name: str, value: Any) -> None:
-    """Gives an instance an attribute of its own until the end."""
-    own = vars(holder)
-    before = own.get(name, _set)
-    own[name] = value
-
-    def restore() -> None:
-        if before is _set:
-            own.pop(name, None)
-        else:
-            own[name] = before
-
-    stack.callback(restore)

@@ -1,15 +1,16 @@
 """A measured run of a compiled object: every kernel, library call and copy of its programs, what torch ran beside them, and the rest.
 
     the call, as it is          wall time, the device done at its end; recordings replayed
-    the call, step by step      device time of each step by events (on the host: by the clock), medians over the calls
-    the call under torch's      operators that ran outside of our programs
-      profiler
+    the call, step by step      time of each step: on the host by the clock, medians over the calls
+    the call under torch's      on a GPU the time of each step as the device tells it (by events where it tells none);
+      profiler                  operators that ran outside of our programs
 
 Times of the steps are those of a device that never waits for the host. What the call takes beyond them and torch's operators is the host:
 Python, launches, waiting.
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -26,7 +27,7 @@ from tilefuse.base.printable import one_line
 from tilefuse.inspection.direct import direct_calls
 from tilefuse.inspection.facts import step_facts
 from tilefuse.inspection.subject import Part, Subject, subject_of
-from tilefuse.runtime.step_times import StepSpans, measured_calls
+from tilefuse.runtime.step_times import MOST_RUNS, StepSpans, marked_steps, measured_calls, own_attribute
 
 FORMAT = 1
 # Calls before anything is measured: the first compiles, and the second may load what the background compiled.
@@ -89,13 +90,16 @@ def profile_of(compiled: Any, arguments: Sequence[Any], named: Mapping[str, Any]
     wall = _wall_times(run, device, repeats)
     with direct_calls(subject.parts) as programs:
         calls = _step_times(run, programs, repeats)
-        operators, spans = _beside(run, programs, device)
+        operators, spans, found = _beside(run, programs, device, repeats)
+        timing = "clock" if device.type == "cpu" else "events"
+        if found and all(len(found[0].get(p, ())) == len(spans_) for p, spans_ in calls[0].items()):
+            calls, timing = found, "device"
     measured = [p for p in _parts_of(subject, programs) if any(id(p.program) in c for c in calls)]
     if not measured:
         raise UserError(f"the call ran no program of {subject.name}",
                         hint="does it call the compiled object, and not the model that it was made of? tilefuse.explain tells which calls "
                              "torch runs")
-    return Profile(_data(subject, measured, device, wall, calls, operators, spans))
+    return Profile(_data(subject, measured, device, wall, calls, operators, spans) | {"timing": timing})
 
 
 def _call(compiled: Any, arguments: Sequence[Any], named: Mapping[str, Any], backward: bool) -> Callable[[], Any]:
@@ -143,18 +147,30 @@ def _step_times(run: Callable[[], Any], programs: Sequence[Any], repeats: int) -
         calls[-1].setdefault(id(program), []).append(spans)
 
     with measured_calls(programs, told):
-        for _ in range(repeats + 1):
+        for number in range(MOST_RUNS * (repeats + 1)):
             calls.append({})
             run()
-    return calls[1:]
+            if number == 0 or any(not times for runs in calls[-1].values() for times in runs):
+                calls.pop()
+            if len(calls) == repeats:
+                break
+        else:
+            calls.append({})
+            run()
+    return calls
 
 
-def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.device) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(operators that torch ran outside of the programs, with counts and times of one call; when programs and operators ran on the host).
+def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.device, repeats: int) -> tuple[
+        list[dict[str, Any]], list[dict[str, Any]], list[dict[int, list[StepSpans]]]]:
+    """(operators that torch ran outside of the programs, with counts and times of one call; when programs and operators ran on the host;
+    times of the programs' steps as the device tells them, in form of `_step_times`: none on the host).
 
     Units: microseconds.
     """
     from torch.profiler import ProfilerActivity, profile, record_function
+
+    def mark(program: Any, step: int) -> Any:
+        return record_function(f"tilefuse_step {id(program)} {step}")
 
     def watched(program: Any) -> Callable[..., Any]:
         inner = type(program)._call
@@ -166,21 +182,28 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
         return call
 
     distinct = {id(p): p for p in programs if hasattr(p, "_call")}
-    for program in distinct.values():
-        vars(program)["_call"] = watched(program)
     quiet = "KINETO_LOG_LEVEL" not in os.environ
     if quiet:  # torch's profiler tells its own stages on standard error
         os.environ["KINETO_LOG_LEVEL"] = "99"
     try:
         kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-        with profile(activities=kinds) as seen:
+        with contextlib.ExitStack() as stack:
+            for program in distinct.values():
+                stack.enter_context(own_attribute(program, "_call", watched(program)))
+            seen = stack.enter_context(profile(activities=kinds))
             run()
             _wait(device)
+        device_calls: list[dict[int, list[StepSpans]]] = []
+        if device.type == "cuda":
+            with marked_steps(distinct.values(), mark):
+                for _ in range(repeats):
+                    with profile(activities=kinds) as marked:
+                        run()
+                        _wait(device)
+                    device_calls.append(_device_spans(marked.events() or ()))
     finally:
         if quiet:
             del os.environ["KINETO_LOG_LEVEL"]
-        for program in distinct.values():
-            vars(program).pop("_call", None)
     events = [e for e in seen.events() or () if str(e.device_type).endswith("CPU")]
     first = min((e.time_range.start for e in events), default=0.0)
     spans: list[dict[str, Any]] = []
@@ -199,7 +222,25 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
     found = sorted(rows.values(), key=lambda r: -(r["device_us"] or r["host_us"]))
     for row in found:
         row["host_us"], row["device_us"] = round(row["host_us"], 3), round(row["device_us"], 3)
-    return found, spans
+    return found, spans, device_calls
+
+
+def _device_spans(events: Any) -> dict[int, list[StepSpans]]:
+    """Times of steps by the device's own ranges, by program: from the first kernel's start in a range to the last one's end."""
+    found: dict[int, list[StepSpans]] = {}
+    ranges = sorted((e for e in events if e.name.startswith("tilefuse_step ") and str(e.device_type).endswith("CUDA")),
+                    key=lambda e: float(e.time_range.start))
+    first: dict[int, float] = {}
+    for event in ranges:
+        program, step = map(int, event.name.split()[1:])
+        runs = found.setdefault(program, [{}])
+        if step in runs[-1] and step <= max(runs[-1]) and min(runs[-1]) == step:
+            runs.append({})
+            first.pop(program, None)
+        start = first.setdefault(program, float(event.time_range.start))
+        before = runs[-1].get(step, (float(event.time_range.start) - start, 0.0))
+        runs[-1][step] = (before[0], before[1] + float(event.time_range.elapsed_us()))
+    return found
 
 
 def _is_inside(event: Any) -> bool:

@@ -5,6 +5,7 @@ runs the prepared operations on torch's current stream. Calls may come from seve
 """
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Any, NoReturn
 import torch
 
 from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, UserError, nearest
+from tilefuse.base.logs import is_shown, parse_logs
 from tilefuse.base.options import Options
-from tilefuse.base.trace import Trace
+from tilefuse.base.trace import ARTIFACTS, Trace
 from tilefuse.runtime.arguments import Argument, adapt, all_numpy, as_numpy, as_tensor, bind_constant, make_argument
 from tilefuse.runtime.binaries import Progress, build_kernels
 from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
+from tilefuse.runtime.call_log import watch_calls
 from tilefuse.runtime.call_plan import CallPlan, MemoryPlan, plan_calls
 from tilefuse.runtime.capture import CapturedProgram
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
@@ -77,7 +80,12 @@ class Program:
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
         self._idle: dict[int, list[Frame]] = {}
         told = Trace(self.options)
-        self._untold: Trace | None = told if told.shows("kernels") else None
+        is_timed = self.options.debug >= ARTIFACTS["time"] or parse_logs(self.options.logs).get("kernels") == logging.DEBUG
+        self._untold: Trace | None = told if is_timed or is_shown("kernels", logging.DEBUG) else None
+        if self._untold is None and told.shows("kernels"):
+            for kernel in spec.kernels:
+                told.line("kernels", f"{spec.name}: {kernel_text(kernel)}")
+        watch_calls(self, "_call", spec.name)
         self._on_gpu = self.device.type == "cuda"
         self._inputs_by_name = {name: i for names in (spec.inputs, spec.told_inputs) for i, name in enumerate(names)}
 
@@ -385,6 +393,14 @@ class Program:
         from tilefuse.runtime.archive import save_program
 
         save_program(self, path, sign)
+
+
+def kernel_text(kernel: KernelCode) -> str:
+    """One line about a kernel."""
+    launch = kernel.launch
+    shared = f", {launch.shared_bytes} bytes shared" if launch.shared_bytes else ""
+    return (f"{kernel.name}: {', '.join(kernel.nodes)}; {kernel.bytes_read + kernel.bytes_written} bytes, limit {kernel.limit_us:.2f} us; "
+            f"{launch.num_blocks} blocks of {launch.num_threads} threads{shared}")
 
 
 def _read_by_torch(spec: ProgramSpec) -> frozenset[str]:

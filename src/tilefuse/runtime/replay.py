@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilefuse.base.errors import OutOfMemoryError, UnsupportedError
+from tilefuse.base.logs import log_of
+from tilefuse.runtime.call_log import watch_calls
 from tilefuse.runtime.call_plan import root_of
 from tilefuse.runtime.graphs import library_settings
 from tilefuse.runtime.lent import given_results
@@ -148,6 +150,7 @@ class ReplayedProgram:
         self._is_watched = not always
         self._is_over = False
         self.why_not = ""
+        watch_calls(self, "_replayed", f"{program.spec.name}, replayed")
 
     def __call__(self, tensors: list[Any]) -> list[torch.Tensor]:
         """Runs the program and empties the list. Requires: types and shapes are those compiled for. Raises: as the program."""
@@ -301,6 +304,7 @@ class ReplayedProgram:
     def _end(self, why: str) -> None:
         """Every call from now on is a direct one."""
         self.why_not = why
+        log_of("calls").info("%s: every call is a direct one from now on: %s", self.program.spec.name, why)
         self._is_over = True
         self._forget()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 # Source: H200, a layer norm that takes 12 us was shown with 45 us while the hold was a third of this.
 HOLD_CYCLES_PER_STEP = 120_000
 MAX_HOLD_CYCLES = 400_000_000
+
+# Of programs whose steps take the host longer to enqueue. Units: cycles.
+_hold: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+# Runs that are made for a wanted one, at most: some are not timed.
+MOST_RUNS = 4
 
 # (start after the first step's, duration) of each step by its number. Units: microseconds.
 StepSpans = dict[int, tuple[float, float]]
@@ -68,11 +74,15 @@ def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> list[tup
     samples: list[list[tuple[float, float]]] = [[] for _ in program.spec.steps]
     with torch.no_grad():
         frame = program.new_frame(torch.cuda.current_stream(program.device).cuda_stream if gpu else 0)
-        for run in range(repeats + 2):
+        num_timed = 0
+        for run in range(MOST_RUNS * (repeats + 2)):
             _, times = _timed_run(program, frame, given)
-            if run >= 2:
+            if run >= 2 and (times or not program.spec.steps):
+                num_timed += 1
                 for step, span in times.items():
                     samples[step].append(span)
+            if num_timed >= repeats:
+                break
 
     def median(values: list[float]) -> float:
         return statistics.median(values) if values else 0.0
@@ -136,7 +146,8 @@ def _row(program: Program, step: Step, us: float) -> StepTime:
 
 @contextlib.contextmanager
 def measured_calls(programs: Iterable[Program], told: Callable[[Program, StepSpans], None]) -> Iterator[None]:
-    """Inside, every call of one of these programs is timed step by step, and `told` hears of it: the program and its steps' times.
+    """Inside, every call of one of these programs is timed step by step, and `told` hears of it: the program and its steps' times, which
+    are missing where the device had to wait for the host.
 
     Such a call waits for the device before and behind it. Calls from several threads are told of in the order in which they end.
     """
@@ -151,14 +162,47 @@ def measured_calls(programs: Iterable[Program], told: Callable[[Program, StepSpa
 
         return call
 
-    # An instance's own attribute goes before its class's method: calls outside pay nothing.
-    for program in distinct:
-        vars(program)["_call"] = measuring(program)
+    with contextlib.ExitStack() as stack:
+        for program in distinct:
+            stack.enter_context(own_attribute(program, "_call", measuring(program)))
+        yield
+
+
+@contextlib.contextmanager
+def own_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Inside, an instance has an attribute of its own, which goes before its class's: calls outside pay nothing."""
+    own = vars(owner)
+    missing = object()
+    before = own.get(name, missing)
+    own[name] = value
     try:
         yield
     finally:
-        for program in distinct:
-            vars(program).pop("_call", None)
+        if before is missing:
+            own.pop(name, None)
+        else:
+            own[name] = before
+
+
+@contextlib.contextmanager
+def marked_steps(programs: Iterable[Program], mark: Callable[[Program, int], contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
+    """Inside, every step of calls of these programs runs in `mark(program, number of the step)`, a profiler's range."""
+    def marking(program: Program) -> Callable[[Sequence[Any], int, bool], list[torch.Tensor]]:
+        def around(step: int, run: Any) -> int | None:
+            with mark(program, step):
+                code: int | None = run()
+            return code
+
+        def call(tensors: Sequence[Any], stream: int, consume: bool) -> list[torch.Tensor]:
+            with torch.no_grad():
+                return program.run_frame(program.new_frame(stream), tensors, around, consume)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for program in {id(p): p for p in programs}.values():
+            stack.enter_context(own_attribute(program, "_call", marking(program)))
+        yield
 
 
 def _timed_run(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool = False) -> tuple[list[torch.Tensor], StepSpans]:
@@ -184,11 +228,13 @@ def _run_on_host(program: Program, frame: Frame, tensors: Sequence[Any], consume
 
 
 def _run_on_gpu(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans]:
-    """As `_timed_run`, by events."""
+    """As `_timed_run`, by events; no times where the device had to wait for a launch: the next run holds it longer."""
     pairs: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
+    # Made before the device is held: each takes the host microseconds.
+    ready = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in frame.operations]
 
     def between(step: int, run: Any) -> int | None:
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first, last = ready[len(pairs)]
         first.record()
         code: int | None = run()
         last.record()
@@ -197,9 +243,14 @@ def _run_on_gpu(program: Program, frame: Frame, tensors: Sequence[Any], consume:
 
     with torch.cuda.device(program.device):
         torch.cuda.synchronize()
-        torch.cuda._sleep(min(HOLD_CYCLES_PER_STEP * max(len(program.spec.steps), 1), MAX_HOLD_CYCLES))
+        hold = min(_hold.get(program, HOLD_CYCLES_PER_STEP * max(len(program.spec.steps), 1)), MAX_HOLD_CYCLES)
+        torch.cuda._sleep(hold)
         results = program.run_frame(frame, tensors, between, consume)
+        was_late = bool(pairs) and pairs[0][1].query()
         torch.cuda.synchronize()
+    if was_late and hold < MAX_HOLD_CYCLES:
+        _hold[program] = 2 * hold
+        return results, {}
     times: StepSpans = {}
     for step, first, last in pairs:
         start, us = times.get(step, (pairs[0][1].elapsed_time(first) * 1e3, 0.0))
