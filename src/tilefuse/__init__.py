@@ -79,20 +79,25 @@ def export(model: Any, folder: Any, example_inputs: Sequence[Any] | None = None,
 
 
 def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any:
-    """A saved program, ready to run without the compiler.
+    """A saved program, ready to run without the compiler. It is called as what was saved, and gives results of the same structure.
 
     The file holds machine code that runs with all rights of this process: load a file from a stranger as you would run a program
     from a stranger. require_signature: file with the key with which it must be signed (`save(path, sign=...)`, `tilefuse key`); it
     is verified before anything is unpacked. None: TILEFUSE_REQUIRE_SIGNATURE, if that is set.
     Raises: UserError when the file is missing, damaged or not signed as required; UnsupportedDeviceError when it is for another device.
     """
-    from tilefuse.runtime.archive import holds_parts, load_program
+    from tilefuse.runtime.archive import holds_parts, load_saved
 
     if holds_parts(path):
         from tilefuse.driver.onnx_saved import load_split
 
         return load_split(path, device, require_signature)
-    return load_program(path, device, require_signature=require_signature)
+    program, model = load_saved(path, device, require_signature=require_signature)
+    if model is None:
+        return program
+    from tilefuse.driver.model_form import loaded_model
+
+    return loaded_model(program, model, path)
 
 
 def programs(compiled: Any) -> list[Any]:

@@ -142,9 +142,10 @@ def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any
 
 
 def result_names(program: Any, count: int) -> list[str]:
-    """Names of a program's outputs; numbered where one has the name of another."""
+    """Names of a program's outputs, by their keys in its results where they have some; numbered where one has the name of another."""
     names: list[str] = []
-    known = list(program.spec.told_results)
+    by_key = getattr(program, "output_names", [])
+    known = by_key if len(by_key) == count else list(program.spec.told_results)
     for number in range(count):
         name = known[number] if number < len(known) else f"result{number}"
         names.append(name if name not in names else f"{name}.{number}")

@@ -350,23 +350,12 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     program = compile_imported(imported, device=place, options=chosen)
     if of_torch is None and not chosen.cuda_graph:
         return program
-    from torch.utils import _pytree as pytree
-
     from tilefuse.driver.model import CompiledModel
+    from tilefuse.driver.model_form import ModelForm
 
     if of_torch is None:
-        return CompiledModel(program, replace(imported, arguments=()), replay=True)
-
-    # One tensor or a tuple of them needs no tree walk.
-    out_spec = of_torch.out_spec
-    plain: dict[Any, Callable[[list[Any]], Any]] = {
-        pytree.tree_structure(0): lambda outputs: outputs[0], pytree.tree_structure((0,) * len(imported.outputs)): tuple}
-    rebuild_plain = next((fn for spec, fn in plain.items() if spec == out_spec), None)
-
-    def rebuild(outputs: list[Any]) -> Any:
-        return rebuild_plain(outputs) if rebuild_plain is not None else pytree.tree_unflatten(outputs, out_spec)
-
-    return CompiledModel(program, imported, rebuild, of_torch.arguments.flat, replay=chosen.cuda_graph)
+        return CompiledModel(program, ModelForm(outputs=imported.outputs, replay=True))
+    return CompiledModel(program, ModelForm(imported.arguments, imported.outputs, of_torch.arguments, of_torch.out_spec, chosen.cuda_graph))
 
 
 def _whole_or_split(model: Any, shapes: Mapping[str, Sequence[int]] | None, make: Callable[[Imported], Any], device: Any,

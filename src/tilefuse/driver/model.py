@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import UserError
-from tilefuse.frontends.imported import Imported, Output
+from tilefuse.driver.model_form import ModelForm, arguments_for, text_of
+from tilefuse.frontends.imported import Output
+from tilefuse.runtime.archive import save_program
 from tilefuse.runtime.arguments import all_numpy, as_numpy, as_tensor
 from tilefuse.runtime.library import as_complex
 from tilefuse.runtime.program import Program
@@ -20,19 +22,19 @@ from tilefuse.runtime.spec import KernelCode, ProgramSpec
 class CompiledModel:
     """A callable with the signature of the module or function it was made from. `program` does the work.
 
-    rebuild: puts the flat list of outputs back into the source's structure (tuple, dict, single tensor); flatten: its inverse for
-    the arguments. replay: record the first call as a CUDA graph and replay it from then on (on a GPU).
+    form: how calls are laid out and results put together. Where it says so, the first call is recorded as a CUDA graph and replayed from
+    then on (on a GPU).
     """
 
-    def __init__(self, program: Program, imported: Imported, rebuild: Callable[[list[Any]], Any] | None = None,
-                 flatten: Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]] | None = None, replay: bool = False) -> None:
+    def __init__(self, program: Program, form: ModelForm) -> None:
         self.program = program
+        self.form = form
         self._run: Callable[..., list[Any]] = program
-        self._replay = replay and program.device.type == "cuda"
-        self._arguments = imported.arguments
-        self._outputs = imported.outputs
-        self._rebuild = rebuild
-        self._flatten = flatten
+        self._replay = form.replay and program.device.type == "cuda"
+        self._arguments = form.names
+        self._outputs = form.outputs
+        self._rebuild = form.rebuild()
+        self._flatten = form.arguments.flat if form.arguments is not None else None
 
     @property
     def spec(self) -> ProgramSpec:
@@ -78,11 +80,21 @@ class CompiledModel:
         return self.program.source(kernel)
 
     def save(self, path: Path | str, *, sign: Path | str | None = None) -> None:
-        """Writes the program (with plain tensors in and out) to one file, signed with the key in the file `sign` if one is named.
+        """Writes the program to one file, signed with the key in the file `sign` if one is named. The loaded program is called as this one,
+        and its results have the same structure.
 
         Raises: UserError when it cannot be written or the key cannot be read.
         """
-        self.program.save(path, sign=sign)
+        save_program(self.program, path, sign, text_of(self.form, self.spec.name))
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs that are tensors, by their keys in the structure of the results; empty where these have no keys."""
+        return self.form.output_names()
+
+    def arguments_of(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call's arguments, by place and by name, from the program's inputs in order; numbers are those that it was compiled with."""
+        return arguments_for(self.form, tensors)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Runs the model; arguments that all are arrays of NumPy give arrays of NumPy.

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.arguments import as_tensor, is_numpy
 
+_KINDS = {kind.name: kind for kind in type(inspect.Parameter.POSITIONAL_ONLY)}  # type: ignore[attr-defined]
 AGAIN = "the program computes with what its example inputs were; compile for this call as well"
 
 
@@ -32,6 +33,44 @@ class Arguments:
         # Calls with as many plain tensors as the examples were need no walk over their structure.
         self._num_plain = len(examples) if not named and len(leaves) == len(examples) and not self._numbers else -1
         self._signature = _signature(model)
+
+    @classmethod
+    def kept(cls, examples: Sequence[Any], named: Mapping[str, Any], shown: str, parameters: Sequence[Sequence[Any]] | None) -> Arguments:
+        """Arguments as `shown` and `parameters` of others tell them, around examples with the same numbers."""
+        found = cls(None, examples, named)
+        found._shown = shown
+        if parameters is not None:
+            found._signature = inspect.Signature([
+                inspect.Parameter(name, _KINDS[kind], default=None if has_default else inspect.Parameter.empty)
+                for name, kind, has_default in parameters])
+        return found
+
+    @property
+    def structure(self) -> Any:
+        """The structure of a call: (arguments by place, by name)."""
+        return self._spec
+
+    @property
+    def numbers(self) -> Mapping[int, Any]:
+        """The leaves that are no tensors, by their place among all leaves."""
+        return self._numbers
+
+    @property
+    def shown(self) -> str:
+        """The structure for messages."""
+        return self._shown
+
+    def parameters(self) -> list[tuple[str, str, bool]] | None:
+        """(name, kind, whether it has a default) of the model's parameters; None where they cannot be told."""
+        if self._signature is None:
+            return None
+        return [(p.name, p.kind.name, p.default is not p.empty) for p in self._signature.parameters.values()]
+
+    def around(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call's arguments, by place and by name, around one tensor a leaf (None: a number of the examples, or a tensor nobody reads)."""
+        leaves = [self._numbers.get(n, torch.empty(0)) if t is None else t for n, t in enumerate(tensors)]
+        by_place, by_name = pytree.tree_unflatten(leaves, self._spec)
+        return tuple(by_place), dict(by_name)
 
     def flat(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
         """The leaves of a call's arguments, in the order of the examples'.

@@ -5,6 +5,7 @@ The machine code of a file runs with all rights of the process that loads it: a 
 
 ```text
 program.json      the spec            kernels.json   symbol, payload and processor of each kernel
+model.json        the model around it: arguments, numbers, structure of the results (driver/model_form.py)
 sources/K.cu      for the reader      payloads/SHA   machine code, each once
 constants.json    dtype, shape, strides, offset      constants.bin   their storage, 64-byte aligned
 ```
@@ -38,12 +39,15 @@ PURPOSE = "program"
 PROGRAM = "program.json"
 # Contents of a file that is a model in parts, with several programs.
 SPLIT = "split.json"
+# How the model around the program is called, where that is more than tensors by place.
+MODEL = "model.json"
 _SUFFIX = {"cuda": ".cu", "host": ".cpp"}
 
 
-def save_program(program: Program, path: Path | str, sign: Path | str | None = None) -> None:
+def save_program(program: Program, path: Path | str, sign: Path | str | None = None, model: str | None = None) -> None:
     """Writes `program` to one file; it appears whole or not at all.
 
+    model: text that says how the model around the program is called; `load_saved` gives it back.
     sign: file with the key that signs it; None: the one of the program's options, if they name one.
     Raises: UserError when it cannot be written, or the key cannot be read.
     """
@@ -54,6 +58,8 @@ def save_program(program: Program, path: Path | str, sign: Path | str | None = N
         with new_part(target.parent) as part:
             with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 _write(program, archive)
+                if model is not None:
+                    archive.writestr(MODEL, model, zipfile.ZIP_DEFLATED)
                 reserve_signature(archive, PURPOSE, key)
             sign_file(part, key)
             part.replace(target)
@@ -129,6 +135,12 @@ def load_program(path: Path | str, device: str | torch.device | None = None, opt
     Raises: UserError when the file is missing, damaged, of another version, or not signed as required; UnsupportedDeviceError when
     its machine code is for another processor or GPU.
     """
+    return load_saved(path, device, options, require_signature)[0]
+
+
+def load_saved(path: Path | str, device: str | torch.device | None = None, options: Options | None = None,
+               require_signature: Path | str | None = None) -> tuple[Program, str | None]:
+    """The saved program as `load_program` gives it, and the text of the model around it; None where there is none."""
     options = Options.from_environment() if options is None else options
     named = require_signature or options.require_signature
     key = read_key(named) if named else None
@@ -137,6 +149,7 @@ def load_program(path: Path | str, device: str | torch.device | None = None, opt
             spec = spec_from_json(archive.read(PROGRAM).decode())
             binaries = _read_binaries(archive, spec.kernels)
             constants = _read_constants(archive)
+            model = archive.read(MODEL).decode() if MODEL in archive.namelist() else None
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
     except (*DAMAGE, KeyError, TypeError, OSError) as error:
@@ -144,7 +157,7 @@ def load_program(path: Path | str, device: str | torch.device | None = None, opt
     where = spec.device if device is None else device
     program_device = "host" if where in ("host", "cpu") or str(where).startswith("cpu") else where
     _check_processor(path, spec.kernels, binaries, program_device)
-    return Program(spec, constants, program_device, options, binaries=[entry for entry, _ in binaries])
+    return Program(spec, constants, program_device, options, binaries=[entry for entry, _ in binaries]), model
 
 
 def read_program(path: Path | str) -> tuple[ProgramSpec, dict[str, torch.Tensor]]:
