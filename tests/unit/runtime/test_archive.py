@@ -60,12 +60,12 @@ from tilefuse.runtime.archive import load_program
 y, _ = load_program(sys.argv[1])(torch.zeros(4, 32))
 assert float(y[0, 1]) == 2.0, y
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("tilefuse.")}
-assert rooms <= {"base", "target", "view", "runtime"}, rooms
+assert rooms <= {"base", "target", "pages", "runtime"}, rooms
 """
 
 
 def test_loading_needs_neither_compiler(program: Program, tmp_path: Path) -> None:
-    """In a fresh process without a cache: no C++ compiler starts, and only base, target, view and runtime are imported."""
+    """In a fresh process without a cache: no C++ compiler starts, and only base, target, pages and runtime are imported."""
     program.save(tmp_path / "p")
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-c", LOADING, str(tmp_path / "p")], capture_output=True, text=True, timeout=120,
