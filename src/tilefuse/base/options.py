@@ -93,6 +93,9 @@ class Options:
     plan_cache: bool = option(
         True, "keep traced graphs, plans and sources of programs, and what was judged of patterns, on disk beside the kernels",
         affects_code=False)
+    reuse_plans: bool = option(
+        True, "start planning from an earlier plan of a graph that is equal up to sizes, where there is one; off: from nothing",
+        affects_code=False)
     cache_dir: str = option("", "folder of the kernel cache; empty: the user's cache folder", affects_code=False)
     # Which files are trusted
     sign: str = option("", "file with the key that signs saved programs and exported caches (`tilefuse key` makes one); empty: unsigned",

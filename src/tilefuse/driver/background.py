@@ -26,7 +26,8 @@ import numpy as np
 
 from tilefuse.base.logs import OUT_VARIABLE, VARIABLE, log_of
 from tilefuse.base.options import Options
-from tilefuse.driver.known_programs import is_keepable, program_digest
+from tilefuse.driver.known_programs import is_keepable
+from tilefuse.driver.known_seeds import Found, look_up
 from tilefuse.driver.product_precision import framework_convolutions, framework_products
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.custom import custom_texts
@@ -43,8 +44,8 @@ COMMAND = (sys.executable or "python3", "-P", "-m", "tilefuse.driver.background_
 class Request:
     """One compile as the other process needs it.
 
-    free_results, static, given_up: as for `generate`. digest: the one under which this process will look for the program. arithmetic: of
-    torch's products and convolutions of f32.
+    free_results, static, given_up: as for `generate`. found: the program's digest, and the seed that it starts from. arithmetic: of torch's
+    products and convolutions of f32.
     """
 
     imported: Imported
@@ -53,7 +54,7 @@ class Request:
     free_results: tuple[int, ...]
     static: tuple[str, ...]
     given_up: tuple[str, ...]
-    digest: str
+    found: Found
     arithmetic: tuple[str, str]
 
 
@@ -77,13 +78,12 @@ def request_of(imported: Imported, device: DeviceSpec, options: Options, free_re
     graph = imported.graph
     if not is_keepable(options) or not options.cache or custom_texts(graph) or any(n.kind.startswith(ASKS_THE_DEVICE) for n in graph.nodes):
         return None
-    digest = program_digest(graph, imported.constants, imported.layouts, device, options, imported.fallbacks, imported.result_layouts,
-                            free_results, static, given_up)
     # Other data (weights on a device) is bound when the program is built, here.
     texts = {name: data for name, data in imported.constants.items() if isinstance(data, np.ndarray)}
     silent = replace(options, progress=False, trace="", logs="", debug=0)
-    return Request(replace(imported, constants=texts), device, silent, tuple(free_results), tuple(static), tuple(given_up), digest,
-                   (framework_products(), framework_convolutions()))
+    request = Request(replace(imported, constants=texts), device, silent, tuple(free_results), tuple(static), tuple(given_up), Found(""),
+                      (framework_products(), framework_convolutions()))
+    return replace(request, found=replace(look_up(graph, facts_of(request)), program=None))
 
 
 class BackgroundProcess:

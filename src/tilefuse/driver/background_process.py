@@ -14,7 +14,7 @@ import torch
 from tilefuse.base.errors import CompilerError
 from tilefuse.driver.background import Request, facts_of, receive, send
 from tilefuse.driver.compile import generate
-from tilefuse.driver.known_programs import find_program, keep_program, program_digest
+from tilefuse.driver.known_seeds import keep_made, look_up
 from tilefuse.driver.product_precision import framework_convolutions, framework_products
 from tilefuse.driver.request import traced
 from tilefuse.runtime.binaries import build_kernels
@@ -47,12 +47,13 @@ def served(request: Request) -> str:
     options, facts = request.options, facts_of(request)
     try:
         with traced(options):
-            if program_digest(request.imported.graph, **facts) != request.digest:
+            graph, found = request.imported.graph, look_up(request.imported.graph, facts)
+            if found.digest != request.found.digest:
                 return "the background process would compile another program: settings or files differ"
-            if find_program(request.digest, options) is None:
-                made = generate(request.imported.graph, **facts)
+            if found.program is None:
+                made = generate(graph, **facts, seed=request.found.seed)
                 build_kernels(made.spec.kernels, cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)
-                keep_program(request.digest, made, request.imported.constants, options)
+                keep_made(request.found, made, graph, facts)
     except CompilerError as error:
         return f"{type(error).__name__} in the background: {str(error).splitlines()[0]}"
     return ""

@@ -18,7 +18,8 @@ from tilefuse.base.options import Options
 from tilefuse.driver.explain import explanation_of
 from tilefuse.driver.in_place import separate_updates
 from tilefuse.driver.in_place_scatter import with_own_bases
-from tilefuse.driver.known_programs import find_program, is_keepable, keep_program, program_digest
+from tilefuse.driver.known_programs import is_keepable
+from tilefuse.driver.known_seeds import Found, keep_made, look_up
 from tilefuse.driver.lower import lower
 from tilefuse.driver.measure import KernelMeasurer
 from tilefuse.driver.model_file import onnx_shapes, opened
@@ -44,6 +45,7 @@ from tilefuse.plan.measure import Measurer
 from tilefuse.plan.padded_products import pad_products
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.release_order import in_release_order
+from tilefuse.plan.seeded import Seed
 from tilefuse.plan.text import print_plan
 from tilefuse.plan.updates_last import behind_readers
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
@@ -177,7 +179,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
              options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
              free_results: Collection[int] = (), measurer: Measurer | None = None, static: Collection[str] = (),
-             given_up: Collection[str] = (), printed: Callable[[KernelCode], None] | None = None) -> Generated:
+             given_up: Collection[str] = (), printed: Callable[[KernelCode], None] | None = None, seed: Seed | None = None) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
     free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
@@ -185,13 +187,14 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     given_up: inputs that nobody holds but the call, whose memory is free after their last use.
     measurer: times kernels on the device, which must be present; without it costs are predictions.
     printed: hears of each kernel as soon as it is printed.
+    seed: decisions of a plan of other sizes that planning starts from; parts that are planned apart (`static`) start from nothing.
     Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
     """
     now = trace.current()
     ready = prepare(graph, constants=constants, input_layouts=input_layouts, device=device, options=options,
                     result_layouts=result_layouts, free_results=free_results)
     with now.span("plan") as facts:
-        plan = in_release_order(_planned(ready, device, options, measurer, static), given_up)
+        plan = in_release_order(_planned(ready, device, options, measurer, static, seed), given_up)
         facts.update(nodes=len(ready.graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)
@@ -211,15 +214,16 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     return Generated(plan, replace(spec, plan_text=text, explanation=explanation, plan_seconds=seconds), bound, device)
 
 
-def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Measurer | None, static: Collection[str]) -> Plan:
+def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Measurer | None, static: Collection[str],
+             seed: Seed | None) -> Plan:
     """The plan; apart what is kept of `static` inputs, if anything is. A plan that the options write is followed as it is."""
-    def plan(graph: Graph, given: Layouts, fixed: Layouts) -> Plan:
-        return plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=ready.layouts, measurer=measurer)
+    def plan(graph: Graph, given: Layouts, fixed: Layouts, seed: Seed | None = None) -> Plan:
+        return plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=ready.layouts, measurer=measurer, seed=seed)
 
     written = options.plan or options.template
     kept = kept_values(ready.graph, static, {**ready.layouts, **ready.given}, ready.fixed) if static and not written else ()
     if not kept:
-        return plan(ready.graph, ready.given, ready.fixed)
+        return plan(ready.graph, ready.given, ready.fixed, seed)
     return planned_apart(ready.graph, kept, ready.given, {**ready.layouts, **ready.given}, ready.fixed, plan)
 
 
@@ -250,13 +254,14 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
         spec, place = present_device(device or "")
     with traced(chosen) as now, noted(f"graph @{graph.name}", spec, chosen):
         now.line("device", f"{graph.name} for {spec.name} ({spec.arch}) on {place}")
-        told = list(fallbacks)
-        digest = ""
+        facts: dict[str, Any] = {"constants": constants, "input_layouts": input_layouts, "device": spec, "options": chosen,
+                                 "fallbacks": list(fallbacks), "result_layouts": result_layouts, "free_results": free_results,
+                                 "static": static, "given_up": given_up}
+        found: Found | None = None
         if is_keepable(chosen):
             with now.span("known program", "cache"):
-                digest = program_digest(graph, constants, input_layouts, spec, chosen, told, result_layouts, free_results, static,
-                                        given_up)
-                known = find_program(digest, chosen)
+                found = look_up(graph, facts)
+            known = found.program
             if known is not None:
                 kept = {v.name for v in known.spec.values if v.role == "constant"}
                 bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
@@ -264,16 +269,14 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                     told_spec = replace(titled(known.spec, titles), places=_places(graph))
                     return Program(told_spec, bound, place, chosen, progress=progress, copies_constants=True)
         with compiled_early(spec, chosen) as early:
-            made = generate(graph, constants=constants, input_layouts=input_layouts, device=spec, options=chosen, fallbacks=told,
-                            result_layouts=result_layouts, free_results=free_results, static=static, given_up=given_up,
-                            measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None,
-                            printed=None if early is None else early.begin)
+            made = generate(graph, **facts, measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None,
+                            printed=None if early is None else early.begin, seed=None if found is None else found.seed)
             with now.span("build"), shown_progress(chosen) as progress:
                 program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress,
                                   copies_constants=True, begun=None if early is None else early.futures)
-        if digest:
+        if found is not None:
             # After the build: what no compiler takes is not found again.
-            keep_program(digest, made, constants, chosen)
+            keep_made(found, made, graph, facts)
         return program
 
 

@@ -79,11 +79,21 @@ def _search(plan: Plan) -> dict[str, Any]:
     search = plan.search
     if search is None:
         return {"planner": "greedy", "objective_us": round(plan.unfused_us - plan.objective_us, 3), "bound_us": None, "proven": False,
-                "rounds": 0, "cuts": 0, "greedy_us": None, "peak_bytes": None, "candidates": {}, "rejected": {}}
+                "rounds": 0, "cuts": 0, "greedy_us": None, "peak_bytes": None, "candidates": {}, "rejected": {}, "start": None}
     return {"planner": search.planner, "objective_us": round(search.objective_us, 3), "bound_us": round(search.bound_us, 3),
             "proven": search.proven, "rounds": search.rounds, "cuts": search.cuts,
             "greedy_us": round(search.greedy_us, 3), "peak_bytes": search.peak_bytes, "candidates": dict(search.candidates),
-            "rejected": dict(search.rejected)}
+            "rejected": dict(search.rejected), "start": _start(plan)}
+
+
+def _start(plan: Plan) -> dict[str, Any] | None:
+    """The earlier plan that a plan started from; None for a plan from nothing. `sizes`: inputs with [extents there, extents here]."""
+    if plan.start is None:
+        return None
+    types = plan.graph.type_by_name
+    sizes = {name: [list(there), list(types[name].shape)] for name, there in plan.start.sizes if name in types}
+    return {"sizes": {name: pair for name, pair in sizes.items() if pair[0] != pair[1]}, "kept": plan.start.kept,
+            "given_up": list(plan.start.given_up), "merged": plan.start.merged}
 
 
 def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure], plan: Plan) -> dict[str, Any]:

@@ -75,16 +75,27 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
 
     Cost: linear in the graph's text and in the small constants' bytes.
     """
-    text = print_graph(graph)
-    told: list[object] = [
-        compiler_fingerprint(), _torch_version(), text, custom_texts(graph), _strides(input_layouts), _strides(result_layouts),
-        sorted(free_results), sorted(static), sorted(given_up), sorted(fallbacks), repr(device), options.code_key(),
-        sorted((name, value) for name, value in options.changed().items() if name not in SILENT_OPTIONS),
-        framework_products() if options.float32_products == "auto" else "", framework_convolutions(),
-        _tuning_digest(device, options) if options.tuned else "",
+    told = [
+        told_in_numbers(graph, input_layouts, fallbacks, result_layouts), told_in_words(graph, device, options),
+        sorted(free_results), sorted(static), sorted(given_up), _tuning_digest(device, options) if options.tuned else "",
         [(name, _content(data)) for name, data in sorted(constants.items()) if isinstance(data, np.ndarray)],
     ]
     return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def told_in_numbers(graph: Graph, input_layouts: Layouts | None, fallbacks: Iterable[tuple[str, str]],
+                    result_layouts: Layouts | None) -> list[object]:
+    """The part of a program's digest in which sizes stand. Cost: linear in the graph's text."""
+    return [print_graph(graph), _strides(input_layouts), _strides(result_layouts), sorted(fallbacks)]
+
+
+def told_in_words(graph: Graph, device: DeviceSpec, options: Options) -> list[object]:
+    """The part of a program's digest that is the same for a graph of other sizes."""
+    return [
+        compiler_fingerprint(), _torch_version(), custom_texts(graph), repr(device), options.code_key(),
+        sorted((name, value) for name, value in options.changed().items() if name not in SILENT_OPTIONS),
+        framework_products() if options.float32_products == "auto" else "", framework_convolutions(),
+    ]
 
 
 def _strides(layouts: Layouts | None) -> list[tuple[str, tuple[int, ...]]]:

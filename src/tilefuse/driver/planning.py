@@ -27,6 +27,7 @@ from tilefuse.plan.measure import MAX_ROUNDS, LoneCall, MeasuredCost, Measurer, 
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, is_library
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
+from tilefuse.plan.seeded import Seed
 from tilefuse.plan.text import parse_plan
 from tilefuse.plan.tuned import with_tuned
 from tilefuse.schedule.notation import parse_template
@@ -36,29 +37,31 @@ from tilefuse.target.device import DeviceSpec
 
 def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts, layouts: Layouts,
                    measurer: Measurer | None = None, records: Records | None = None,
-                   clock: Callable[[], float] = time.monotonic) -> Plan:
+                   clock: Callable[[], float] = time.monotonic, seed: Seed | None = None) -> Plan:
     """The plan of a graph; with a measurer, one in which no kernel was measured to be slower than its nodes alone.
 
     The notes of the plan name what was replaced. `options.measure_seconds` bounds the time for measuring, not a single kernel's.
+    seed: decisions of a plan of other sizes to start from; timed plans and those that the options write do not.
     Raises: as `plan_graph`.
     """
     if options.plan or options.template:
         return _by_hand(graph, given, device, options, result_layouts, layouts)
-    made = _planned(graph, given, device, options, result_layouts, layouts, measurer, records, clock)
+    made = _planned(graph, given, device, options, result_layouts, layouts, measurer, records, clock, seed)
     if not options.tuned:
         return made
     return with_tuned(made, TuningResults.of(device, options).template, device, AnalyticCost(device))
 
 
 def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts,
-             measurer: Measurer | None, records: Records | None, clock: Callable[[], float]) -> Plan:
-    def plan(model: AnalyticCost | MeasuredCost, store: Store | None = None, products: Products | None = None) -> Plan:
+             measurer: Measurer | None, records: Records | None, clock: Callable[[], float], seed: Seed | None) -> Plan:
+    def plan(model: AnalyticCost | MeasuredCost, store: Store | None = None, products: Products | None = None,
+             seed: Seed | None = None) -> Plan:
         return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model, store=store,
-                          products=products)
+                          products=products, seed=seed)
 
     if measurer is None or not options.fuse:
         with judgements(device, options) as store:
-            return plan(AnalyticCost(device), store)
+            return plan(AnalyticCost(device), store, seed=seed)
     model = MeasuredCost(AnalyticCost(device), records if records is not None else DiskRecords.of(device, options))
     deadline = clock() + options.measure_seconds
     products = _measured_products(graph, layouts, device, model) if options.stitch else NO_PRODUCTS

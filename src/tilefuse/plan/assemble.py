@@ -18,11 +18,15 @@ MAX_STEM_LENGTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A pattern of the cover with its price; None: a library call."""
+    """A pattern of the cover with its price; None: a library call.
+
+    core: nodes that no other pattern is responsible for, where connecting made it: all but views, and what it recomputes besides.
+    """
 
     generator: str
     pattern: Pattern
     priced: Priced | None
+    core: tuple[str, ...] = ()
 
 
 def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str, View], chosen: Sequence[Chosen], objective_us: float,

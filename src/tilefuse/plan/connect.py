@@ -9,7 +9,7 @@ Source: Welder (OSDI 2023), 3.1, connecting of tile graphs.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from tilefuse.base import trace
@@ -67,11 +67,7 @@ class Connecting:
         """Prices single units, merges, recomputes where cheaper."""
         self._price_units()
         if merge:
-            self._fill_queue()
-            while self._queue:
-                _, _, first, second = heapq.heappop(self._queue)
-                if first in self._units.units and second in self._units.units:
-                    self._try(first, second)
+            self._merge_all()
             self._recompute()
         return self._result()
 
@@ -96,6 +92,28 @@ class Connecting:
             self._recompute()
         return self._result()
 
+    def continue_from(self, kernels: Iterable[tuple[str, tuple[str, ...], Priced]], merge: bool = True) -> Found | Rejected:
+        """Takes kernels of another plan (generator, core nodes, price); merges and recomputes where that is cheaper.
+
+        Returns the plan, whose `steps` are the merges beyond those kernels; or why a unit that is in no kernel has no schedule.
+        Requires: the kernels are disjoint and free of cycles.
+        """
+        unit_of = self._units.unit_of
+        taken = {core: (generator, priced) for generator, core, priced in kernels}
+        self._units.regroup(tuple(sorted({unit_of[n] for n in core})) for core in taken)
+        for number, unit in self._units.units.items():
+            if unit.core in taken:
+                self._generator[number], self._priced[number] = taken[unit.core]
+            elif not unit.is_library:
+                alone = self._pricer.price(self._units.pattern(unit))
+                if isinstance(alone, Rejected):
+                    return alone
+                self._generator[number], self._priced[number] = "recompute" if unit.extra else "single", alone
+        if merge:
+            self._merge_all()
+            self._recompute()
+        return self._result()
+
     def _price_units(self) -> None:
         """Prices every unit alone; a light node that some user cannot absorb is kept in memory instead, and all starts over."""
         while True:
@@ -117,6 +135,14 @@ class Connecting:
             self._units = Units(self._graph, self._light, self._views)
 
     # The queue
+
+    def _merge_all(self) -> None:
+        """Merges until no union of neighbours is cheaper."""
+        self._fill_queue()
+        while self._queue:
+            _, _, first, second = heapq.heappop(self._queue)
+            if first in self._units.units and second in self._units.units:
+                self._try(first, second)
 
     def _fill_queue(self) -> None:
         for first, followers in self._units.contracted.successors.items():
@@ -319,7 +345,7 @@ class Connecting:
                 call = Chosen("library", Pattern(unit.core, unit.core), None)
                 chosen.append(call if kernel is None else Chosen("product", pattern, kernel))
             else:
-                chosen.append(Chosen(self._generator[number], self._units.pattern(unit), self._priced[number]))
+                chosen.append(Chosen(self._generator[number], self._units.pattern(unit), self._priced[number], unit.core))
         objective_us = sum(c.priced.cost.us for c in chosen if c.priced is not None)
         light = frozenset(self._light | self._recomputed)
         return Found(chosen, objective_us, self._rejected, self._num_rejected, tuple(self._steps), light)

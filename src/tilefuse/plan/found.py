@@ -1,6 +1,7 @@
 """Decisions of a planner, before kernels are named and bound."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
@@ -17,6 +18,7 @@ class Found:
 
     steps  every union that was taken on the way, by the nodes that it was responsible for
     light  nodes that each of their users computes for itself
+    parts  the patterns as they were before independent ones were packed into common launches; None: nothing was packed
     """
 
     chosen: list[Chosen]
@@ -25,6 +27,11 @@ class Found:
     num_rejected: int = 0
     steps: tuple[tuple[str, ...], ...] = ()
     light: frozenset[str] = frozenset()
+    parts: tuple[Chosen, ...] | None = None
+
+    def before_packing(self) -> Sequence[Chosen]:
+        """Patterns and library calls before any were packed."""
+        return self.chosen if self.parts is None else self.parts
 
     def total_us(self, pricer: Pricer) -> float:
         """Time of the kernels and of those calls that a kernel could have held. Units: microseconds."""

@@ -10,7 +10,7 @@ Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.base import trace
@@ -53,6 +53,16 @@ def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options:
     return _Decision(graph, views, pricer, options, device, greedy).run()
 
 
+def pack_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, plan: Found,
+                  packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
+    """The kernels of a plan with independent ones in common launches, as many as save time and do not keep much more memory alive.
+
+    packed: sets of nodes whose kernels are offered as one launch besides what is proposed for any plan.
+    Raises: ToolchainError where the solver fails.
+    """
+    return _Decision(graph, views, pricer, options, device, plan).pack(packed)
+
+
 @dataclass
 class _Decision:
     """State of one decision."""
@@ -66,11 +76,7 @@ class _Decision:
 
     def run(self) -> tuple[Found, Search]:
         """Candidates, program, recomputation, packing, program."""
-        self.began = time.perf_counter()
-        self.until = self.began + self.options.plan_seconds
-        self.ceiling_bytes = self.options.peak_memory_mb << 20
-        self.selections: list[Selection] = []
-        self.solved: dict[Hashable, Selection] = {}
+        self._begin()
         candidates = self._candidates(self.greedy.light)
         if candidates.without_schedule:
             # A map that greedy connecting recomputes inside its kernels cannot be recomputed by every unit alone.
@@ -96,7 +102,8 @@ class _Decision:
             packing(candidates, _groups(candidates, taken))
             packed = self._packed(candidates, taken)
             if packed != taken:
-                found, taken = self._plan(candidates, packed, recompute=False), packed
+                parts = tuple(found.chosen)
+                found, taken = replace(self._plan(candidates, packed, recompute=False), parts=parts), packed
         search = self._search("ilp", candidates, taken)
         trace.current().event("planned globally", "plan", candidates=len(candidates.found), rejected=len(candidates.rejected),
                               rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
@@ -105,6 +112,39 @@ class _Decision:
             return self.greedy, replace(search, planner="both")
         refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
         return replace(found, rejected=self.greedy.rejected, num_rejected=refused), search
+
+    def pack(self, packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
+        """The plan `greedy` with its kernels as units, of which only packing makes candidates."""
+        self._begin()
+        units = Units(self.graph, set(self.greedy.light), self.views)
+        kernels = {c.core: (c.generator, c.priced) for c in self.greedy.chosen if c.core and c.priced is not None}
+        units.regroup(tuple(sorted({units.unit_of[n] for n in core})) for core in kernels)
+        candidates = Candidates(units, self.pricer, self.options, 2 * NEW_STRUCTURES,
+                                self.began + self.options.plan_seconds * GENERATOR_SHARE)
+        taken: list[Candidate] = []
+        if not candidates.without_schedule:
+            for nodes in packed:
+                _offer_nodes(candidates, nodes, "packing", packed=True)
+            siblings(candidates)
+            packing(candidates, _groups(candidates, ()))
+            taken = self._packed(candidates, [])
+        search = self._search("seeded", candidates, taken)
+        if not taken:
+            return self.greedy, search
+        held = {m for c in taken for m in c.members}
+        launches = [(c.generator, candidates.unit_of(c.members).core, c.priced) for c in taken]
+        rest = [(*kernels[unit.core], unit.core) for number, unit in units.units.items() if number not in held and unit.core in kernels]
+        again = Connecting(self.graph, self.views, self.pricer, self.options, set(self.greedy.light))
+        found = again.continue_from([*((g, core, p) for g, p, core in rest), *launches], merge=False)
+        assert not isinstance(found, Rejected), "every kernel of the plan has a schedule"
+        return replace(found, rejected=self.greedy.rejected, num_rejected=self.greedy.num_rejected, parts=tuple(self.greedy.chosen)), search
+
+    def _begin(self) -> None:
+        self.began = time.perf_counter()
+        self.until = self.began + self.options.plan_seconds
+        self.ceiling_bytes = self.options.peak_memory_mb << 20
+        self.selections: list[Selection] = []
+        self.solved: dict[Hashable, Selection] = {}
 
     def _candidates(self, light: frozenset[str]) -> Candidates:
         return Candidates(Units(self.graph, set(light), self.views), self.pricer, self.options, NEW_STRUCTURES,
@@ -209,12 +249,12 @@ def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]
     return kernels
 
 
-def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str) -> tuple[int, ...]:
-    """Offers the units of these nodes (those that are light have none); returns them."""
+def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str, packed: bool = False) -> tuple[int, ...]:
+    """Offers the units of these nodes (those that are light have none); returns them. packed: as for `Candidates.offer`."""
     unit_of = candidates.units.unit_of
     members = tuple(sorted({unit_of[n] for n in nodes if n in unit_of}))
     if len(members) > 1:
-        candidates.offer(members, generator)
+        candidates.offer(members, generator, packed)
     return members
 
 

@@ -132,7 +132,8 @@ class Search:
     """How a plan was found by integer program.
 
     planner       whose plan this is: "ilp" the integer program's; "both" greedy connecting's, for no choice of candidates that was found
-                  saves more; "greedy" greedy connecting's, which is cheaper once kernels are packed, or for which no program could be made
+                  saves more; "greedy" greedy connecting's, which is cheaper once kernels are packed, or for which no program could be made;
+                  "seeded" an earlier plan's at other sizes, which the program packed
     objective_us  time that the chosen candidates save against one kernel a unit: the sum of f(P) of FusionStitching 4.1
     bound_us      what no choice of the candidates exceeds; `proven`: the objective is as high, up to the solver's tolerance
     rounds, cuts  how often the solver ran, and conditions added in between; equal parts of the program count once
@@ -155,6 +156,48 @@ class Search:
     rejected: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class DraftKernel:
+    """A kernel of a draft: who proposed it and the nodes that it is responsible for.
+
+    share    of its parts' time that it takes (`seeded.parts_us`); fills: whether it has a block for every multiprocessor. Both are of
+             kernels that hold products, whose calls by the library are the other choice; 0 and False for others.
+    """
+
+    generator: str
+    nodes: tuple[str, ...]
+    share: float = 0.0
+    fills: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan before independent kernels were packed, for plans of other sizes to start from.
+
+    packed   nodes of every launch that then holds several of the kernels
+    light    nodes that each of their users computes for itself
+    """
+
+    kernels: tuple[DraftKernel, ...]
+    packed: tuple[tuple[str, ...], ...]
+    light: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """An earlier plan that a plan started from.
+
+    sizes     (name, extents) of the inputs of the earlier plan's graph
+    kept      number of kernels of the earlier plan that stand; given_up: the others, with the reasons
+    merged    how often two neighbours became one kernel
+    """
+
+    sizes: tuple[tuple[str, tuple[int, ...]], ...]
+    kept: int
+    given_up: tuple[str, ...]
+    merged: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """A cover of the graph by kernels, library calls and views.
@@ -163,6 +206,7 @@ class Plan:
     layouts    strides of values that are not dense row-major
     rejected   merges that were tried and not taken, at most `found.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
     search     how the integer program found it; None: greedy connecting alone
+    draft      what plans of other sizes may start from; start: what this one started from, if not from nothing
     Units: `objective_us` is the predicted time of all kernels and of the products that a kernel could hold, `unfused_us` that of one
     kernel a node and a call a product; `unfused_bytes` is what these kernels would read and write, `unfused_kernels` their number and
     `unfused_kernels_us` their time.
@@ -182,6 +226,8 @@ class Plan:
     notes: tuple[str, ...] = field(default=(), compare=False)
     search: Search | None = None
     unfused_kernels_us: float = 0.0
+    draft: Draft | None = field(default=None, compare=False, repr=False)
+    start: Start | None = field(default=None, compare=False)
 
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:

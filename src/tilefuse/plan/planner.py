@@ -23,9 +23,10 @@ from tilefuse.plan.global_plan import plan_globally
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US
 from tilefuse.plan.known_patterns import Store
 from tilefuse.plan.pack_kernels import pack_kernels
-from tilefuse.plan.pattern import Pattern, Plan, View, is_library
+from tilefuse.plan.pattern import Pattern, Plan, Search, Start, View, is_library
 from tilefuse.plan.price import Pricer, Scheduler, Ways, require
 from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
+from tilefuse.plan.seeded import Seed, draft_of, plan_from_seed
 from tilefuse.plan.updates_last import updates_last
 from tilefuse.plan.views import find_views, without_views
 from tilefuse.schedule.stitched import Tiles
@@ -35,12 +36,13 @@ from tilefuse.target.device import DeviceSpec
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
                cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
-               products: Products | None = None, store: Store | None = None) -> Plan:
+               products: Products | None = None, store: Store | None = None, seed: Seed | None = None) -> Plan:
     """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
 
     input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
     products: library operators that kernels may hold; by default small matrix products (`options.stitch`).
     store: what was judged before by the same cost model, for the same device and options; what is new is added to it.
+    seed: decisions of a plan of other sizes to start from; where they do not fit, the plan is the one made without them.
     Cost: about linear in the nodes; each pattern structure that the store does not know is scheduled once.
     Raises: OptionError for a ceiling on memory that nobody would keep; InternalError where the scheduler refuses a single node.
     """
@@ -56,8 +58,31 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     model = cost_model or AnalyticCost(device)
     pricer = Pricer(graph, without_views(decided, views), device, options, ways, model, products, store)
     unfused = _alone(graph, views, pricer)
-    found = Connecting(graph, views, pricer, options).run() if options.fuse else None
     unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + pricer.calls_us(n.name for n in graph.nodes)
+    started = _from_seed(seed, graph, views, pricer, options, device, unfused_us) if seed is not None else "there is none"
+    if isinstance(started, str):
+        if seed is not None:
+            trace.current().event("earlier plan not used", "plan", reason=started)
+            trace.current().line("plan", f"{graph.name} is planned from nothing: {started}")
+            # What was tried in vain must not show: tiles that like patterns take depend on what was scheduled first.
+            pricer = Pricer(graph, without_views(decided, views), device, options, Ways(scheduler) if scheduler is not None else
+                            _ways(options), model, products, store)
+            unfused = _alone(graph, views, pricer)
+        found, search = _from_nothing(graph, views, pricer, options, device, unfused_us)
+        start = None
+    else:
+        found, search, start = started
+    trace.current().event("planned", "plan", scheduled=pricer.num_judged - pricer.num_known, known=pricer.num_known,
+                          kernels=sum(c.priced is not None for c in found.chosen))
+    made = assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,
+                    found.kept_rejected(), found.num_rejected, search)
+    return replace(made, draft=draft_of(found, graph, views, pricer, device), start=start)
+
+
+def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
+                  unfused_us: float) -> tuple[Found, Search | None]:
+    """The cheapest of what the ways to plan find. unfused_us: time of one kernel a node and a call a product."""
+    found = Connecting(graph, views, pricer, options).run() if options.fuse else None
     if found is None or found.total_us(pricer) > unfused_us:
         # Recomputed light nodes can cost more than they save only where nothing else was gained.
         found = Connecting(graph, views, pricer, options, light=set()).run(merge=options.fuse)
@@ -76,10 +101,22 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                 is_equal = best.total_us(pricer) - packed.total_us(pricer) <= SCORE_TOLERANCE_US
                 search = replace(search, planner="both" if is_equal else "greedy")
         found = packed
-    trace.current().event("planned", "plan", scheduled=pricer.num_judged - pricer.num_known, known=pricer.num_known,
-                          kernels=sum(c.priced is not None for c in found.chosen))
-    return assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,
-                    found.kept_rejected(), found.num_rejected, search)
+    return found, search
+
+
+def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
+               unfused_us: float) -> tuple[Found, Search, Start] | str:
+    """The plan that an earlier one of other sizes leads to, packed; or why there is none. unfused_us: as for `_from_nothing`."""
+    if not options.fuse or options.planner != "ilp" or options.peak_memory_mb:
+        return "options ask for another way to plan"
+    started = plan_from_seed(seed, graph, views, pricer, options, device)
+    if isinstance(started, str):
+        return started
+    found, search, start = started
+    found = _packed(graph, views, found, pricer)
+    if found.total_us(pricer) > unfused_us:
+        return f"{found.total_us(pricer):.3f} us, and one kernel a node {unfused_us:.3f} us"
+    return found, search, start
 
 
 def _ways(options: Options) -> Ways:
@@ -92,7 +129,8 @@ def _ways(options: Options) -> Ways:
 def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer) -> Found:
     """The plan with independent kernels in one launch where that is cheaper."""
     chosen = pack_kernels(graph, views, found.chosen, pricer)
-    return replace(found, chosen=chosen, objective_us=sum(c.priced.cost.us for c in chosen if c.priced))
+    parts = tuple(found.before_packing())
+    return replace(found, chosen=chosen, objective_us=sum(c.priced.cost.us for c in chosen if c.priced), parts=parts)
 
 
 def _alone(graph: Graph, views: dict[str, View], pricer: Pricer) -> list[Chosen]:

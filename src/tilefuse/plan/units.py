@@ -121,6 +121,17 @@ class Units:
 
         Requires: groups are disjoint and together free of cycles; units that are in none run alone.
         """
+        found, num_groups = self._ordered(groups)
+        assert len(found) == num_groups, "the groups wait for each other"
+        return found
+
+    def have_an_order(self, groups: Iterable[Sequence[int]]) -> bool:
+        """Whether each group of units can run at once, so that no two groups wait for each other. Requires: groups are disjoint."""
+        found, num_groups = self._ordered(groups)
+        return len(found) == num_groups
+
+    def _ordered(self, groups: Iterable[Sequence[int]]) -> tuple[list[tuple[int, ...]], int]:
+        """Groups and lone units in an order of execution, as many as have one; and how many there are."""
         group_of: dict[int, tuple[int, ...]] = {unit: (unit,) for unit in self.units}
         for group in groups:
             group_of.update(dict.fromkeys(group, tuple(group)))
@@ -130,9 +141,7 @@ class Units:
                 before, after = group_of[unit], group_of[following]
                 if before != after:
                     successors[before][after] = None
-        found = topological_order(successors, max)
-        assert len(found) == len(successors), "the groups wait for each other"
-        return found
+        return topological_order(successors, max), len(successors)
 
     def regroup(self, groups: Iterable[Sequence[int]]) -> None:
         """Merges each group of units at once; groups are numbered anew, in an order of execution. Requires: as `ordered`."""

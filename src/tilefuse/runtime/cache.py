@@ -38,7 +38,9 @@ PROGRAMS = "programs"
 TRACES = "traces"
 # The folder of what planning judged of patterns (see `judgement_store`).
 JUDGEMENTS = "judgements"
-TEXTS = (PROGRAMS, TRACES, JUDGEMENTS)
+# The folder of plans from which planning of other sizes starts (see `driver.known_seeds`).
+SEEDS = "seeds"
+TEXTS = (PROGRAMS, TRACES, JUDGEMENTS, SEEDS)
 # Errors that reading a damaged archive raises: which one depends on the byte that is wrong.
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError)
 

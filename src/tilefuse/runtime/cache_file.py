@@ -13,6 +13,7 @@ from tilefuse.runtime.cache import (
     FORMAT,
     JUDGEMENTS,
     PROGRAMS,
+    SEEDS,
     TRACES,
     CacheWarning,
     KernelCache,
@@ -60,7 +61,7 @@ def _write(cache: KernelCache, folder: Path, archive: zipfile.ZipFile) -> int:
         source = folder / "payloads" / f"{sha}.bin"
         if source.exists():
             archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
-    for kind in (PROGRAMS, TRACES):
+    for kind in (PROGRAMS, TRACES, SEEDS):
         for kept in (folder / kind).rglob("*.bin"):
             archive.write(kept, f"{kind}/{kept.name}")
     for judged in (folder / JUDGEMENTS).rglob("*.bin"):
@@ -110,7 +111,7 @@ def _place(name: str, folder: Path) -> Path | None:
     if path.suffix != ".bin" or not path.stem.isalnum():
         return None
     match path.parts[:-1]:
-        case (kind,) if kind in (PROGRAMS, TRACES):
+        case (kind,) if kind in (PROGRAMS, TRACES, SEEDS):
             return folder / kind / path.stem[:2] / path.name
         case (kind, family) if kind == JUDGEMENTS and family.isalnum():
             return folder / JUDGEMENTS / family / path.name

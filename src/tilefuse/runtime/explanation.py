@@ -10,6 +10,9 @@ from typing import Any
 from tilefuse.base.printable import one_line
 from tilefuse.runtime.spec import ProgramSpec
 
+# Inputs whose sizes a sentence names.
+SHOWN_SIZES = 3
+
 
 def explanation_data(spec: ProgramSpec) -> dict[str, Any]:
     """A program's explanation as plain data; `seconds` under `plan` are known in the process that planned, and None elsewhere."""
@@ -88,6 +91,8 @@ def search_text(plan: Mapping[str, Any]) -> str:
 
     Units: microseconds saved against one kernel a unit, and the most that any choice of the candidates could save.
     """
+    if plan.get("start"):
+        return start_text(plan)
     by = ", ".join(f"{count} by {generator}" for generator, count in plan.get("candidates", {}).items())
     if by and not plan.get("rounds") and plan.get("bound_us") is not None and not plan["proven"]:
         return (f"plan of greedy connecting: the time for planning (plan_seconds) was over before the integer program chose; no choice "
@@ -106,6 +111,17 @@ def search_text(plan: Mapping[str, Any]) -> str:
             return f"plan of greedy connecting, and of the integer program: {better} saves more than {saved} ({known}), {effort}"
     return ("plan of greedy connecting: with packed kernels it is cheaper than the integer program's, which saves "
             f"{saved}, {known}, {effort}")
+
+
+def start_text(plan: Mapping[str, Any]) -> str:
+    """The earlier plan that a plan started from, and what became of it, in one sentence."""
+    start = plan["start"]
+    sizes = [f"{name} {there} (here {here})" for name, (there, here) in start["sizes"].items()]
+    more = f" and {len(sizes) - SHOWN_SIZES} more inputs" if len(sizes) > SHOWN_SIZES else ""
+    seconds = f", in {plan['seconds']:.2f} s" if plan.get("seconds") is not None else ""
+    given_up = f"; given up: {'; '.join(start['given_up'])}" if start["given_up"] else ""
+    return (f"plan that starts from an earlier one of the same graph with {', '.join(sizes[:SHOWN_SIZES]) or 'equal sizes'}{more}: "
+            f"{start['kept']} of its kernels kept, {start['merged']} merges{seconds}{given_up} (option reuse_plans)")
 
 
 def generators_text(explanation: Mapping[str, Any]) -> str:

@@ -300,6 +300,8 @@ def _head(explanation: Mapping[str, Any], steps: Sequence[Step], name: str) -> I
         counts.append(f"{least} without a prediction")
     if explanation.get("fallbacks"):
         counts.append(f"{counted(len(explanation['fallbacks']), 'fallback')} to the framework")
+    if any((part.get("plan") or {}).get("start") for part in parts):
+        counts.append("planned from an earlier plan of other sizes")
     yield f"  {', '.join(counts)}"
     moved = sum(t["bytes"] for t in totals) if totals else sum(s.num_bytes for s in steps)
     unfused = sum(t["unfused_bytes"] for t in totals) if totals else explanation.get("unfused_bytes", 0)

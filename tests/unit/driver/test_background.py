@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.plan.graphs import softmax
+from tests.unit.plan.graphs import SOFTMAX, softmax
 from tilefuse.base import trace
 from tilefuse.base.options import Options
 from tilefuse.driver import known_programs
@@ -20,6 +20,7 @@ from tilefuse.driver.background import BackgroundProcess, Request, facts_of, req
 from tilefuse.driver.background_process import served
 from tilefuse.driver.compile import compile_graph
 from tilefuse.driver.known_programs import program_digest
+from tilefuse.driver.known_seeds import Found, look_up
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.catalog import host_device
@@ -93,19 +94,33 @@ def test_requests_are_made_only_for_what_another_process_would_make(options: Opt
     assert request_of(made, host_device(), replace(options, plan_cache=False), ()) is None
 
 
+def test_the_seed_of_a_request_is_what_the_process_plans_from(options: Options) -> None:
+    """The program that it makes is found here without planning, and starts from the plan that this process found when it asked."""
+    other = parse_graph(SOFTMAX.replace("4", "6"))
+    compile_graph(softmax(), constants={}, device=host_device(), options=options)
+    wanted = requested(Imported(other), options)
+    assert wanted.found.seed is not None and wanted.found.program is None
+    assert served(wanted) == ""
+    again = look_up(other, facts_of(wanted))
+    assert again.seed == wanted.found.seed and again.program is not None
+    with trace.tracing(trace.Trace(options)) as told:
+        program = compile_graph(other, constants={}, device=host_device(), options=options)
+    assert "plan" not in told.seconds_by_name() and "earlier one" in program.explain()
+
+
 def test_another_program_and_errors_are_refused(options: Options) -> None:
     """A digest that differs means another compiler or other settings; an error of the compiler is told in one line."""
     wanted = requested(Imported(softmax()), options)
-    assert "would compile another program" in served(replace(wanted, digest="0"))
+    assert "would compile another program" in served(replace(wanted, found=Found("0")))
     refused = replace(wanted, options=replace(options, passes="no-such-pass"))
-    refused = replace(refused, digest=requested_digest(refused))
+    refused = replace(refused, found=Found(requested_digest(refused)))
     assert served(refused).startswith("OptionError in the background: ")
     assert served(wanted) == "" and served(wanted) == ""
 
 
 LEAVES = """
 import sys, tilefuse.driver.known_programs
-from tests.unit.plan.graphs import softmax
+from tests.unit.plan.graphs import SOFTMAX, softmax
 from tilefuse.base.options import Options
 from tilefuse.driver.background import background, request_of
 from tilefuse.frontends.imported import Imported

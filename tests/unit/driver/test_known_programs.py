@@ -142,7 +142,7 @@ def test_what_is_timed_shown_or_dumped_is_not_kept(options: Options, tmp_path: P
 
 
 def test_a_program_that_no_compiler_takes_is_not_kept(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_compile, "keep_program", lambda *_: pytest.fail("kept"))
+    monkeypatch.setattr(driver_compile, "keep_made", lambda *_: pytest.fail("kept"))
     with pytest.raises(Exception, match="C\\+\\+ compiler"):
         compile_graph(softmax(), constants={}, device="host", options=options.with_overrides(cxx="no-such-compiler"))
 

@@ -11,7 +11,7 @@ def test_the_integer_program_is_told() -> None:
     made = generate_sources(layers(3), device="h200", planner="ilp")
     plan = made.explain(json=True)["plan"]
     assert set(plan) == {"planner", "objective_us", "bound_us", "proven", "rounds", "cuts", "seconds", "greedy_us", "peak_bytes",
-                         "candidates", "rejected"}
+                         "candidates", "rejected", "start"}
     assert plan["proven"] and plan["objective_us"] == plan["bound_us"] > 0 and plan["rounds"] > 0 and plan["seconds"] > 0
     assert plan["candidates"]["connect"] > 0
     assert "integer program" in made.explain() and " cuts and " in search_text(plan)

@@ -1,0 +1,232 @@
+"""Plans that start from an earlier one: of a graph with the same nodes and wiring whose tensors had other sizes.
+
+    earlier plan, before packing  ->  node by node onto the graph  ->  every kernel scheduled and priced at its new sizes
+        no schedule, or dearer than its parts             ->  given up: its nodes are single again
+        neighbours are cheaper as one, or recomputed      ->  merged and recomputed, as greedy connecting does from nothing
+    what stands is packed anew
+
+Nothing is carried over but which nodes share a kernel: legality, templates, tiles and prices are those of the new sizes. Where kernels that
+hold products stand otherwise against the library's calls than they did, the choice between both is open, and the plan is made from nothing.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.connect import Connecting
+from tilefuse.plan.cost import RESOLUTION
+from tilefuse.plan.found import Found
+from tilefuse.plan.global_plan import pack_globally
+from tilefuse.plan.light import light_nodes
+from tilefuse.plan.pattern import Draft, DraftKernel, Plan, Search, Start, View
+from tilefuse.plan.price import Priced, Pricer
+from tilefuse.plan.structure import digest_text
+from tilefuse.plan.units import Unit, Units, values_in_memory
+from tilefuse.target.device import DeviceSpec
+
+# Kernels that a reason names at most.
+MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SeedKernel:
+    """A `DraftKernel` with its nodes as their numbers in the graph."""
+
+    generator: str
+    nodes: tuple[int, ...]
+    share: float
+    fills: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """Decisions of a plan, for graphs of its structure; nodes are their numbers in the graph.
+
+    structure  digest of all but sizes (`structure_of`)
+    sizes      (name, extents) of the inputs of the graph that the plan was made for
+    kernels, packed, light   as of `Draft`
+    """
+
+    structure: str
+    sizes: tuple[tuple[str, tuple[int, ...]], ...]
+    kernels: tuple[SeedKernel, ...]
+    packed: tuple[tuple[int, ...], ...]
+    light: tuple[int, ...]
+
+    def text(self) -> str:
+        """The seed as text, from which `parse_seed` makes it again."""
+        kernels = [[k.generator, k.nodes, k.share, k.fills] for k in self.kernels]
+        return json.dumps([self.structure, self.sizes, kernels, self.packed, self.light])
+
+
+def parse_seed(text: str) -> Seed:
+    """The seed of a text. Raises: ValueError, TypeError for a text that is none."""
+    structure, sizes, kernels, packed, light = json.loads(text)
+
+    def numbers(row: Iterable[int]) -> tuple[int, ...]:
+        return tuple(int(n) for n in row)
+
+    return Seed(str(structure), tuple((str(name), numbers(extents)) for name, extents in sizes),
+                tuple(SeedKernel(str(g), numbers(nodes), float(share), bool(fills)) for g, nodes, share, fills in kernels),
+                tuple(map(numbers, packed)), numbers(light))
+
+
+def structure_of(graph: Graph, views: Mapping[str, View]) -> str:
+    """A digest that graphs share if they are equal up to extents: kinds and types of nodes, wiring, results, updates and views.
+
+    Cost: linear in the reads.
+    """
+    number: dict[str, int] = {i.name: n for n, i in enumerate(graph.inputs)}
+    told: list[Hashable] = [(i.type.dtype.name, len(i.type.shape)) for i in graph.inputs]
+    for node in graph.nodes:
+        told.append((node.kind, node.type.dtype.name, len(node.type.shape), len(node.over), tuple(number[v] for v in node.reads()),
+                     node.name in views))
+        number[node.name] = len(number)
+    told += [tuple(number[r] for r in graph.results), tuple((number[t], number[v]) for t, v in graph.updates)]
+    return digest_text(repr(told))
+
+
+def draft_of(plan: Found, graph: Graph, views: Mapping[str, View], pricer: Pricer, device: DeviceSpec) -> Draft:
+    """A plan before packing. A product's own kernel is no decision of a plan: it follows from the prices of kernel and call."""
+    units = Units(graph, set(plan.light), dict(views))
+    kernels: list[DraftKernel] = []
+    for item in plan.before_packing():
+        if item.core and item.priced is not None:
+            held = _holds_products(item.core, units)
+            share = item.priced.cost.us / parts_us(_joined(item.core, units), units, pricer) if held else 0.0
+            kernels.append(DraftKernel(item.generator, item.core, share, held and _fills(item.priced, device)))
+    apart = {k.nodes for k in kernels}
+    launches = (c.core or c.pattern.nodes for c in plan.chosen if c.priced is not None and c.generator in ("packing", "pack"))
+    return Draft(tuple(kernels), tuple(nodes for nodes in launches if nodes not in apart), plan.light)
+
+
+def seed_of(plan: Plan) -> Seed | None:
+    """The decisions of a plan, for graphs of its structure; None for a plan that was not made from nothing."""
+    if plan.draft is None or plan.start is not None:
+        return None
+    number = plan.graph.position_by_name
+
+    def numbers(names: Iterable[str]) -> tuple[int, ...]:
+        return tuple(sorted(number[n] for n in names))
+
+    return Seed(structure_of(plan.graph, {v.value: v for v in plan.views}), tuple((i.name, i.type.shape) for i in plan.graph.inputs),
+                tuple(SeedKernel(k.generator, numbers(k.nodes), k.share, k.fills) for k in plan.draft.kernels),
+                tuple(map(numbers, plan.draft.packed)), numbers(plan.draft.light))
+
+
+def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options,
+                   device: DeviceSpec) -> tuple[Found, Search, Start] | str:
+    """The plan that a seed leads to at the graph's sizes, or why it leads to none.
+
+    Cost: a schedule for each structure of its kernels, of neighbours among them, and of kernels that may share a launch.
+    Raises: ToolchainError where the solver fails.
+    """
+    if seed.structure != structure_of(graph, views):
+        return "the graph that passes made differs in more than sizes"
+    names = [n.name for n in graph.nodes]
+    # Maps that kernels of the earlier plan computed again because that was cheaper are decided anew, where the rest has an order then.
+    given = {names[n] for n in seed.light if graph.nodes[n].kind == "map"} - {v for _, v in graph.updates} - views.keys()
+    for light in (given & light_nodes(graph, values_in_memory(graph, views)), given):
+        units = Units(graph, set(light), views)
+        cores = [tuple(names[n] for n in kernel.nodes if names[n] in units.unit_of) for kernel in seed.kernels]
+        if units.have_an_order([sorted({units.unit_of[n] for n in core}) for core in cores if core]):
+            break
+    else:
+        return "its kernels would wait for each other"
+    fitted = _fitted(seed, cores, units, pricer, device)
+    if isinstance(fitted, str):
+        return fitted
+    plan = Connecting(graph, views, pricer, options, set(light)).continue_from(fitted.kept)
+    if isinstance(plan, Rejected):
+        return f"a node that its users compute for themselves cannot be computed by each: {plan}"
+    merged = len(plan.steps)
+    plan, search = pack_globally(graph, views, pricer, options, device, plan, [[names[n] for n in nodes] for nodes in seed.packed])
+    return plan, search, Start(seed.sizes, len(fitted.kept), fitted.given_up, merged)
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """Kernels of a seed that stand at a graph's sizes (generator, nodes, price), and reasons why others do not."""
+
+    kept: list[tuple[str, tuple[str, ...], Priced]]
+    given_up: tuple[str, ...]
+
+
+def _fitted(seed: Seed, cores: Sequence[tuple[str, ...]], units: Units, pricer: Pricer, device: DeviceSpec) -> _Fitted | str:
+    """The kernels scheduled and priced, or why the seed says nothing at these sizes.
+
+    Whether a kernel or the library computes a product turns on its extents. Where kernels with products that take more of the plan's time
+    than the model resolves have another share of their parts' time than at the seed's sizes, or fill the device there and not here, that
+    choice is open again.
+    """
+    kept: list[tuple[str, tuple[str, ...], Priced]] = []
+    given_up: list[str] = []
+    doubtful: list[str] = []
+    doubtful_us = total_us = 0.0
+    for kernel, core in zip(seed.kernels, cores, strict=True):
+        if not core:
+            continue
+        unit = _joined(core, units)
+        priced, apart_us = pricer.price(units.pattern(unit)), parts_us(unit, units, pricer)
+        us = apart_us if isinstance(priced, Rejected) else priced.cost.us
+        total_us += min(us, apart_us)
+        named = f"the kernel of %{unit.core[-1]}"
+        if isinstance(priced, Rejected):
+            given_up.append(f"{named}: {priced}")
+        elif len(unit.core) > 1 and us > apart_us:
+            given_up.append(f"{named}: {us:.3f} us, {apart_us:.3f} us for its parts")
+        else:
+            kept.append((kernel.generator, unit.core, priced))
+        if not kernel.share:
+            continue
+        if abs(us / apart_us / kernel.share - 1) > RESOLUTION:
+            doubtful.append(f"{named} takes {us / apart_us:.2f} of its parts' time, there {kernel.share:.2f}")
+        elif not isinstance(priced, Rejected) and _fills(priced, device) != kernel.fills:
+            doubtful.append(f"{named} fills the device {'there and not here' if kernel.fills else 'here and not there'}")
+        else:
+            continue
+        doubtful_us += min(us, apart_us)
+    if doubtful_us > RESOLUTION * total_us:
+        return "; ".join(doubtful[:MOST_NAMED])
+    return _Fitted(kept, tuple(given_up))
+
+
+def _fills(priced: Priced, device: DeviceSpec) -> bool:
+    return priced.figures.num_blocks >= device.num_multiprocessors
+
+
+def _joined(core: Sequence[str], units: Units) -> Unit:
+    """The unit that is responsible for these nodes."""
+    return units.union([units.units[n] for n in sorted({units.unit_of[v] for v in core})])
+
+
+def _holds_products(core: Sequence[str], units: Units) -> bool:
+    return len(core) > 1 and any(units.units[units.unit_of[n]].is_library for n in core)
+
+
+def parts_us(unit: Unit, units: Units, pricer: Pricer) -> float:
+    """Time of a kernel's parts: a kernel a node, or calls for its products and a kernel for each connected rest, whichever is faster.
+
+    units: of the graph before anything is merged. Units: microseconds.
+    """
+    alone = [units.units[units.unit_of[n]] for n in unit.core]
+    calls_us = pricer.calls_us(n for u in alone if u.is_library for n in u.core)
+    total_us = calls_us + sum(_us(one, units, pricer) for one in alone if not one.is_library)
+    if not any(one.is_library for one in alone):
+        return total_us
+    part_of: dict[str, list[str]] = {}
+    for name in (n for u in alone if not u.is_library for n in u.core):
+        near = {id(part_of[v]): part_of[v] for v in units.sources(units.units[units.unit_of[name]]) if v in part_of}
+        joined = [*(n for part in near.values() for n in part), name]
+        part_of.update(dict.fromkeys(joined, joined))
+    parts = {id(part): part for part in part_of.values()}.values()
+    return min(total_us, calls_us + sum(_us(_joined(part, units), units, pricer) for part in parts))
+
+
+def _us(unit: Unit, units: Units, pricer: Pricer) -> float:
+    priced = pricer.price(units.pattern(unit))
+    return float("inf") if isinstance(priced, Rejected) else priced.cost.us
