@@ -15,7 +15,8 @@ from tilefuse.tools import docs
 def test_generated_pages_are_up_to_date(page: str) -> None:
     """A change of an operator, pass or option table comes with its page."""
     path = ROOT / "docs" / page
-    assert path.exists() and path.read_text(encoding="utf-8") == docs.PAGES[page](), f"docs/{page} is out of date: run `make docs`"
+    is_current = path.exists() and path.read_text(encoding="utf-8") == docs.PAGES[page]()
+    assert is_current, f"docs/{page} is out of date: run `make docs` (python -m tilefuse.tools.docs --write)"
 
 
 def test_the_layout_page_names_every_room_and_only_those() -> None:
