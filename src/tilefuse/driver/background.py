@@ -101,11 +101,13 @@ class BackgroundProcess:
         self._errors: IO[bytes] | None = None
         self._is_closed = False
         self._is_busy = False
+        self._is_starting = False
 
     def has_room(self) -> bool:
-        """Whether a request would be the one in work or the next. Making one costs its sender time, so no more of them wait."""
+        """Whether a request would be the one in work or the next. Making one costs its sender time, so no more of them wait, and none
+        while the process starts: sizes that return until then may never come again."""
         with self._changed:
-            return self._is_busy + len(self._waiting()) < 2
+            return not self._is_starting and self._is_busy + len(self._waiting()) < 2
 
     def start(self) -> None:
         """Starts the process, where it does not run; it takes seconds until it can serve. Asking starts it, too."""
@@ -122,9 +124,9 @@ class BackgroundProcess:
         return ticket
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Waits until all that was asked for is done; False after the time. Units: seconds"""
+        """Waits until the process has started and all that was asked for is done; False after the time. Units: seconds"""
         with self._changed:
-            return self._changed.wait_for(lambda: self._is_closed or not self._is_busy and not self._waiting(), timeout_s)
+            return self._changed.wait_for(lambda: self._is_closed or not (self._is_starting or self._is_busy or self._waiting()), timeout_s)
 
     def close(self) -> None:
         """Ends the process; what was asked for is given up."""
@@ -139,6 +141,7 @@ class BackgroundProcess:
     def _begin(self) -> None:
         """Starts the thread, where it does not run. Requires: the lock."""
         if self._thread is None and not self._is_closed:
+            self._is_starting = True
             self._thread = threading.Thread(target=self._attend, name="tilefuse-background", daemon=True)
             self._thread.start()
 
@@ -154,7 +157,7 @@ class BackgroundProcess:
         self._open()
         while True:
             with self._changed:
-                self._is_busy = False
+                self._is_busy = self._is_starting = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._is_closed or bool(self._waiting()))
                 if self._is_closed:
@@ -175,7 +178,7 @@ class BackgroundProcess:
             del ticket
 
     def _open(self) -> str:
-        """Starts the process where it does not run; why it cannot be, or ""."""
+        """Starts the process where it does not run, and waits until it can serve; why it cannot be, or ""."""
         if self._process is not None and self._process.poll() is None:
             return ""
         # The other process finds the same packages; no GPU, whose memory belongs to this one; no Ctrl-C, which is meant for this one.
@@ -188,6 +191,11 @@ class BackgroundProcess:
                                              env=environment, process_group=0)
         except OSError as error:
             return f"the background process does not start: {error}"
+        assert self._process.stdout is not None
+        try:
+            receive(self._process.stdout)
+        except (OSError, EOFError):
+            return self._ended(self._process)
         return ""
 
     def _replied(self, request: Request) -> str:
@@ -198,8 +206,11 @@ class BackgroundProcess:
             send(process.stdin, request)
             return str(receive(process.stdout))
         except (OSError, EOFError):
-            process.kill()
-            return f"the background process ended (status {process.wait()}{self._last_error()})"
+            return self._ended(process)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> str:
+        process.kill()
+        return f"the background process ended (status {process.wait()}{self._last_error()})"
 
     def _last_error(self) -> str:
         if self._errors is None:

@@ -1,6 +1,6 @@
 """The process that compiles in the background (see `background`): reads requests, fills the cache, replies "" or why not.
 
-It runs at low priority, and ends when its input does. An error that is no `CompilerError` ends it; its parent reads the last line of that.
+It replies "" once before the first request, when it can serve. It runs at low priority, and ends when its input does. An error that is no `CompilerError` ends it; its parent reads the last line of that.
 """
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from tilefuse.runtime.cache import cache_of
 
 # Below the user's own processes. Units: steps of Unix priority
 PRIORITY_STEPS = 10
+# Time without a request after which there is time for torch to load more. Units: seconds.
+QUIET_S = 1.0
 
 
 def main() -> None:
@@ -31,7 +33,8 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if not select.select([0], [], [], 0)[0]:
+    send(replies, "")
+    if not select.select([0], [], [], QUIET_S)[0]:
         _load_torch()
     while True:
         try:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from tilefuse.frontends.imported import Imported
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.catalog import host_device
 
+# Says, as the process does, that it can serve.
+SERVES = "import sys; from tilefuse.driver.background import send; send(sys.stdout.buffer, '')"
 WITH_CONSTANTS = parse_graph("""graph @g(%x: f32[4], const %a: f32[4], const %b: f32[4]) -> (f32[4]) {
   %y: f32[4] = map [i] { add(mul(%x[i], %a[i]), %b[i]) }
   return %y
@@ -74,17 +77,37 @@ def test_a_process_that_ends_is_a_reason_and_starts_again(options: Options) -> N
 
 
 def test_what_nobody_waits_for_is_not_begun(options: Options) -> None:
-    process = BackgroundProcess((sys.executable, "-c", "import time; time.sleep(60)"))
+    process = BackgroundProcess((sys.executable, "-c", f"{SERVES}; import time; time.sleep(60)"))
     first = process.ask(requested(Imported(softmax()), options))
     second = process.ask(requested(Imported(softmax()), options))
     assert not process.has_room() and not process.settle(0.05)
+    _wait(lambda: not process._is_starting)
+    assert not process.has_room() and not process.settle(0.05)
     del second
-    deadline = time.monotonic() + 30
-    while not process.has_room():
-        assert time.monotonic() < deadline
+    _wait(process.has_room)
     assert not first.done.is_set()
     process.close()
     assert process.settle(30), "a process that is closed has nothing under way"
+
+
+def test_no_request_is_made_before_the_process_can_serve() -> None:
+    """Nor are sizes compiled for calls that came meanwhile; one that never can serve is a reason for the next request."""
+    process = BackgroundProcess((sys.executable, "-c", f"import time; time.sleep(0.5); {SERVES}; time.sleep(60)"))
+    assert process.has_room(), "asking starts it"
+    process.start()
+    assert not process.has_room() and not process.settle(0.05)
+    assert process.settle(60) and process.has_room()
+    process.close()
+    ended = BackgroundProcess((sys.executable, "-c", "pass"))
+    ended.start()
+    assert ended.settle(60) and ended.has_room()
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_requests_are_made_only_for_what_another_process_would_make(options: Options) -> None:
