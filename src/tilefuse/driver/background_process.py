@@ -1,6 +1,7 @@
 """The process that compiles in the background (see `background`): reads requests, fills the cache, replies "" or why not.
 
-It replies "" once before the first request, when it can serve. It runs at low priority, and ends when its input does. An error that is no `CompilerError` ends it; its parent reads the last line of that.
+It replies "" once before the first request, when it can serve. It runs at low priority, and ends when its input does. An error that is no
+`CompilerError` ends it; its parent reads the last line of that.
 """
 from __future__ import annotations
 
