@@ -10,6 +10,8 @@ import tilefuse
 from tests.browser import chromium
 from tests.browser.explanations import chain
 from tests.unit.pages.models import attention, drawn_inputs, encoder, resnet
+from tilefuse.base.options import Options
+from tilefuse.driver.explain_why import page_answers
 from tilefuse.pages import libraries
 from tilefuse.pages.page import page_text, program_data
 
@@ -159,6 +161,11 @@ def test_a_measured_run_has_its_times(browser: chromium.Browser, tmp_path: Path)
     browser.evaluate("page.tab('time')")
     text = browser.evaluate("document.getElementById('time').innerText")
     assert "a call takes" in text and "No run was measured" not in text
+    gaps = browser.evaluate("gapsOf(page.p, timelineOf(page.p)).map(g => [g.where, g.start, g.us])")
+    steps = browser.evaluate("timelineOf(page.p).map(s => [s.start, s.us])")
+    assert [where for where, _, _ in gaps][0] == "before the first step" and steps[0][0] == pytest.approx(gaps[0][2])
+    covered = sum(us for _, us in steps) + sum(us for _, _, us in gaps)
+    assert covered == pytest.approx(max(start + us for start, us in [*steps, *((s, u) for _, s, u in gaps)]), abs=0.3 * (len(steps) + 2))
     assert browser.evaluate("probe.count('#time .bar')") >= len(program.explain(json=True)["steps"])
     assert "measured" in browser.evaluate("document.getElementById('summary').innerText") and browser.problems == []
 
@@ -189,3 +196,57 @@ def test_ten_thousand_nodes_open_with_a_screenful(browser: chromium.Browser, tmp
     assert browser.evaluate("document.querySelector('#canvas g.box.chosen').dataset.id") == "k1000/n1000_3"
     assert browser.evaluate("probe.overlaps('#canvas text')") == [] and browser.evaluate("probe.boxes()") == []
     assert browser.problems == [] and spent_ms < 10_000
+
+
+def test_any_two_operators_have_a_price_or_the_reason_why_there_is_none(browser: chromium.Browser, tmp_path: Path) -> None:
+    """Inside a kernel the cut, between kernels the answer of the planner or the call that lies between them; equal kernels are alike."""
+    made = encoder()
+    answers = page_answers(made.plan, made.device, Options())
+    open_page(browser, made.view(tmp_path / "encoder.html", answers=answers))
+    kernel, place = next(a["cut"] for a in answers if a.get("cut"))
+    nodes = next(k["nodes"] for k in made.explain(json=True)["kernels"] if k["name"] == kernel)
+    number = next(n for n, k in enumerate(made.explain(json=True)["kernels"]) if k["name"] == kernel)
+    browser.evaluate(f"page.choose('k{number}/{nodes[0]}'); page.choose('k{number}/{nodes[place]}', true)")
+    told = next(a for a in answers if a.get("cut") == [kernel, place])
+    side = browser.evaluate("probe.side()")
+    assert f"Cut in front of %{nodes[place]}" in side and told["detail"] in side and " instead of " in side
+    resnet_made = resnet()
+    open_page(browser, resnet_made.view(tmp_path / "resnet.html", answers=page_answers(resnet_made.plan, resnet_made.device, Options())))
+    silent = browser.evaluate("""(() => { const p = page.p, ids = p.order.filter((_, n) => n % 5 === 0), found = [];
+        for (const a of ids) for (const b of ids) if (a < b) {
+          const [x, y] = [p.boxes.get(a), p.boxes.get(b)];
+          const told = whyPanel.priced(p, x, y, x, y);
+          if (!told.some(t => /instead of|no other choice|has no price|was not priced/.test(t))) found.push([a, b]);
+        } return found; })()""")
+    assert silent == [] and browser.problems == []
+
+
+def test_layers_have_their_times_unfused_and_fused(browser: chromium.Browser, pages: dict[str, Path]) -> None:
+    """Over all layers and their equals they add up to the program's."""
+    open_page(browser, pages["resnet"])
+    totals = resnet().explain(json=True)["totals"]
+    sums = browser.evaluate("""(() => { const p = page.p, groups = [...p.boxes.values()].filter(b => b.kind === "group" && !b.parent);
+        const all = [...groups.map(b => graphView.stepsIn(b)), p.order.filter(id => !p.boxes.get(id).parent)].map(s => layerTimes(p, s));
+        return [d3.sum(all, t => t.unfused), d3.sum(all, t => t.fused)]; })()""")
+    assert sums == pytest.approx([totals["unfused_us"], totals["us"]], rel=1e-3)
+    browser.evaluate("page.tab('time')")
+    assert "layer by layer" in browser.evaluate("document.getElementById('time').innerText")
+
+
+def test_tiles_tell_what_is_alive_in_them(browser: chromium.Browser, pages: dict[str, Path]) -> None:
+    """A softmax over rows: a row of two values at once on the grid, and a part of it in a block."""
+    open_page(browser, pages["attention"])
+    live = browser.evaluate("[...liveSizes(page.p, page.p.e.kernels[0])].map(([level, f]) => [level, f.bytes])")
+    assert [level for level, _ in live] == [t["level"] for t in attention().explain(json=True)["kernels"][0]["tiles"]]
+    sizes = [size for _, size in live]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] >= 2
+    browser.evaluate("page.choose('k0')")
+    assert "live " in browser.evaluate("probe.side()")
+
+
+def test_inputs_and_weights_have_the_users_names(browser: chromium.Browser, pages: dict[str, Path]) -> None:
+    open_page(browser, pages["encoder"])
+    labels = browser.evaluate("[...page.p.boxes.values()].filter(b => b.kind === 'weight').map(b => b.label)")
+    assert "layers.0.linear1.weight" in labels and not [name for name in labels if name.startswith("p_")]
+    open_page(browser, pages["resnet"])
+    assert "gpu_0/conv1_w_0" in browser.evaluate("[...page.p.boxes.values()].filter(b => b.kind === 'weight').map(b => b.label)")

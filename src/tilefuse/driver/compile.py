@@ -297,7 +297,9 @@ def titled(spec: ProgramSpec, titles: Titles) -> ProgramSpec:
     """A program with the source's names for its inputs and results, where they differ from the values' own."""
     inputs = tuple(titles.inputs.get(name, name) for name in spec.inputs)
     results = titles.results or spec.results
-    return replace(spec, input_titles=() if inputs == spec.inputs else inputs, result_titles=() if results == spec.results else results)
+    weights = tuple((v.name, title) for v in spec.values if v.role == "constant" and (title := titles.inputs.get(v.name, v.name)) != v.name)
+    return replace(spec, input_titles=() if inputs == spec.inputs else inputs, result_titles=() if results == spec.results else results,
+                   weight_titles=weights)
 
 
 def _is_of_torch(model: Any) -> bool:

@@ -16,6 +16,7 @@ from tilefuse.plan.category import category_of
 from tilefuse.plan.cost import AnalyticCost, Figure
 from tilefuse.plan.library_price import price_call
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library, outside_reads
+from tilefuse.plan.products import matrix_products
 from tilefuse.runtime.call_plan import ITEMSIZE
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.schedule.packed import Packed
@@ -64,7 +65,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
                      for r in plan.rejected],
         "num_rejected": plan.num_rejected,
         "notes": list(plan.notes),
-        "graph": graph_facts(plan.graph, given),
+        "graph": graph_facts(plan.graph, given, _alone_us(plan, device)),
         "steps": step_order(spec),
         "memory": memory_facts(spec),
         "machine": {} if device is None else machine_facts(device),
@@ -144,7 +145,18 @@ def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None) -> dict[s
     if device is None:
         return told
     price = price_call(call, plan.graph, device)
-    return told | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "at_least": price.is_bound}
+    products = matrix_products(plan.graph, device)
+    return told | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "at_least": price.is_bound,
+                   "fusible": all(products.fusible(plan.graph.node_by_name[value]) for _, value in call.results)}
+
+
+def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
+    """Time of each node that a kernel holds, as a kernel or call of its own. Units: microseconds. Source: plan.alone_us, price_call."""
+    if device is None:
+        return {}
+    held = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
+    calls = {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device).us for n in held}
+    return {**plan.alone_us, **calls}
 
 
 def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], device: DeviceSpec | None) -> dict[str, Any]:

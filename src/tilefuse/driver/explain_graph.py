@@ -4,6 +4,7 @@ A page or a script rebuilds every edge from it: `graph` has the readers of each 
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilefuse.ir.graph import Graph, Node
@@ -16,13 +17,18 @@ from tilefuse.target.device import DeviceSpec
 MAX_TEXT = 300
 
 
-def graph_facts(graph: Graph, given: Graph | None = None) -> dict[str, Any]:
-    """Inputs, nodes in graph order, results and updates. given: the graph before passes. Units: `bytes` of the whole value, dense."""
+def graph_facts(graph: Graph, given: Graph | None = None, alone_us: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Inputs, nodes in graph order, results and updates. Units: `bytes` of the whole value, dense; microseconds.
+
+    given: the graph before passes. alone_us: time of nodes as kernels or calls of their own.
+    """
+    alone = alone_us or {}
     # Passes hand a node's span on as it is: an equal graph of another model tells the places of its own nodes.
     origins = {} if given is None else {id(n.span): n.name for n in reversed(given.nodes) if n.span is not None}
     return {
         "inputs": [{"name": i.name, "type": str(i.type), "bytes": i.type.num_bytes, "constant": i.constant} for i in graph.inputs],
-        "nodes": [_node(n, origins.get(id(n.span), "")) for n in graph.nodes],
+        "nodes": [_node(n, origins.get(id(n.span), "")) | ({"alone_us": round(alone[n.name], 4)} if n.name in alone else {})
+                  for n in graph.nodes],
         "results": list(graph.results),
         "updates": [list(pair) for pair in graph.updates],
     }

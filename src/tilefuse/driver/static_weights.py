@@ -78,4 +78,5 @@ def _joined(graph: Graph, weights: Plan, rest: Plan) -> Plan:
                    objective_us=weights.objective_us + rest.objective_us, unfused_us=weights.unfused_us + rest.unfused_us,
                    unfused_kernels=weights.unfused_kernels + rest.unfused_kernels,
                    unfused_bytes=weights.unfused_bytes + rest.unfused_bytes, notes=(*weights.notes, *rest.notes),
-                   unfused_kernels_us=weights.unfused_kernels_us + rest.unfused_kernels_us)
+                   unfused_kernels_us=weights.unfused_kernels_us + rest.unfused_kernels_us,
+                   alone_us={**weights.alone_us, **rest.alone_us})

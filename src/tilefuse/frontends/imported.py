@@ -36,7 +36,7 @@ class Output:
 class Titles:
     """The source's names of inputs and results, where the graph's text form has no such names.
 
-    inputs   by the graph's name of the input; those that are called alike may be missing
+    inputs   by the graph's name of the input, constants too; those that are called alike may be missing
     results  in the order of the graph's results; () where all are called alike
     """
 

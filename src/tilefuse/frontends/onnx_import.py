@@ -122,6 +122,7 @@ class ModelImporter:
         self.functions = {(normal_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self.constants: dict[str, np.ndarray] = {}
         self.constant_names: dict[int, tuple[np.ndarray, str]] = {}
+        self.weight_titles: dict[str, str] = {}
         self.renames: dict[str, str] = {}
         self.scope = Scope(opsets_of(model.opset_import))
         self.reached: onnx.NodeProto | None = None  # the main graph's node being walked
@@ -165,7 +166,8 @@ class ModelImporter:
         graph = replace(graph, inputs=tuple(i for i in graph.inputs if not i.constant or i.name in used))
         data = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in self._all_constants().items() if name in used}
         inputs = {str(self.scope.values[i.name].name): i.name for i in outside}
-        titles = Titles(inputs, tuple(out.name for out in proto.output))
+        weights = {name: title for name, title in self.weight_titles.items() if name in data}
+        titles = Titles(inputs | weights, tuple(out.name for out in proto.output))
         return Imported(graph, data, arguments=tuple(inputs), titles=titles)
 
     def _all_constants(self) -> dict[str, np.ndarray]:
@@ -192,6 +194,7 @@ class ModelImporter:
             else:
                 name = self.builder.input(value.title or wanted, dtype, array.shape, constant=True)
                 self.constants[name] = array
+                self.weight_titles[name] = value.title or wanted
             self.constant_names[id(array)] = (array, name)  # the array is kept, so that its id stays its own
         return self.constant_names[id(array)][1]
 

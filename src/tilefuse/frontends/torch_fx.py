@@ -84,11 +84,13 @@ RAGGED = object()
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded run: its graph, the tensors that some placeholders stand for, and the pytree structure of what the model returns."""
+    """A recorded run: its graph, the tensors that some placeholders stand for, the pytree structure of what the model returns, and what
+    the model calls those tensors."""
 
     graph: fx.Graph
     held: Mapping[str, torch.Tensor]
     out_spec: Any
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
 def import_fx(gm: fx.GraphModule, name: str = "graph", names: UserNames = NO_NAMES) -> Imported:
@@ -119,12 +121,13 @@ def import_exported(program: torch.export.ExportedProgram, name: str = "graph") 
             held[spec.arg.name] = program.constants[spec.target]
     walk = _Walk(program.graph_module, name)
     walk.held = held
+    walk.titles = {spec.arg.name: spec.target for spec in signature.input_specs if spec.arg.name in held and spec.target is not None}
     return walk.run()
 
 
 def import_traced(traced: Traced, name: str = "graph") -> Imported:
     """The graph of a recorded run; the tensors it holds become constants. Raises: UnsupportedError as `import_fx`."""
-    return _Walk(traced, name, traced.held).run()
+    return _Walk(traced, name, traced.held, titles=dict(traced.titles)).run()
 
 
 @dataclass

@@ -98,6 +98,7 @@ class _Recorder(TorchDispatchMode):
         self.module = module
         self.graph = fx.Graph()
         self.held: dict[str, torch.Tensor] = {}
+        self.titles: dict[str, str] = {}
         self.table = decompositions()
         self._node_by_id: dict[int, fx.Node] = {}
         self._alive: list[torch.Tensor] = []  # an id is a tensor's only while it lives
@@ -266,7 +267,7 @@ class _Recorder(TorchDispatchMode):
                 raise UnsupportedError(f"a result of type {type(leaf).__name__}")
         self.graph.output([self._node(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
         self.graph.eliminate_dead_code()
-        return Traced(self.graph, self.held, spec)
+        return Traced(self.graph, self.held, spec, self.titles)
 
 
 def _flat(path: str) -> str:
@@ -285,7 +286,9 @@ def _stand_ins(module: torch.nn.Module, recorder: _Recorder) -> Iterator[None]:
                 if tensor is not None:
                     fake = fakes[id(tensor)] if id(tensor) in fakes else recorder.stand_in(tensor)
                     fakes[id(tensor)] = fake
-                    recorder.track_held(fake, recorder.constant(tensor, prefix + _flat(f"{path}.{name}"), fake))
+                    node = recorder.constant(tensor, prefix + _flat(f"{path}.{name}"), fake)
+                    recorder.titles.setdefault(node.name, f"{path}.{name}".strip("."))
+                    recorder.track_held(fake, node)
                     places.append((getattr(part, kind), name, tensor, fake))
     before = {id(part): (part, dict(vars(part))) for part in module.modules()}
     for holder, name, _, fake in places:

@@ -119,7 +119,7 @@ def _inputs(explanation: Mapping[str, Any], graph: Mapping[str, Any], readers: S
     steps_of: dict[str, set[str]] = {}
     for box, _, value in readers:
         steps_of.setdefault(_owner(value, bases), set()).add(box.partition("/")[0])
-    titles = {name: title for title, name in explanation.get("inputs", ())}
+    titles = {name: title for title, name in (*explanation.get("inputs", ()), *explanation.get("weights", ()))}
     many = sum(not i["constant"] for i in graph["inputs"]) > MANY_INPUTS
     made: list[dict[str, Any]] = []
     for number, value in enumerate(graph["inputs"]):

@@ -53,7 +53,8 @@ def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str
                 unfused_us=unfused_us, unfused_kernels=len(alone),
                 unfused_bytes=sum(p.figures.bytes_moved for p in alone),
                 rejected=rejected, num_rejected=num_rejected, search=search,
-                unfused_kernels_us=sum(p.cost.us for p in alone))
+                unfused_kernels_us=sum(p.cost.us for p in alone),
+                alone_us={c.pattern.nodes[-1]: c.priced.cost.us for c in unfused if c.priced is not None})
 
 
 def library_call(graph: Graph, pattern: Pattern) -> LibraryCall:

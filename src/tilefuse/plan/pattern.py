@@ -209,7 +209,7 @@ class Plan:
     draft      what plans of other sizes may start from; start: what this one started from, if not from nothing
     Units: `objective_us` is the predicted time of all kernels and of the products that a kernel could hold, `unfused_us` that of one
     kernel a node and a call a product; `unfused_bytes` is what these kernels would read and write, `unfused_kernels` their number and
-    `unfused_kernels_us` their time.
+    `unfused_kernels_us` their time, `alone_us` that of each by its node.
     """
 
     graph: Graph
@@ -226,6 +226,7 @@ class Plan:
     notes: tuple[str, ...] = field(default=(), compare=False)
     search: Search | None = None
     unfused_kernels_us: float = 0.0
+    alone_us: Mapping[str, float] = field(default_factory=dict, compare=False)
     draft: Draft | None = field(default=None, compare=False, repr=False)
     start: Start | None = field(default=None, compare=False)
 

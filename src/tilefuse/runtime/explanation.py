@@ -23,6 +23,7 @@ def explanation_data(spec: ProgramSpec) -> dict[str, Any]:
         data["plan"]["seconds"] = None if spec.plan_seconds is None else round(spec.plan_seconds, 3)
     if data:
         data["inputs"] = [list(pair) for pair in zip(spec.told_inputs, spec.inputs, strict=True)]
+        data["weights"] = [[title, name] for name, title in spec.weight_titles]
         data["results"] = [list(pair) for pair in zip(spec.told_results, spec.results, strict=True)]
     return data
 

@@ -33,7 +33,8 @@ def running_data(program: Program, tensors: Sequence[Any] | None = None, *, labe
     told["resources"] = {name: {"registers": row.num_registers, "spill_bytes": row.spill_bytes} for name, row in program.resources.items()}
     if tensors is not None:
         run = measured_run(program, tensors)
-        told |= {"times": [{"start_us": round(start, 3), "us": round(us, 3)} for start, us in run.steps], "call_us": round(run.call_us, 3)}
+        told |= {"times": [{"start_us": round(start, 3), "us": round(us, 3)} for start, us in run.steps], "call_us": round(run.call_us, 3),
+                 "before_us": round(run.before_us, 3), "behind_us": round(run.behind_us, 3)}
     return told
 
 

@@ -87,6 +87,7 @@ class ProgramSpec:
 
     Constants' data travels beside the spec (name -> array). `updates` are inputs that the program writes. Titles are what the source
     calls inputs and results, in the same order, where that is no name of a value ("layer/out"); empty where the names are the same.
+    weight_titles: (name, what the source calls it) of constants that it calls otherwise.
     given_up: inputs that nobody holds but the call (what a training step's forward part kept), so that their memory is free after their
     last use.
     """
@@ -104,6 +105,7 @@ class ProgramSpec:
     input_titles: tuple[str, ...] = ()
     result_titles: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()
+    weight_titles: tuple[tuple[str, str], ...] = ()
     # How long planning took: the only thing here that differs from run to run, so it is neither compared nor saved.
     plan_seconds: float | None = field(default=None, compare=False)
     # Operator, module and place of the nodes that the compiler was given, where the explanation is that of an equal graph of another time.

@@ -30,6 +30,8 @@ MOST_RUNS = 4
 
 # (start after the first step's, duration) of each step by its number. Units: microseconds.
 StepSpans = dict[int, tuple[float, float]]
+# Time of a run before its first step and behind its last: on the host by the clock, 0 on a GPU, whose events know the steps alone.
+Around = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +66,23 @@ def profile_program(program: Program, tensors: Sequence[Any], repeats: int = 10)
 
     Raises: as a call of the program does.
     """
-    return [row for _, row in _profile(program, tensors, repeats)]
+    return [row for _, row in _profile(program, tensors, repeats)[0]]
 
 
-def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> list[tuple[float, StepTime]]:
-    """(start after the first step's, times) of each step, medians. Units: microseconds."""
+def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> tuple[list[tuple[float, StepTime]], Around]:
+    """(start after the first step's, times) of each step, and the time around the steps of a run; medians. Units: microseconds."""
     given = _given(program, tensors)
     gpu = program.device.type == "cuda"
     samples: list[list[tuple[float, float]]] = [[] for _ in program.spec.steps]
+    around: list[Around] = []
     with torch.no_grad():
         frame = program.new_frame(torch.cuda.current_stream(program.device).cuda_stream if gpu else 0)
         num_timed = 0
         for run in range(MOST_RUNS * (repeats + 2)):
-            _, times = _timed_run(program, frame, given)
+            _, times, outside = _timed_run(program, frame, given)
             if run >= 2 and (times or not program.spec.steps):
                 num_timed += 1
+                around.append(outside)
                 for step, span in times.items():
                     samples[step].append(span)
             if num_timed >= repeats:
@@ -87,13 +91,15 @@ def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> list[tup
     def median(values: list[float]) -> float:
         return statistics.median(values) if values else 0.0
 
-    return [(median([start for start, _ in found]), _row(program, step, median([us for _, us in found])))
+    rows = [(median([start for start, _ in found]), _row(program, step, median([us for _, us in found])))
             for step, found in zip(program.spec.steps, samples)]
+    return rows, (median([before for before, _ in around]), median([behind for _, behind in around]))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One run of a program: (start, duration) of every step, and the time of a whole call; medians. Units: microseconds.
+    """One run of a program: (start after the first step's, duration) of every step, the time before the first and behind the last step
+    of that run, and the time of a whole call without clocks between its steps; medians. Units: microseconds.
 
     On a GPU the steps are enqueued before the first begins, so they follow each other as closely as the device lets them; the rest of
     a call's time is spent on the host, before and between launches.
@@ -101,6 +107,8 @@ class MeasuredRun:
 
     steps: tuple[tuple[float, float], ...]
     call_us: float
+    before_us: float = 0.0
+    behind_us: float = 0.0
 
 
 def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) -> MeasuredRun:
@@ -108,7 +116,7 @@ def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) ->
 
     Inputs are not changed. Raises: as a call of the program does.
     """
-    rows = _profile(program, tensors, repeats)
+    rows, (before_us, behind_us) = _profile(program, tensors, repeats)
     given = _given(program, tensors)
     gpu = program.device.type == "cuda"
     samples: list[float] = []
@@ -121,7 +129,7 @@ def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) ->
             if gpu:
                 torch.cuda.synchronize(program.device)
             samples.append((time.perf_counter() - started) * 1e6)
-    return MeasuredRun(tuple((start, row.us) for start, row in rows), statistics.median(samples[2:]))
+    return MeasuredRun(tuple((start, row.us) for start, row in rows), statistics.median(samples[2:]), before_us, behind_us)
 
 
 def _given(program: Program, tensors: Sequence[Any]) -> list[Any]:
@@ -156,7 +164,7 @@ def measured_calls(programs: Iterable[Program], told: Callable[[Program, StepSpa
     def measuring(program: Program) -> Callable[[Sequence[Any], int, bool], list[torch.Tensor]]:
         def call(tensors: Sequence[Any], stream: int, consume: bool) -> list[torch.Tensor]:
             with torch.no_grad():
-                results, times = _timed_run(program, program.new_frame(stream), tensors, consume)
+                results, times, _ = _timed_run(program, program.new_frame(stream), tensors, consume)
             told(program, times)
             return results
 
@@ -205,29 +213,33 @@ def marked_steps(programs: Iterable[Program], mark: Callable[[Program, int], con
         yield
 
 
-def _timed_run(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool = False) -> tuple[list[torch.Tensor], StepSpans]:
-    """A run's results, and (start, duration) of each step from the first one's start on. Units: microseconds."""
+def _timed_run(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool = False
+               ) -> tuple[list[torch.Tensor], StepSpans, Around]:
+    """A run's results, (start, duration) of each step from the first one's start on, and the time around them. Units: microseconds."""
     return (_run_on_gpu if program.device.type == "cuda" else _run_on_host)(program, frame, tensors, consume)
 
 
-def _run_on_host(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans]:
+def _run_on_host(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans, Around]:
     """As `_timed_run`, by the clock."""
     times: StepSpans = {}
     first: list[float] = []
+    last = begun = time.perf_counter()
 
     def between(step: int, run: Any) -> int | None:
+        nonlocal last
         started = time.perf_counter()
         code: int | None = run()
-        ended = time.perf_counter()
+        last = ended = time.perf_counter()
         first.append(started)
         start, us = times.get(step, ((started - first[0]) * 1e6, 0.0))
         times[step] = (start, us + (ended - started) * 1e6)
         return code
 
-    return program.run_frame(frame, tensors, between, consume), times
+    results = program.run_frame(frame, tensors, between, consume)
+    return results, times, ((first[0] - begun) * 1e6 if first else 0.0, (time.perf_counter() - last) * 1e6)
 
 
-def _run_on_gpu(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans]:
+def _run_on_gpu(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans, Around]:
     """As `_timed_run`, by events; no times where the device had to wait for a launch: the next run holds it longer."""
     pairs: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
     # Made before the device is held: each takes the host microseconds.
@@ -250,9 +262,9 @@ def _run_on_gpu(program: Program, frame: Frame, tensors: Sequence[Any], consume:
         torch.cuda.synchronize()
     if was_late and hold < MAX_HOLD_CYCLES:
         _hold[program] = 2 * hold
-        return results, {}
+        return results, {}, (0.0, 0.0)
     times: StepSpans = {}
     for step, first, last in pairs:
         start, us = times.get(step, (pairs[0][1].elapsed_time(first) * 1e3, 0.0))
         times[step] = (start, us + first.elapsed_time(last) * 1e3)
-    return results, times
+    return results, times, (0.0, 0.0)

@@ -54,7 +54,7 @@ def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[st
     """
     from tilefuse.base.options import Options
     from tilefuse.driver.compile import Generated
-    from tilefuse.driver.explain_why import neighbour_answers
+    from tilefuse.driver.explain_why import page_answers
     from tilefuse.runtime.page import spec_data
     from tilefuse.tools.commands_model import program_of
     from tilefuse.tools.programs import parse_options
@@ -62,7 +62,7 @@ def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[st
     made = program_of(model, list(shapes), device, list(option), target, quiet=False)
     if isinstance(made, Generated):
         options = Options.from_environment().with_overrides(**parse_options(option))
-        return [spec_data(made.spec, label=label, answers=neighbour_answers(made.plan, made.device, options), side=side)]
+        return [spec_data(made.spec, label=label, answers=page_answers(made.plan, made.device, options), side=side)]
     explanation = made.explain(json=True)
     if not explanation.get("parts"):
         raise UserError(f"{model} runs in parts, of which none is planned before a call tells its sizes",

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from tests.unit.pages.models import attention, resnet
 from tilefuse.base.options import Options
-from tilefuse.driver.explain_why import neighbour_answers
+from tilefuse.driver.explain_why import neighbour_answers, page_answers
 from tilefuse.plan.edit import setting_of_plan
 from tilefuse.plan.why import why
 
@@ -31,3 +31,19 @@ def test_the_ends_of_a_kernel_tell_what_cutting_it_costs() -> None:
     made = attention()
     inside = [a for a in neighbour_answers(made.plan, made.device, Options()) if a["together"]]
     assert inside and all(a["other_us"] > a["chosen_us"] for a in inside)
+
+
+def test_a_page_has_the_cuts_of_every_kernel_and_pairs_that_are_no_neighbours() -> None:
+    """Each cut is the planner's answer; the kernels that it names are those of the plan, and no pair is asked twice."""
+    made = resnet()
+    answers = page_answers(made.plan, made.device, Options())
+    setting = setting_of_plan(made.plan, made.device, Options())
+    cuts = [a for a in answers if "cut" in a]
+    forms = {k.program.name: k.pattern.nodes for k in reversed(made.plan.kernels)}
+    assert {a["cut"][0] for a in cuts} == {name for name, nodes in forms.items() if len(nodes) > 1}
+    for a in cuts[:8]:
+        name, place = a["cut"]
+        expected = why(made.plan, setting, forms[name][0], forms[name][place])
+        assert (a["other_us"], a["together"]) == (expected.other_us, True) and a["second"] == forms[name][place]
+    apart = answers[len(neighbour_answers(made.plan, made.device, Options())) + len(cuts):]
+    assert apart and all(not a["together"] for a in apart)

@@ -44,7 +44,7 @@ const sidePanel = {
 
   value(p, side, box) {
     const value = p.values.get(box.value ?? box.label) ?? {}, step = stepOf(p, box);
-    side.append(facts([["name", `%${box.value ?? box.label}`], ["kind", box.kind === "node" ? value.kind : box.kind], ["type", value.type], ["bytes", bytesText(value.bytes ?? 0)],
+    side.append(facts([["name", `%${box.value ?? box.label}`], ["in the model", p.titles.get(box.value ?? box.label)], ["kind", box.kind === "node" ? value.kind : box.kind], ["type", value.type], ["bytes", bytesText(value.bytes ?? 0)],
       ["module", value.path], ["place", value.place], ["kernel", step ? el("a", { class: "link", text: recordOf(p, step).step ?? step.id, onclick: () => page.choose(step.id) }) : ""]]));
     if (value.text) side.append(el("h2", { text: "expression" }), el("code", { class: "wrap", text: value.text }));
   },
@@ -60,7 +60,7 @@ const sidePanel = {
 
   neighbours(p, id) {
     const inside = new Set(graphView.leavesIn(id)), rows = [];
-    const row = (way, e, other) => el("tr", { class: "row", onclick: () => page.choose(other) }, el("td", { text: way }), el("td", { class: "wrap", text: `%${e.value}` }),
+    const row = (way, e, other) => el("tr", { class: "row", onclick: () => page.choose(other) }, el("td", { text: way }), el("td", { class: "wrap", title: `%${e.value}`, text: nameOf(p, e.value) }),
       el("td", { text: e.type }), el("td", { class: "number", text: bytesText(e.bytes) }), el("td", { class: `level ${e.level}`, text: e.level }));
     const seen = new Set();
     for (const e of p.edges) {
@@ -84,7 +84,7 @@ const sidePanel = {
       ["occupancy", k.figures?.occupancy === undefined || p.e.machine.kind !== "cuda" ? "" : `${(100 * k.figures.occupancy).toFixed(0)} % of the threads a multiprocessor holds`],
       ["schedule", k.notation ? el("code", { class: "wrap", text: k.notation }) : ""]]));
     side.append(el("h2", { text: "time" }), this.times(p, k, t, moved));
-    side.append(el("h2", { text: "tiles" }), tileFigures(k));
+    side.append(el("h2", { text: "tiles" }), tileFigures(p, k));
     if (k.stages?.length) side.append(el("h2", { text: "stages" }), this.stages(k));
     if (k.groups?.length) side.append(el("h2", { text: "parts" }), table(["template", { text: "blocks", number: true }, { text: "parts", number: true }, "nodes of the first"],
       k.groups.map(g => el("tr", {}, el("td", { text: g.template }), el("td", { class: "number", text: g.num_blocks }), el("td", { class: "number", text: g.num_parts }), el("td", { class: "wrap", text: g.nodes[0].join(", ") })))));
@@ -100,10 +100,12 @@ const sidePanel = {
       if (k.figures?.[name]) rows.push([name, k.figures[name], p.e.figures[name]?.origin]);
     rows.push(["predicted", k.predicted_us, ""]);
     if (t.measured !== undefined) rows.push(["measured", t.measured, ""]);
-    const most = Math.max(...rows.map(r => r[1])), decides = rows.slice(1).filter(r => !["predicted", "measured", "launch"].includes(r[0])).sort((a, b) => b[1] - a[1])[0];
-    const bound = k.bound_by === "launch" ? "launch" : decides?.[0];
+    // The figure that decided is the one that the prediction less its launch equals; a kernel of stages has its traffic inside its arithmetic.
+    const rest = k.predicted_us - (k.figures?.launch ?? 0), parts = rows.slice(1).filter(r => !["predicted", "measured", "launch"].includes(r[0]));
+    const decides = k.bound_by === "flops" ? "arithmetic time" : [...parts].sort((a, b) => Math.abs(a[1] - rest) - Math.abs(b[1] - rest))[0]?.[0];
+    const bound = k.bound_by === "launch" ? "launch" : decides, shown = rows.filter(r => !parts.includes(r) || r[1] <= rest * 1.01 + 0.001 || r[0] === bound), most = Math.max(...shown.map(r => r[1]));
     const bars = el("div", { class: "bars" });
-    for (const [name, us, origin] of rows)
+    for (const [name, us, origin] of shown)
       bars.append(el("span", { text: name, title: origin }), el("span", { class: "bar" }, el("i", { style: `width:${100 * us / most}%`, class: name === bound ? "decides" : "" })), el("span", { class: "figure", text: timeText(us) }));
     const reached = t.measured ?? k.predicted_us;
     return el("div", {}, bars, el("p", { class: "hint" }, `Bound by ${k.bound_by}. `, `${bytesText(moved)} at ${(moved / reached / 1e3).toFixed(0)} GB/s ${t.measured === undefined ? "predicted" : "measured"}, `,
@@ -117,8 +119,8 @@ const sidePanel = {
 };
 
 // One small drawing a level: the tile of the level above, and in it one tile of this level.
-function tileFigures(k) {
-  const box = el("div", { class: "tiles" });
+function tileFigures(p, k) {
+  const box = el("div", { class: "tiles" }), live = liveSizes(p, k);
   const shape = tile => tile.map(([, n]) => n);
   let outer = null;
   for (const level of k.tiles ?? []) {
@@ -134,10 +136,43 @@ function tileFigures(k) {
     for (let x = 1; x < across; x++) svg.append("line").attr("y1", 1).attr("y2", size + 1).attr("x1", 1 + x * width).attr("x2", 1 + x * width).attr("stroke", "#dbe1e8");
     svg.append("rect").attr("x", 1).attr("y", 1).attr("width", width).attr("height", height).attr("fill", "#4a86c5").attr("stroke", "#2c5f96");
     box.append(el("figure", {}, svg.node(), el("figcaption", {}, el("b", { text: level.level }), level.level === "grid" ? "" : ` \u00d7 ${level.num.toLocaleString("en")}`, el("br"),
-      level.tile.map(([axis, n]) => `${axis} ${n.toLocaleString("en")}`).join(", "))));
+      level.tile.map(([axis, n]) => `${axis} ${n.toLocaleString("en")}`).join(", "), ...liveText(p, live.get(level.level)))));
     outer = inner;
   }
-  return box;
+  return el("div", {}, box, live.size ? el("p", { class: "hint", text: "Live: bytes of the values alive at once in one tile, each with its part of the tile, at the node where they are most; hover for their names." }) : "");
+}
+
+function liveText(p, found) {
+  if (!found) return [];
+  return [el("br"), el("span", { class: "live", title: `at %${found.node}:\n${found.values.map(v => `${nameOf(p, v.name)} ${bytesText(v.bytes)}`).join("\n")}`, text: `live ${bytesText(found.bytes)}` })];
+}
+
+// For each level the most bytes that are alive in one of its tiles, walking the kernel's nodes in order: a value lives from its node, an
+// input of the kernel from its first reader, to its last reader or to the end where it is written. Its part of a tile is that of its elements.
+function liveSizes(p, k) {
+  const whole = product((k.tiles?.[0]?.tile ?? []).map(([, n]) => n)), place = new Map(k.nodes.map((n, i) => [n, i])), lives = new Map();
+  const shape = name => (p.values.get(name)?.type.match(/\[(.*)\]/)?.[1] ?? "").split(",").filter(s => s.trim()).map(Number);
+  const touch = (name, at) => { const life = lives.get(name) ?? { name, first: at, last: at }; life.last = Math.max(life.last, at); lives.set(name, life); };
+  for (const [name, at] of place) {
+    for (const read of p.values.get(name)?.reads ?? []) if (p.values.has(read)) touch(read, at);
+    touch(name, at);
+    if (k.writes.includes(name)) touch(name, k.nodes.length - 1);
+  }
+  const found = new Map();
+  for (const level of whole ? k.tiles : []) {
+    const part = product(level.tile.map(([, n]) => n)) / whole;
+    let most = null;
+    for (const [node, at] of place) {
+      const alive = [...lives.values()].filter(v => v.first <= at && at <= v.last).map(v => {
+        const elements = Math.max(product(shape(v.name)), 1), size = (p.values.get(v.name).bytes ?? 0) / elements;
+        return { name: v.name, bytes: Math.round(size * Math.min(elements, Math.max(1, Math.ceil(elements * part)))) };
+      }).sort((a, b) => b.bytes - a.bytes);
+      const bytes = alive.reduce((sum, v) => sum + v.bytes, 0);
+      if (!most || bytes > most.bytes) most = { node, bytes, values: alive.slice(0, 12) };
+    }
+    if (most) found.set(level.level, most);
+  }
+  return found;
 }
 
 function product(sizes) { return sizes.reduce((a, b) => a * b, 1); }

@@ -1,6 +1,6 @@
 // Plots over the whole program: kernels as a table, timeline, roofline, memory over steps, and two plans side by side.
 
-const COLOURS = { kernel: "#4a86c5", library: "#d3a04a", copy: "#9468bd", gap: "#e3e7ec" };
+const COLOURS = { kernel: "#4a86c5", library: "#d3a04a", copy: "#9468bd", gap: "#b9c1cb" };
 
 function showKernels(p, pane, sortBy = "time") {
   const rows = p.order.map((id, step) => ({ id, step, box: p.boxes.get(id), record: recordOf(p, p.boxes.get(id)), t: stepTime(p, id) }));
@@ -24,31 +24,51 @@ function showKernels(p, pane, sortBy = "time") {
 // Steps of one measured run where they began and ended; without a measurement, predicted times one after the other.
 function timelineOf(p) {
   let at = 0;
+  const before = p.before_us ?? 0;
   return p.order.map(id => {
-    const measured = p.times.get(id), us = measured?.us ?? stepTime(p, id).predicted ?? 0, start = measured?.start_us ?? at;
+    const measured = p.times.get(id), us = measured?.us ?? stepTime(p, id).predicted ?? 0, start = measured ? measured.start_us + before : at;
     at = start + us;
     return { id, start, us, kind: p.boxes.get(id).kind };
   });
 }
 
+// Times in which no step runs, at their places: before the first step, between two, behind the last. Only a measured run has any.
+function gapsOf(p, steps) {
+  if (!p.times.size) return [];
+  const found = [], sorted = [...steps].sort((a, b) => a.start - b.start);
+  let at = 0;
+  for (const s of sorted) {
+    if (s.start - at > GAP_US) found.push({ start: at, us: s.start - at, kind: "gap", where: at ? `before ${titleOf(p, p.boxes.get(s.id))}` : "before the first step", id: s.id });
+    at = Math.max(at, s.start + s.us);
+  }
+  if ((p.behind_us ?? 0) > GAP_US && sorted.length) found.push({ start: at, us: p.behind_us, kind: "gap", where: "behind the last step", id: sorted[sorted.length - 1].id });
+  return found;
+}
+
+// Shorter gaps are what reading the clock takes. Units: microseconds.
+const GAP_US = 0.3;
+
 function showTime(p, pane) {
-  const steps = timelineOf(p), end = Math.max(...steps.map(s => s.start + s.us), p.call_us ?? 0, 1e-9), width = Math.max(pane.clientWidth - 50, 480), measured = p.times.size > 0;
-  const busy = steps.reduce((s, x) => s + x.us, 0), call = p.call_us ?? end;
-  const heading = measured ? `timeline: a call takes ${timeText(call)}, its steps ${timeText(busy)}${call > busy ? `; ${timeText(call - busy)} between and before them` : ""}` : `timeline: ${timeText(busy)} predicted`;
+  const steps = timelineOf(p), gaps = gapsOf(p, steps), shown = [...steps, ...gaps], end = Math.max(...shown.map(s => s.start + s.us), 1e-9), width = Math.max(pane.clientWidth - 50, 480), measured = p.times.size > 0;
+  const busy = steps.reduce((s, x) => s + x.us, 0), call = p.call_us ?? end, idle = gaps.reduce((s, x) => s + x.us, 0);
+  const heading = measured ? `timeline: a call takes ${timeText(call)}; in the run below steps take ${timeText(busy)}${gaps.length ? `, ${counted(gaps.length, "gap")} ${timeText(idle)}` : ""}` : `timeline: ${timeText(busy)} predicted`;
   pane.replaceChildren(el("h2", { text: heading }),
-    el("p", { class: "hint", text: (measured ? "One run of the program, step by step. " : "No run was measured (tilefuse view --measure, or program.view(arguments=...)): predicted times, one step after the other. ") + "Scroll to zoom, drag to move, click a step for its facts." }));
-  const margin = { left: 70, top: 6, right: 10, bottom: 26 }, rows = ["kernel", "library", "copy"].filter(k => steps.some(s => s.kind === k)), height = 40 * rows.length + margin.top + margin.bottom;
+    el("p", { class: "hint", text: (measured ? "One run of the program, step by step, with the clock read around each: on a GPU the device's own, elsewhere the host's; where no step runs there is a gap. " : "No run was measured (tilefuse view --measure, or program.view(arguments=...)): predicted times, one step after the other. ") + "Scroll to zoom, drag to move, click a step for its facts." }));
+  const margin = { left: 70, top: 6, right: 10, bottom: 26 }, rows = ["kernel", "library", "copy", "gap"].filter(k => shown.some(s => s.kind === k)), height = 40 * rows.length + margin.top + margin.bottom;
   const g = plot(pane, width, height, margin), inner = width - margin.left - margin.right, x = d3.scaleLinear().domain([0, end]).range([0, inner]);
   g.append("clipPath").attr("id", "time-clip").append("rect").attr("width", inner).attr("height", height - margin.top - margin.bottom);
   const axis = g.append("g").attr("class", "axis").attr("transform", `translate(0,${height - margin.top - margin.bottom})`);
-  rows.forEach((r, n) => g.append("text").attr("x", -8).attr("y", n * 40 + 22).attr("text-anchor", "end").text({ kernel: "kernels", library: "calls", copy: "copies" }[r]));
-  const bars = g.append("g").attr("clip-path", "url(#time-clip)").selectAll("rect").data(steps).enter().append("rect").attr("class", "bar").attr("y", s => rows.indexOf(s.kind) * 40 + 4).attr("height", 30).attr("fill", s => COLOURS[s.kind]).attr("stroke", "#fff").attr("stroke-width", .5)
+  rows.forEach((r, n) => g.append("text").attr("x", -8).attr("y", n * 40 + 22).attr("text-anchor", "end").text({ kernel: "kernels", library: "calls", copy: "copies", gap: "gaps" }[r]));
+  const bars = g.append("g").attr("clip-path", "url(#time-clip)").selectAll("rect").data(shown).enter().append("rect").attr("class", s => s.kind === "gap" ? "bar gap" : "bar").attr("y", s => rows.indexOf(s.kind) * 40 + 4).attr("height", 30).attr("fill", s => COLOURS[s.kind]).attr("stroke", "#fff").attr("stroke-width", .5)
     .on("click", s => page.choose(s.id));
-  bars.append("title").text(s => `${titleOf(p, p.boxes.get(s.id))}\n${timeText(s.us)} from ${timeText(s.start)} on`);
+  bars.append("title").text(s => `${s.where ?? titleOf(p, p.boxes.get(s.id))}\n${timeText(s.us)} from ${timeText(s.start)} on`);
   const draw = scale => { bars.attr("x", s => scale(s.start)).attr("width", s => Math.max(scale(s.start + s.us) - scale(s.start), .6)); axis.call(d3.axisBottom(scale).ticks(Math.max(2, inner / 110)).tickFormat(timeText)); };
   draw(x);
   d3.select(g.node().ownerSVGElement).call(d3.zoom().scaleExtent([1, 2000]).translateExtent([[0, 0], [width, height]]).on("zoom", () => draw(d3.event.transform.rescaleX(x))));
+  if (gaps.length) pane.append(el("h2", { text: "longest gaps" }), table(["where", { text: "from", number: true }, { text: "time", number: true }],
+    [...gaps].sort((a, b) => b.us - a.us).slice(0, 8).map(s => el("tr", { class: "row", onclick: () => page.choose(s.id) }, el("td", { class: "wrap", text: s.where }), el("td", { class: "number", text: timeText(s.start) }), el("td", { class: "number", text: timeText(s.us) })))));
   showUnfused(p, pane, width);
+  showLayers(p, pane);
 }
 
 // Predicted time and bytes, one kernel a node beside this plan.
@@ -62,6 +82,25 @@ function showUnfused(p, pane, width) {
     box.append(el("span", { text: name }), el("span", { class: "bar", style: "display:flex", title: `kernels ${timeText(us - calls)}, library calls ${timeText(calls)}` }, el("i", { style: `width:${100 * (us - calls) / most}%;background:${COLOURS.kernel}` }), el("i", { style: `width:${100 * calls / most}%;background:${COLOURS.library}` })),
       el("span", { class: "figure", text: `${timeText(us)} \u00b7 ${bytesText(moved)} \u00b7 ${counted(kernels, "kernel")}` }));
   pane.append(box, el("p", { class: "hint", text: "Blue: kernels, yellow: library calls, which both plans make." }));
+}
+
+// Unfused beside fused for every outermost module or layer: one kernel a node beside the plan's steps. Equal layers stand once.
+function showLayers(p, pane) {
+  const groups = [...p.boxes.values()].filter(b => b.kind === "group" && !b.parent), loose = p.order.filter(id => !p.boxes.get(id).parent);
+  if (!groups.length || !p.graph.nodes.some(n => n.alone_us !== undefined)) return;
+  const rows = groups.map(b => ({ label: b.label, id: b.id, same: b.same_as, steps: graphView.stepsIn(b) }));
+  if (loose.length) rows.push({ label: "outside of these", id: "", same: "", steps: loose });
+  const told = rows.map(r => ({ ...r, count: 1 + rows.filter(q => q.same === r.label).length, ...layerTimes(p, r.steps) })).filter(r => !r.same && r.fused), most = Math.max(...told.map(r => r.unfused));
+  pane.append(el("h2", { text: "unfused beside fused, layer by layer, predicted" }), table(["layer", { text: "kernels", number: true }, { text: "unfused", number: true }, { text: "this plan", number: true }, { text: "saved", number: true }, ""], told.map(r => el("tr", { class: "row", onclick: () => r.id && page.goTo(r.id) },
+    el("td", { class: "wrap", text: r.label + (r.count > 1 ? ` (${r.count} such)` : "") }), el("td", { class: "number", text: `${r.kernels} of ${r.nodes}` }), el("td", { class: "number", text: timeText(r.unfused) }), el("td", { class: "number", text: timeText(r.fused) }),
+    el("td", { class: "number", text: `${(100 * (1 - r.fused / r.unfused)).toFixed(0)} %` }),
+    el("td", { class: "pair" }, el("i", { style: `width:${140 * r.unfused / most}px`, class: "unfused", title: `unfused ${timeText(r.unfused)}` }), el("i", { style: `width:${140 * r.fused / most}px`, class: "fused", title: `this plan ${timeText(r.fused)}` }))))));
+}
+
+function layerTimes(p, steps) {
+  const records = steps.map(id => [id, recordOf(p, p.boxes.get(id))]), nodes = new Set(records.flatMap(([, r]) => r.nodes ?? []));
+  const alone = [...nodes].map(n => p.values.get(n)?.alone_us).filter(us => us !== undefined), calls = d3.sum(records.filter(([id]) => id[0] === "l"), ([, r]) => r.predicted_us ?? 0);
+  return { kernels: records.filter(([id]) => id[0] === "k").length, nodes: alone.length, unfused: d3.sum(alone) + calls, fused: d3.sum(records, ([, r]) => r.predicted_us ?? 0) };
 }
 
 // Limits of the matrix unit that lie clearly above that of single precision, highest first; of nearly equal ones the first.
@@ -118,7 +157,7 @@ function showMemory(p, pane) {
   const holders = el("div"), list = n => {
     const held = lives.filter(v => v.first <= n && n <= v.last).sort((a, b) => b.bytes - a.bytes);
     holders.replaceChildren(el("h2", { text: `alive at ${n === steps ? "the end" : `step ${n} (${titleOf(p, p.boxes.get(p.order[n]))})`}: ${bytesText(d3.sum(held, v => v.bytes))}${n === moment ? ", the peak" : ""}` }),
-      table(["value", { text: "bytes", number: true }, "role", "from step", "to step"], held.slice(0, 30).map(v => el("tr", {}, el("td", { class: "wrap", text: `%${v.value}` }), el("td", { class: "number", text: bytesText(v.bytes) }), el("td", { text: v.role }), el("td", { text: v.first }), el("td", { text: v.last === steps ? "end" : v.last })))));
+      table(["value", { text: "bytes", number: true }, "role", "from step", "to step"], held.slice(0, 30).map(v => el("tr", {}, el("td", { class: "wrap", title: `%${v.value}`, text: nameOf(p, v.value) }), el("td", { class: "number", text: bytesText(v.bytes) }), el("td", { text: v.role }), el("td", { text: v.first }), el("td", { text: v.last === steps ? "end" : v.last })))));
     marks.attr("stroke", m => m === n ? "#000" : "none");
   };
   const marks = g.selectAll("rect.bar").data(d3.range(steps + 1)).enter().append("rect").attr("class", "bar").attr("x", n => x(n)).attr("width", Math.max(w / (steps + 1) - .6, .6)).attr("y", n => y(alive[n])).attr("height", n => h - y(alive[n])).attr("fill", n => n === moment ? "#d9720a" : COLOURS.kernel)

@@ -11,7 +11,7 @@ const whyPanel = {
     side.replaceChildren(el("h2", { class: "wrap", text: `${titleOf(p, a)}  and  ${titleOf(p, b)}` }));
     for (const answer of new Set(this.answers(p, a, b))) side.append(el("div", { class: "answer" }, answer));
     const names = [a, b].map(x => this.valueOf(p, x));
-    if (names.every(Boolean)) side.append(el("p", { class: "hint" }, "The price of the other choice for any two: ", el("code", { class: "wrap", text: `tilefuse explain MODEL --why ${names.join(" ")}` })));
+    if (names.every(Boolean)) side.append(el("p", { class: "hint" }, "The same at a terminal, with the nodes of the other choice: ", el("code", { class: "wrap", text: `tilefuse explain MODEL --why ${names.join(" ")}` })));
     side.append(sidePanel.neighbours(p, first));
   },
 
@@ -44,18 +44,56 @@ const whyPanel = {
     return made;
   },
 
-  // Answers that were priced when the page was written.
+  // The price of the other choice: from the answers that were priced when the page was written, or that there is none, and why.
   priced(p, s, t, a, b) {
+    if (!p.answers?.length) return [];
     const nodes = x => new Set(x.kind === "node" ? [x.label] : recordOf(p, x).nodes ?? recordOf(p, x).results?.map(r => r[1]) ?? []);
-    const [first, second] = [nodes(a), nodes(b)];
-    // Equal steps were asked about once: the answer for the first pair is that of all of its form.
+    const [first, second] = [nodes(a), nodes(b)], touches = w => first.has(w.first) && second.has(w.second) || first.has(w.second) && second.has(w.first);
+    if (s.id === t.id) return this.cuts(p, s, a, b, touches);
+    const [own, others] = [nodes(s), nodes(t)], between = w => own.has(w.first) && others.has(w.second) || own.has(w.second) && others.has(w.first);
+    const exact = p.answers.filter(w => !w.cut && touches(w)), steps = exact.length ? exact : p.answers.filter(w => !w.cut && between(w));
+    if (steps.length) return steps.slice(0, 3).map(w => this.text(w));
+    // Equal neighbours were asked about once: the answer for the first pair is that of all of its form.
     const code = x => recordOf(p, x).name ?? recordOf(p, x).operator, homes = this.homes(p), form = v => homes.has(v) ? code(homes.get(v)) : "";
-    const exact = (p.answers ?? []).filter(w => first.has(w.first) && second.has(w.second) || first.has(w.second) && second.has(w.first));
-    const alike = (p.answers ?? []).filter(w => (form(w.first) === code(s) && form(w.second) === code(t) || form(w.first) === code(t) && form(w.second) === code(s)) && (s.id === t.id) === w.together);
-    return (exact.length ? exact : alike).slice(0, 3).map(w => {
-      const cost = w.other_us === null ? `no other choice: ${w.no_other}` : `as planned ${timeText(w.chosen_us)}, ${w.together ? "cut apart" : "in one kernel"} ${timeText(w.other_us)} (${w.other_us >= w.chosen_us ? "+" : "\u2212"}${timeText(Math.abs(w.other_us - w.chosen_us))})`;
-      return `%${w.first} and %${w.second}, decided by ${w.decided_by}: ${w.detail}; ${cost}.`;
-    });
+    const neighbours = this.stepEdges(p).users.get(s.id)?.has(t.id) || this.stepEdges(p).users.get(t.id)?.has(s.id);
+    const alike = neighbours ? p.answers.filter(w => !w.cut && !w.together && (form(w.first) === code(s) && form(w.second) === code(t) || form(w.first) === code(t) && form(w.second) === code(s))) : [];
+    return alike.length ? alike.slice(0, 2).map(w => `Of an equal pair: ${this.text(w)}`) : this.unpriced(p, s, t);
+  },
+
+  // Cutting a kernel in front of the later of two nodes; equal kernels have the same cuts.
+  cuts(p, s, a, b, touches) {
+    const k = recordOf(p, s), place = Math.max(k.nodes?.indexOf(a.label) ?? -1, k.nodes?.indexOf(b.label) ?? -1);
+    const own = (p.answers ?? []).filter(w => w.cut && w.cut[0] === k.name).sort((x, y) => x.cut[1] - y.cut[1]);
+    const nearest = own.filter(w => w.cut[1] <= place).pop();
+    if (place <= 0 || !own.length) return (p.answers ?? []).filter(w => w.together && touches(w)).slice(0, 1).map(w => this.text(w));
+    if (!nearest) return [`A cut in front of %${k.nodes[place]} has no price; the first that has one is in front of %${k.nodes[own[0].cut[1]]}: ${this.cost(own[0])}.`];
+    return [`Cut in front of %${k.nodes[nearest.cut[1]]}${nearest.cut[1] < place ? ", the last place before the later of the two where it can leave the registers" : ""}: ${this.cost(nearest)}. ${nearest.decided_by === "cost" ? "" : `Decided by ${nearest.decided_by}: `}${nearest.detail}.`];
+  },
+
+  // Pairs that no answer holds: a call of the library cannot lie in a kernel, neither as one of the two nor between them.
+  unpriced(p, s, t) {
+    const fixed = x => x.kind === "library" && recordOf(p, x).fusible === false, device = p.e.device;
+    for (const x of [s, t]) if (fixed(x)) return [`The other choice has no price: no kernel computes ${titleOf(p, x)} on ${device}.`];
+    const [first, second] = p.order.indexOf(s.id) <= p.order.indexOf(t.id) ? [s, t] : [t, s], between = this.stepsBetween(p, first, second), call = between.find(id => fixed(p.boxes.get(id)));
+    if (call) return [`The other choice has no price: one kernel would hold ${titleOf(p, p.boxes.get(call))} too, which lies between them, and no kernel computes that on ${device}.`];
+    const bytes = this.common(p, s, t);
+    const gain = `One kernel would save a launch (${timeText(p.e.machine?.graph_launch_us)}) and at most ${bytesText(bytes)} of traffic, which take ${timeText(bytes / (p.e.machine?.global_bytes_per_s ?? Infinity) * 1e6)} at full bandwidth`;
+    return [between.length ? `${gain}; it would hold the ${counted(between.length, "step")} between them as well, and was not priced.` : `${gain}; it was not priced.`];
+  },
+
+  // Bytes that two steps move between them or read both. Values are counted whole.
+  common(p, s, t) {
+    const values = x => { const r = recordOf(p, x); return [new Set(r.reads ?? r.operands ?? []), new Set(r.writes ?? r.results?.map(q => q[1]) ?? [])]; };
+    const [reads, writes] = values(s), [otherReads, otherWrites] = values(t), size = v => p.values.get(v)?.bytes ?? 0;
+    return d3.sum([...reads].filter(v => otherReads.has(v)), size) + d3.sum([...writes].filter(v => otherReads.has(v)), v => 2 * size(v)) + d3.sum([...otherWrites].filter(v => reads.has(v)), v => 2 * size(v));
+  },
+
+  cost(w) {
+    return w.other_us === null ? `no other choice: ${w.no_other}` : `${timeText(w.other_us)} instead of ${timeText(w.chosen_us)} (${w.other_us >= w.chosen_us ? "+" : "\u2212"}${timeText(Math.abs(w.other_us - w.chosen_us))})`;
+  },
+
+  text(w) {
+    return `%${w.first} and %${w.second}, decided by ${w.decided_by}: ${w.detail}; ${w.other_us === null ? "" : w.together ? "cut apart " : "in one kernel "}${this.cost(w)}.`;
   },
 
   // The step that computes each value.
@@ -77,18 +115,23 @@ const whyPanel = {
   },
 
   detour(p, s, t) {
-    const inside = id => stepOf(p, p.boxes.get(id))?.id, down = new Set(), up = new Set();
-    const visit = (start, from, to, seen) => {
+    const via = this.stepsBetween(p, s, t)[0];
+    return via ? titleOf(p, p.boxes.get(via)) : "";
+  },
+
+  // Steps on any path from one to the other, in order of execution.
+  stepsBetween(p, s, t) {
+    const down = new Set(), up = new Set();
+    const visit = (start, from, seen) => {
       const stack = [start];
       while (stack.length) {
         const at = stack.pop();
         for (const n of this.stepEdges(p)[from].get(at) ?? []) if (n !== s.id && n !== t.id && !seen.has(n)) { seen.add(n); stack.push(n); }
       }
     };
-    visit(s.id, "users", "", down);
-    visit(t.id, "producers", "", up);
-    const via = p.order.find(id => down.has(id) && up.has(id));
-    return via ? titleOf(p, p.boxes.get(via)) : "";
+    visit(s.id, "users", down);
+    visit(t.id, "producers", up);
+    return p.order.filter(id => down.has(id) && up.has(id));
   },
 
   stepEdges(p) {

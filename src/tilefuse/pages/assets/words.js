@@ -54,7 +54,8 @@ function opened(program) {
   const values = new Map([...graph.inputs, ...graph.nodes].map(v => [v.name, v]));
   const order = (e.steps ?? []).map(([list, n]) => ({ kernels: "k", library: "l", copies: "c" })[list] + n);
   const times = new Map((program.times ?? []).map((t, n) => [order[n], t]));
-  return { ...program, e, graph, boxes, values, order, times, edges: program.drawing.edges };
+  const titles = new Map([...(e.inputs ?? []), ...(e.weights ?? []), ...(e.results ?? [])].map(([title, name]) => [name, title]));
+  return { ...program, e, graph, boxes, values, order, times, titles, edges: program.drawing.edges };
 }
 
 // The record behind a box of a step: a kernel's, a call's or a copy's.
@@ -75,6 +76,9 @@ function stepTime(p, id) {
   return { measured: p.times.get(id)?.us, predicted: record?.predicted_us, least: record?.at_least };
 }
 
+// A value in the words of the user's model where it has a name there, else by its name in the graph.
+function nameOf(p, value) { return p.titles.get(value) ?? `%${value}`; }
+
 function stepBytes(record) { return record.bytes ?? (record.bytes_read ?? 0) + (record.bytes_written ?? 0); }
 
 function titleOf(p, box) {
@@ -91,9 +95,13 @@ function titleOf(p, box) {
 // A node's operator in the words of the user's model.
 function operatorOf(value) { return (value?.operator ?? "").replace(/^aten\./, "").replace(/^_+/, ""); }
 
+// Operators that move no data of their own inside a kernel: a title leaves them out where it has others.
+const LAYOUT = new Set(["view", "t", "transpose", "permute", "reshape", "expand", "unsqueeze", "squeeze", "contiguous", "unsafe_view",
+  "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Expand", "Flatten", "Identity"]);
+
 // A kernel's operators in order, equal neighbours once; the values that it writes where no operator is known.
 function kernelTitle(p, record) {
-  const told = record.nodes.map(n => operatorOf(p.values.get(n))).filter(Boolean), words = told.filter((o, n) => o !== told[n - 1]);
+  const all = record.nodes.map(n => operatorOf(p.values.get(n))).filter(Boolean), own = all.filter(o => !LAYOUT.has(o)), told = own.length ? own : all, words = told.filter((o, n) => o !== told[n - 1]);
   return words.length ? words.join(" + ") : record.writes.join(", ");
 }
 
