@@ -26,11 +26,11 @@ CHOSEN = {
 
 
 def selected(suite: str, cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The quick ones of a suite's cases: those that are chosen by name, else the first of each kind (the name's first word)."""
+    """The quick ones of a suite's cases: those that are chosen by name, else the first of each family or (BLAS, stitched) of each name."""
     if suite in CHOSEN:
         by_name = {case["name"]: case for case in cases}
         return [by_name[name] for name in CHOSEN[suite] if name in by_name]
     firsts: dict[str, dict[str, Any]] = {}
     for case in cases:
-        firsts.setdefault(case["name"].partition("/")[0], case)
+        firsts.setdefault(case["family"] if suite == "patterns" else case["name"].partition("/")[0], case)
     return list(firsts.values())
