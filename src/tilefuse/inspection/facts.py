@@ -26,7 +26,9 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
         match step:
             case KernelStep():
                 code = spec.kernels[step.kernel]
-                told: Mapping[str, Any] = next((kernel_of[a] for a in step.arguments if a in kernel_of), {})
+                # What a kernel reads, another one may have written: it is known by what it writes itself.
+                own = (a for p, a in zip(code.parameters, step.arguments, strict=True) if p.role != "in")
+                told: Mapping[str, Any] = next((kernel_of[a] for a in own if a in kernel_of), {})
                 nodes = list(told.get("nodes", code.nodes))
                 row: dict[str, Any] = {"name": code.name, "kind": "kernel", "nodes": nodes, "bytes": code.bytes_read + code.bytes_written,
                        "limit_us": round(code.limit_us, 4), "predicted_us": told.get("predicted_us")}
