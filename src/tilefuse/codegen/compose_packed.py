@@ -145,6 +145,6 @@ def _walk(writer: KernelWriter, choice: Pointwise, width: int, lane: str, item: 
                 held = [writer.held(t, 1, width, True, step=True) for t in vectors]
                 for h in held:
                     writer.fill(h, number(0), env, lane)
-            hoist_without_lane(writer, bodies, env, lane, held)
+            hoist_without_lane(writer, bodies, env, lane, width, held)
             more = vector_operands(writer, bodies, env, lane, width)
             writer.write_lanes(domain.outputs, width, [*held, *more], s, env, lane)

@@ -95,7 +95,7 @@ class _FlatWalk:
                 held = [writer.held(t, 1, stretch.lanes, True, step=True) for t in vectorised]
                 for h in held:
                     writer.fill(h, number(0), env, lane)
-            hoist_without_lane(writer, bodies, env, lane, [*once, *held])
+            hoist_without_lane(writer, bodies, env, lane, stretch.lanes, [*once, *held])
             operands = [*held, *once, *vector_operands(writer, bodies, env, lane, stretch.lanes)]
             if scatter is not None:
                 _scatter_lanes(writer, stretch.lanes, operands, s, env, lane)

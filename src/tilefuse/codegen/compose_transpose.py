@@ -16,6 +16,7 @@ from tilefuse.codegen.kernel_writer import Held, KernelWriter
 from tilefuse.ir.affine import Affine, Extents, axis, floordiv, mod, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of
+from tilefuse.schedule.contraction import WARP
 from tilefuse.schedule.resolved import Touch
 from tilefuse.schedule.template import Transpose
 
@@ -225,26 +226,43 @@ def _lanes_of_run(c: Transpose, itemsize: int) -> int:
 
 def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], layouts: dict[Touch, _Layout], batch_env: dict[str, Affine],
                  first_r: Affine, first_w: Affine, reads: int, writes: int) -> None:
+    """Rows of the turned tile, each by a run of threads along the write axis; what a row's elements share (a channel's weights and
+    statistics, and what is computed of those alone) is loaded and computed once a thread and row."""
     e, domain = writer.emitter, writer.domain
     width = c.write_vector
-    across = c.rows // width
-    steps = -(-c.columns * across // c.threads)
+    lanes = _lanes_of_write(c, max(t.dtype.itemsize for t in tiles))
+    turns, steps = -(-c.rows // (width * lanes)), -(-c.columns * lanes // c.threads)
     lane = e.fresh("lane_")
     bodies = [i.body for i in domain.instances]
     with e.loop("step", steps, unroll=True) as step:
         item = e.let("item", step * c.threads + axis("thread"), steps * c.threads)
-        w = e.let("w_vector", item % across, across) * width
-        r = e.let("r", item // across, -(-steps * c.threads // across))
-        w_at, r_at = first_w + w, first_r + r
-        with e.when([Bound(r, 0, c.columns), Bound(w_at, 0, writes - width + 1), Bound(r_at, 0, reads)]):
-            env = batch_env | {c.read_axis: r_at, c.write_axis: w_at + axis(lane)}
-            held = []
-            for t, tile in tiles.items():
-                h = writer.held(t, 1, width, False, step=True)
-                e.emit(VectorLoad(h.array, number(0), tile, layouts[t].row(r, e.extents) + w, width))
-                held.append(h)
-            held += _direct(writer, tiles, bodies, env, lane, width)
-            writer.write_lanes(domain.outputs, width, held, number(0), env, lane)
+        first = e.let("w_vector", item % lanes, lanes) * width
+        r = e.let("r", item // lanes, -(-steps * c.threads // lanes))
+        r_at = first_r + r
+        row_env = batch_env | {c.read_axis: r_at}
+        with e.when([Bound(r, 0, c.columns), Bound(r_at, 0, reads)]):
+            if turns > 1:
+                saved, e.env = e.env, e.env | row_env
+                e.hoist([key for _, key, _ in domain.outputs], frozenset(row_env))
+                e.env = saved
+            with e.loop("turn", turns, unroll=True) as turn:
+                w = first + turn * (lanes * width)
+                w_at = first_w + w
+                with e.when([Bound(w, 0, c.rows - width + 1), Bound(w_at, 0, writes - width + 1)]):
+                    env = row_env | {c.write_axis: w_at + axis(lane)}
+                    held = []
+                    for t, tile in tiles.items():
+                        h = writer.held(t, 1, width, False, step=True)
+                        e.emit(VectorLoad(h.array, number(0), tile, layouts[t].row(r, e.extents) + w, width))
+                        held.append(h)
+                    held += _direct(writer, tiles, bodies, env, lane, width)
+                    writer.write_lanes(domain.outputs, width, held, number(0), env, lane)
+
+
+def _lanes_of_write(c: Transpose, itemsize: int) -> int:
+    """Threads that write one run of a row together, in one warp; more where there are fewer rows than runs of threads."""
+    run = max(1, min(WARP, RUN_BYTES // (c.write_vector * itemsize)))
+    return min(c.rows // c.write_vector, max(run, c.threads // c.columns))
 
 
 def _direct(writer: KernelWriter, tiles: dict[Touch, str], bodies: Sequence[object], env: dict[str, Affine], lane: str,

@@ -31,9 +31,10 @@ from tilefuse.ir.ops import NARROW_CUDA
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.online import KERNEL_MONOIDS
-from tilefuse.schedule.resolved import Domain, Instance, Touch, direct_touches, resolved_walk
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, Use, direct_touches, resolved_walk
 from tilefuse.schedule.template import Columns, Rows
 from tilefuse.schedule.tile import TileProgram
+from tilefuse.schedule.windows import is_same_along
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
@@ -390,15 +391,46 @@ def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Insta
     return [domain.instances[k] for k in sorted(seen)]
 
 
-def hoist_without_lane(writer: KernelWriter, bodies: Sequence[object], lane_env: dict[str, Affine], lane: str, held: list[Held]) -> None:
-    """Loads that are the same for all lanes of the vector happen once, before the lane loop."""
+def hoist_without_lane(writer: KernelWriter, bodies: Sequence[Resolved], lane_env: dict[str, Affine], lane: str, width: int,
+                       held: list[Held]) -> None:
+    """Loads, and reductions by one thread, that are the same for all `width` lanes of the vector happen once, before the lane loop."""
     e = writer.emitter
     loaded = {h.touch for h in held}
     saved = dict(e.env)
-    e.env = saved | lane_env
     # A value that depends on the loop of a reduction by one thread does not exist out here.
     loops = writer.domain.serial_loops
-    for touch in writer.touches(bodies):
-        if touch not in loaded and lane not in e.index(touch.offset).axes() and not touch.offset.axes() & loops:
-            e.touch(touch, False)
+    extents = e.extents | {lane: width}
+    at = saved | lane_env
+    same = [t for t in writer.touches(bodies) if t not in loaded and not t.offset.axes() & loops
+            and lane not in substitute(t.offset, at, extents).axes()]
+    sums = [i.key for i in _always_computed(writer.domain) if i.serial and not i.depends & loops
+            and is_same_along(writer.domain, i, at, lane, extents)] if width > 1 else []
+    e.env = saved | {a: substitute(x, {lane: number(0)}, e.extents) for a, x in lane_env.items()}
+    for touch in same:
+        e.touch(touch, False)
+    for key in sums:
+        e.value(key)
     e.env = saved
+
+
+def _always_computed(domain: Domain) -> list[Instance]:
+    """Instances that every point computes: what outputs are made of, without what is used behind guards alone or in reductions' loops."""
+    found: set[int] = set()
+    todo = [key for _, key, _ in domain.outputs]
+    while todo:
+        key = todo.pop()
+        if key in found:
+            continue
+        found.add(key)
+        if not domain.instances[key].serial:
+            todo.extend(_used(domain.instances[key].body))
+    return [domain.instances[key] for key in sorted(found)]
+
+
+def _used(body: Resolved) -> list[int]:
+    match body:
+        case Use(key):
+            return [key]
+        case Call(_, args):
+            return [key for a in args for key in _used(a)]  # type: ignore[arg-type]
+    return []

@@ -8,8 +8,11 @@ from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.side_by_side import SHORTEST_SIDE, lanes_across, last_axis
 from tilefuse.schedule.template import Pointwise, Transpose
-from tilefuse.schedule.windows import windows_fit
+from tilefuse.schedule.windows import sums_fit, windows_fit
 from tilefuse.target.device import DeviceSpec
+
+# The widest access of a thread.
+SLOT_BYTES = 16
 
 # A read axis that is short, and what a block turns at a time where all of it lies in one run.
 MOST_OF_RUN = 64
@@ -39,8 +42,11 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     last = [a for a in order if domain.extents[a] > 1][-1:]
     width = widest_vector(found, tuple(last), total if len(last) == 0 else max(total, 1), limit)
     if domain.scatter is not None or any(i.serial for i in domain.instances):
-        fits = domain.scatter is None and bool(last) and last == list(order[-1:]) and windows_fit(domain, last[0], min(width, 4))
-        width = min(width, 4) if fits or device.kind != "cuda" else 1
+        along = last[0] if domain.scatter is None and last and last == list(order[-1:]) else ""
+        if device.kind == "cuda" and not along:
+            width = 1
+        elif device.kind != "cuda" or not sums_fit(domain, along, width):
+            width = min(width, 4) if device.kind != "cuda" or windows_fit(domain, along, min(width, 4)) else 1
     if device.kind == "host":
         vectors = max(total // width, 1)
         return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)
@@ -182,14 +188,17 @@ def _transpose_tile(domain: Domain, device: DeviceSpec, found: list[Access], ord
     run = _one_run(domain, found, order, read_axis, write_axis, itemsize, write_vector) if turned == 1 else None
     if run is None:
         run = _written_run(domain, device, found, order, read_axis, write_axis, read_vector, turned * largest)
-    if run is not None or min(domain.extents[read_axis], domain.extents[write_axis]) < SHORTEST_SIDE:
+    reads, writes = domain.extents[read_axis], domain.extents[write_axis]
+    if run is not None or min(reads, writes) < SHORTEST_SIDE:
         return run
+    # A side that its axis does not fill leaves its part of the tile to the other: as many bytes are under way a block.
     side = 128 if itemsize <= 2 else 64
-    rows = min(side if turned == 1 else side // 2, _power_above(domain.extents[write_axis]))
-    columns = min(side if turned <= 2 else side // 2, _power_above(domain.extents[read_axis]))
-    # Two vectors a thread. Measured on H200: up to 1 us of 65 better than four or eight; tiles of half the side lose 1 us, and 3 where
-    # rows are powers of two apart (8192 x 8192).
-    threads = max(64, min(1024, rows * columns // (2 * read_vector)))
+    across, along = (side if turned == 1 else side // 2), (side if turned <= 2 else side // 2)
+    rows = min(across * max(1, along // _power_above(reads, 1)), _power_above(writes, SHORTEST_SIDE))
+    columns = min(along * max(1, across // _power_above(writes, 1)), _power_above(reads, SHORTEST_SIDE))
+    # Two whole vectors' bytes a thread, in as many loads as their places allow. Measured on H200: up to 1 us of 65 better than four or
+    # eight; tiles of half the side lose 1 us, and 3 where rows are powers of two apart (8192 x 8192).
+    threads = max(64, min(1024, rows * columns * itemsize // (2 * SLOT_BYTES)))
     depth = max(1, min(2, rows * columns // (threads * read_vector)))
     while domain.extents[write_axis] % depth:
         depth //= 2
@@ -240,6 +249,6 @@ def _written_run(domain: Domain, device: DeviceSpec, found: list[Access], order:
     return Transpose(order, read_axis, write_axis, writes, columns, threads, read_vector, vector, 1, True)
 
 
-def _power_above(extent: int) -> int:
-    """The smallest power of two that is not below `extent`, at least 16."""
-    return max(16, 1 << (extent - 1).bit_length())
+def _power_above(extent: int, least: int = 16) -> int:
+    """The smallest power of two that is not below `extent`, at least `least`."""
+    return max(least, 1 << (extent - 1).bit_length())

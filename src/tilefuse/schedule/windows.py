@@ -1,12 +1,16 @@
-"""Windows whose taps lie side by side for neighbouring results: then a thread reads each tap of all its results as one vector.
+"""Reductions by one thread beside vectors: windows whose taps lie side by side for neighbouring results are read as one vector a tap, and
+a reduction that is the same for all of a vector is done once.
 
     pooling, channels last: result (n, y, x, c .. c + 3), tap (ky, kx)   ->   one vector at (n, 2 y + ky, 2 x + kx, c)
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
-from tilefuse.ir.scalar import Guard
+from tilefuse.ir.affine import Affine, Extents, substitute
+from tilefuse.ir.affine import axis as name
+from tilefuse.ir.scalar import Guard, Index
 from tilefuse.schedule.access import stride_of
 from tilefuse.schedule.resolved import Domain, Instance, Touch, resolved_walk
 
@@ -56,3 +60,36 @@ def _is_vector_or_same(touch: Touch, axis: str, width: int) -> bool:
         return True
     rest = all(atom == axis or c % width == 0 for atom, c in touch.offset.terms)
     return stride == 1 and rest and touch.offset.const % width == 0
+
+
+def sums_fit(domain: Domain, axis: str, width: int) -> bool:
+    """Whether every reduction by one thread has one value for all of a vector along `axis`: a thread reduces it once a vector.
+
+        norm of groups of four channels, channels last: result (i, c .. c + 3)   ->   the sum of squares of group c // 4
+    """
+    lane = "lane_"
+    extents = domain.extents | {lane: width, axis: -(-domain.extents[axis] // width)}
+    at = {axis: name(axis) * width + name(lane)}
+    return all(is_same_along(domain, i, at, lane, extents) for i in domain.instances if i.serial)
+
+
+def is_same_along(domain: Domain, instance: Instance, at: Mapping[str, Affine], lane: str, extents: Extents) -> bool:
+    """Whether an instance, with the root axes at `at`, has one value for all values of `lane`."""
+    seen, todo = {instance.key}, [instance.key]
+    while todo:
+        one = domain.instances[todo.pop()]
+        if one.shared:
+            return False
+        for e in resolved_walk(one.body):
+            match e:
+                case Touch(_, _, index, _) | Index(index):
+                    indices: tuple[Affine, ...] = (index,)
+                case Guard(bounds):
+                    indices = tuple(b.index for b in bounds)
+                case _:
+                    indices = ()
+            if any(lane in substitute(index, at, extents).axes() for index in indices):
+                return False
+        todo.extend(u for u in one.uses if u not in seen)
+        seen.update(one.uses)
+    return True

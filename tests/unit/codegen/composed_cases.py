@@ -19,6 +19,7 @@ from tests.unit.codegen.pattern_graphs import (
     embedding_sum,
     full_sum,
     group_norm,
+    groups_of_lanes,
     kept_and_turned,
     layer_norm,
     max_pool,
@@ -40,6 +41,7 @@ from tests.unit.codegen.pattern_graphs import (
     token_embedding,
     transpose,
     transposed_add,
+    turned_channels,
     turned_rows,
     turned_sum,
     weighted_row_sum,
@@ -165,6 +167,11 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     # Images of few channels: a tile is one run of the written memory, or, the other way round, of the one that is read.
     *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in (
         (2, 3, 52, 60, "f32"), (3, 5, 40, 44, "bf16"), (1, 7, 50, 50, "f64"), (2, 3, 64, 65, "i8"))),
+    # Sides of eight: the other side of a tile is as much longer. Rows that a thread writes in turns, with what their elements share.
+    *((f"{n}x{c}x{h}x{w}-{t}", channels_last(n, c, h, w, t), {}) for n, c, h, w, t in (
+        (3, 8, 31, 33, "f32"), (2, 9, 31, 33, "f32"), (3, 8, 62, 51, "f16"), (2, 64, 13, 17, "f32"))),
+    *((f"{n}x{p}x{c}", turned_channels(n, p, c), {}) for n, p, c in ((3, 201, 32), (2, 1031, 8), (2, 137, 64), (3, 200, 32), (7, 63, 40))),
+    *((f"{n}x{p}x{c}", groups_of_lanes(n, p, c), {}) for n, p, c in ((3, 50, 32), (1, 33, 4), (2, 9, 12))),
     *((f"{r}x{n}-{t}", transpose(r, n, t), {}) for r, n, t in ((3, 5600, "f32"), (6004, 3, "f32"), (11, 1600, "f16"), (21, 836, "f64"))),
     ("2x3x3000", transposed_add(2, 3, 3000), {}),
     *((f"{r}x{n}x{m}", turned_sum(r, n, m), {}) for r, n, m in ((160, 136, 2), (130, 140, 3), (3, 6000, 2))),
@@ -332,6 +339,8 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("streamed", softmax_down(60, 44), columns(2, 8, 4, 15, batch=4)),
     ("split6", full_sum(30, 70), rows(4, 32, 3, split=6, on_chip=False, lanes=4, batch=2)),
     ("small-tiles", transpose(33, 50), tiles("r0", "r1", (16, 8), 32, (1, 1))),
+    ("turns-that-no-run-fills", turned_channels(2, 137, 20), tiles("r1", "r2", (80, 8), 64, (1, 1))),
+    ("turns-of-vectors", turned_channels(2, 200, 32), tiles("r1", "r2", (160, 8), 64, (4, 4))),
     ("vectors", transpose(40, 48, "f16"), tiles("r0", "r1", (16, 16), 64, (8, 8))),
     ("long-runs", channels_last(2, 3, 52, 60), lambda d: Transpose(d.kept + d.reduced, "r1", "r3", 3, 1024, 384, 4, 4, 1, True)),
     ("cluster2", running_sum(4, 300), rows(4, 32, 2, cluster=2)),

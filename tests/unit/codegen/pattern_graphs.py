@@ -431,6 +431,26 @@ def channels_last(images: int, channels: int, height: int, width: int, dtype: st
     }}"""), integers)
 
 
+def turned_channels(images: int, places: int, channels: int) -> Pattern:
+    """Channels moved before the places, scaled and shifted by what all places of a channel, or of four channels, share. Exact: integers."""
+    shape = f"{images}, {channels}, {places}"
+    return Pattern(parse_graph(f"""graph @turned_channels(%x: f32[{images}, {places}, {channels}], %w: f32[{channels}],
+                                                          %m: f32[{images}, {channels // 4}]) -> (f32[{shape}]) {{
+      %y: f32[{shape}] = map [n, c, p] {{ add(mul(%x[n, p, c], %w[c]), mul(%m[n, (c // 4)], %m[n, (c // 4)])) }}
+      return %y
+    }}"""), integers)
+
+
+def groups_of_lanes(images: int, places: int, channels: int) -> Pattern:
+    """A sum over each four channels, added to all of their places: the four are one vector, whose sum is the same. Exact: integers."""
+    shape = f"{images}, {places}, {channels}"
+    return Pattern(parse_graph(f"""graph @groups_of_lanes(%x: f32[{shape}], %q: f32[{images}, {channels}]) -> (f32[{shape}]) {{
+      %s: f32[{images}, {channels // 4}] = reduce.sum [n, g] over [k < 4] {{ %q[n, 4 * g + k] }}
+      %y: f32[{shape}] = map [n, p, c] {{ add(%x[n, p, c], %s[n, (c // 4)]) }}
+      return %y
+    }}"""), integers)
+
+
 def turned_sum(rows: int, columns: int, operands: int) -> Pattern:
     """The sum of several matrices, turned: all of them pass through shared memory."""
     names = [f"x{n}" for n in range(operands)]

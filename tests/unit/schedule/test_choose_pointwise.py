@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import bias_gelu, scaled_columns
+from tests.unit.codegen.pattern_graphs import bias_gelu, channels_last, groups_of_lanes, scaled_columns, turned_channels
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.cost import AnalyticCost
 from tilefuse.schedule.levels import level_traffic
 from tilefuse.schedule.pattern import schedule_graph
-from tilefuse.schedule.template import Pointwise
+from tilefuse.schedule.template import Pointwise, Transpose
 from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
@@ -113,3 +113,36 @@ def test_narrow_results_are_several_a_thread_where_blocks_would_be_too_many(rows
     assert parts.started_us <= parts.global_us * 1.02
     one = schedule_graph(graph, {}, H200, Pointwise(choice.order, choice.vector, choice.threads, 1, True))
     assert isinstance(one, TileProgram) and (AnalyticCost(H200).parts(one).started_us > parts.global_us) is (steps > 1)
+
+
+@pytest.mark.parametrize(("channels", "vector"), [(128, 4), (12, 4), (6, 1)])
+def test_a_sum_that_a_vector_shares_leaves_the_vector(channels: int, vector: int) -> None:
+    """Groups of four channels: 112 us by one element a thread where the bytes take 62 (H200, 4 x 255 x 255 x 128 places of f32)."""
+    if channels % 4:
+        graph = parse_graph(f"""graph @groups(%x: f32[64, 512, {channels}], %q: f32[64, {channels}]) -> (f32[64, 512, {channels}]) {{
+          %s: f32[64, {channels // 3}] = reduce.sum [n, g] over [k < 3] {{ %q[n, 3 * g + k] }}
+          %y: f32[64, 512, {channels}] = map [n, p, c] {{ add(%x[n, p, c], %s[n, (c // 3)]) }}
+          return %y
+        }}""")
+    else:
+        graph = groups_of_lanes(64, 512, channels).graph
+    assert chosen(graph)[1].vector == vector
+
+
+def turned(graph: Graph) -> Transpose:
+    """The choice of tiles on an H200."""
+    made = schedule_graph(graph, {}, H200)
+    assert isinstance(made, TileProgram) and isinstance(made.choice, Transpose)
+    return made.choice
+
+
+@pytest.mark.parametrize(("graph", "rows", "columns", "threads"), [
+    (channels_last(193, 8, 93, 93).graph, 8, 512, 512), (channels_last(140, 64, 61, 61).graph, 64, 64, 512),
+    (turned_channels(193, 8649, 32).graph, 128, 32, 512), (turned_channels(140, 3721, 64).graph, 64, 64, 512),
+    (channels_last(8, 64, 256, 256).graph, 64, 64, 512), (channels_last(64, 256, 64, 64, "f16").graph, 128, 128, 1024),
+], ids=["eight-channels", "odd-planes", "back", "back-from-64", "even", "f16"])
+def test_a_tile_moves_as_many_bytes_whatever_its_sides(graph: Graph, rows: int, columns: int, threads: int) -> None:
+    """A short side leaves its part to the other, and threads are as many as the bytes want, not as the vectors: 60 us and 33 for eight
+    channels of 93 x 93 places (H200, f32, 193 images; the bytes take 26)."""
+    choice = turned(graph)
+    assert (choice.rows, choice.columns, choice.threads) == (rows, columns, threads)
