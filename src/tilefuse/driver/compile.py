@@ -194,7 +194,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     ready = prepare(graph, constants=constants, input_layouts=input_layouts, device=device, options=options,
                     result_layouts=result_layouts, free_results=free_results)
     with now.span("plan") as facts:
-        plan = in_release_order(_planned(ready, device, options, measurer, static, seed), given_up)
+        plan = in_release_order(_planned(ready, device, options, measurer, static, seed, given_up), given_up)
         facts.update(nodes=len(ready.graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)
@@ -215,10 +215,11 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
 
 
 def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Measurer | None, static: Collection[str],
-             seed: Seed | None) -> Plan:
+             seed: Seed | None, given_up: Collection[str]) -> Plan:
     """The plan; apart what is kept of `static` inputs, if anything is. A plan that the options write is followed as it is."""
     def plan(graph: Graph, given: Layouts, fixed: Layouts, seed: Seed | None = None) -> Plan:
-        return plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=ready.layouts, measurer=measurer, seed=seed)
+        return plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=ready.layouts, measurer=measurer, seed=seed,
+                              given_up=given_up)
 
     written = options.plan or options.template
     kept = kept_values(ready.graph, static, {**ready.layouts, **ready.given}, ready.fixed) if static and not written else ()

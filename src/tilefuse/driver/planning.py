@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,27 +37,29 @@ from tilefuse.target.device import DeviceSpec
 
 def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts, layouts: Layouts,
                    measurer: Measurer | None = None, records: Records | None = None,
-                   clock: Callable[[], float] = time.monotonic, seed: Seed | None = None) -> Plan:
+                   clock: Callable[[], float] = time.monotonic, seed: Seed | None = None, given_up: Collection[str] = ()) -> Plan:
     """The plan of a graph; with a measurer, one in which no kernel was measured to be slower than its nodes alone.
 
     The notes of the plan name what was replaced. `options.measure_seconds` bounds the time for measuring, not a single kernel's.
     seed: decisions of a plan of other sizes to start from; timed plans and those that the options write do not.
+    given_up: inputs that nobody holds but the call.
     Raises: as `plan_graph`.
     """
     if options.plan or options.template:
         return _by_hand(graph, given, device, options, result_layouts, layouts)
-    made = _planned(graph, given, device, options, result_layouts, layouts, measurer, records, clock, seed)
+    made = _planned(graph, given, device, options, result_layouts, layouts, measurer, records, clock, seed, given_up)
     if not options.tuned:
         return made
     return with_tuned(made, TuningResults.of(device, options).template, device, AnalyticCost(device))
 
 
 def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts,
-             measurer: Measurer | None, records: Records | None, clock: Callable[[], float], seed: Seed | None) -> Plan:
+             measurer: Measurer | None, records: Records | None, clock: Callable[[], float], seed: Seed | None,
+             given_up: Collection[str]) -> Plan:
     def plan(model: AnalyticCost | MeasuredCost, store: Store | None = None, products: Products | None = None,
              seed: Seed | None = None) -> Plan:
         return plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts, cost_model=model, store=store,
-                          products=products, seed=seed)
+                          products=products, seed=seed, given_up=given_up)
 
     if measurer is None or not options.fuse:
         with judgements(device, options) as store:

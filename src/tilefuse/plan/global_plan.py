@@ -24,7 +24,7 @@ from tilefuse.plan.connect import Connecting
 from tilefuse.plan.exploratory import exploratory
 from tilefuse.plan.found import Found
 from tilefuse.plan.ilp import SCORE_TOLERANCE_US, Column, Selection
-from tilefuse.plan.memory import PeakMemory, allowed_with_packing, peak, stored_values
+from tilefuse.plan.memory import PeakMemory, more_with_packing, peak, stored_values
 from tilefuse.plan.packing import Group, packing, siblings
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price import Pricer
@@ -44,13 +44,13 @@ MOST_PEAKS = 16
 
 
 def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
-                  greedy: Found) -> tuple[Found, Search]:
+                  greedy: Found, given_up: Collection[str] = ()) -> tuple[Found, Search]:
     """A plan that saves most of what any choice of candidates can save, and how it was found.
 
     Never slower than `greedy`, as priced; with a ceiling on peak memory it may be, for greedy connecting does not know of it.
     Raises: InfeasibleError where no choice keeps the ceiling; ToolchainError where the solver fails.
     """
-    return _Decision(graph, views, pricer, options, device, greedy).run()
+    return _Decision(graph, views, pricer, options, device, greedy, given_up).run()
 
 
 def pack_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, plan: Found,
@@ -73,6 +73,7 @@ class _Decision:
     options: Options
     device: DeviceSpec
     greedy: Found
+    given_up: Collection[str] = ()
 
     def run(self) -> tuple[Found, Search]:
         """Candidates, program, recomputation, packing, program."""
@@ -203,7 +204,10 @@ class _Decision:
         if self.ceiling_bytes:
             return self._selected(candidates, start, self.ceiling_bytes)
         memory = PeakMemory(candidates.units, [], 1)
-        allowed_bytes = allowed_with_packing(peak(candidates.units, memory.stored, start).num_bytes)
+        live_bytes = peak(candidates.units, memory.stored, start).num_bytes
+        # At its end a backward part holds its results, whatever the order of its kernels.
+        results = sum(self.graph.type_of(v).num_bytes for v in self.graph.results) if self.given_up else None
+        allowed_bytes = live_bytes + more_with_packing(live_bytes, results)
         for _ in range(MOST_PEAKS):
             packed = self._selected(candidates, start, 0)
             most = peak(candidates.units, memory.stored, [c.members for c in packed])

@@ -13,14 +13,14 @@ and may undo fusions for them. Greedy planning has no program to ask: it decides
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.memory import Life, allowed_with_packing, most_live
+from tilefuse.plan.memory import Life, more_with_packing, most_live
 from tilefuse.plan.order import topological_order
 from tilefuse.plan.pattern import Pattern, View, read_values
 from tilefuse.plan.price import Priced, Pricer
@@ -35,37 +35,49 @@ SMALL_BYTES = 4 << 20
 MAX_TRIES = 4
 
 
-def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], pricer: Pricer) -> list[Chosen]:
+def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], pricer: Pricer,
+                 given_up: Collection[str] = ()) -> list[Chosen]:
     """The cover with independent kernels packed; in an order of execution that keeps the old one where it can.
 
-    What updates an input is not packed with what still reads the old contents, which would have to be copied.
+    What updates an input is not packed with what still reads the old contents, which would have to be copied. Where waiting for the last
+    of many parts holds too much memory, kernels do not wait; those of a backward part wait for half as many steps at each try.
+    given_up: inputs that nobody holds but the call, whose memory is free after their last use.
     Requires: `chosen` is in order of execution.
     Cost: about linear in the patterns' reads, and one schedule for each distinct set of kernels tried.
     """
     chosen = updates_last(graph, views, chosen)
-    for may_wait in (True, False):
-        draft = _Draft(graph, views, list(chosen), pricer, may_wait)
+    held = live_peak_bytes(graph, views, chosen, given_up)
+    allowed_bytes = held + more_with_packing(live_peak_bytes(graph, views, chosen), held if given_up else None)
+    wait = len(chosen)
+    while True:
+        draft = _Draft(graph, views, list(chosen), pricer, wait, frozenset(given_up))
         draft.pack_all()
         if not draft.packed:
             return list(chosen)
         made = draft.ordered()
-        if live_peak_bytes(graph, views, made) <= allowed_with_packing(live_peak_bytes(graph, views, chosen)):
+        if live_peak_bytes(graph, views, made, given_up) <= allowed_bytes:
             return made
-    return list(chosen)
+        if not wait:
+            return list(chosen)
+        wait = min(wait, draft.deepest) // 2 if given_up else 0
 
 
 @dataclass
 class _Draft:
     """A cover while kernels are being packed. Items are numbered as they stand in `chosen`; packed ones get new numbers behind.
 
-    may_wait: a kernel may stand deeper than what it reads asks for, which keeps its operands alive for longer.
+    wait: how much deeper a kernel may stand than what it reads asks for, which keeps its operands alive for longer; those that read
+    nothing but inputs which stay anyway stand anywhere.
     """
 
     graph: Graph
     views: Mapping[str, View]
     chosen: list[Chosen]
     pricer: Pricer
-    may_wait: bool
+    wait: int
+    given_up: frozenset[str] = frozenset()
+    deepest: int = 0
+    frees: list[bool] = field(default_factory=list)
     before: list[list[int]] = field(default_factory=list)
     after: list[list[int]] = field(default_factory=list)
     earliest: list[int] = field(default_factory=list)
@@ -78,7 +90,9 @@ class _Draft:
         updates = {target: writer[value] for target, value in self.graph.updates if value in writer}
         needed: list[dict[int, None]] = [{} for _ in self.chosen]
         for n, item in enumerate(self.chosen):
-            for v in read_values(self.graph, self.views, item.pattern):
+            read = read_values(self.graph, self.views, item.pattern)
+            self.frees.append(any(v in writer or v in self.given_up for v in read))
+            for v in read:
                 if writer.get(v, n) != n:
                     needed[n][writer[v]] = None
                 if updates.get(v, n) > n:
@@ -90,10 +104,10 @@ class _Draft:
                 self.after[p].append(n)
         for n in range(len(self.chosen)):
             self.earliest.append(max((self.earliest[p] + 1 for p in self.before[n]), default=0))
-        deepest = max(self.earliest, default=0)
-        self.latest = [deepest] * len(self.chosen)
+        self.deepest = max(self.earliest, default=0)
+        self.latest = [self.deepest] * len(self.chosen)
         for n in reversed(range(len(self.chosen))):
-            self.latest[n] = min((self.latest[s] - 1 for s in self.after[n]), default=deepest)
+            self.latest[n] = min((self.latest[s] - 1 for s in self.after[n]), default=self.deepest)
 
     def pack_all(self) -> None:
         """Packs alike kernels where some of them are large or compute in stages, then small kernels of all kinds."""
@@ -139,7 +153,7 @@ class _Draft:
                 begun.pop(m, None)
 
     def _latest(self, n: int) -> int:
-        return self.latest[n] if self.may_wait or not self.before[n] else self.earliest[n]
+        return min(self.latest[n], self.earliest[n] + self.wait) if self.frees[n] else self.latest[n]
 
     def _pack(self, members: list[int], depth: int) -> list[int]:
         """Packs what can be packed of kernels that can stand at `depth`; what was taken."""
@@ -256,11 +270,19 @@ def _likeness(item: Chosen) -> object:
     return tuple((n.kind, n.type.dtype.name) for n in graph.nodes), tuple(i.type.dtype.name for i in graph.inputs), len(graph.results)
 
 
-def live_peak_bytes(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> int:
-    """Most bytes of values, neither inputs nor results, that live at one time when the patterns run in this order. Units: bytes."""
+def live_peak_bytes(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], given_up: Collection[str] = ()) -> int:
+    """Most bytes of values, neither inputs nor results, that live at one time when the patterns run in this order. Units: bytes.
+
+    given_up: inputs that live until their last use. Where there are any, results count from when they are written.
+    """
     escaping = {views[v].base if v in views else v for v in graph.escaping}
     last: dict[str, int] = {}
     for n, item in enumerate(chosen):
         last.update(dict.fromkeys((*item.pattern.written, *read_values(graph, views, item.pattern)), n))
-    return most_live(Life(n, last[value], graph.type_of(value).num_bytes)
-                     for n, item in enumerate(chosen) for value in item.pattern.written if value not in escaping)[0]
+    lives = [Life(n, last[value], graph.type_of(value).num_bytes)
+             for n, item in enumerate(chosen) for value in item.pattern.written if value not in escaping]
+    if given_up:
+        lives += [Life(n, len(chosen), graph.type_of(value).num_bytes)
+                  for n, item in enumerate(chosen) for value in item.pattern.written if value in escaping]
+        lives += [Life(0, last.get(value, 0), graph.type_of(value).num_bytes) for value in given_up]
+    return most_live(lives)[0]

@@ -7,6 +7,7 @@ found and decides. Layouts, prices, candidates and selection have files of their
 """
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
@@ -36,13 +37,15 @@ from tilefuse.target.device import DeviceSpec
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
                cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
-               products: Products | None = None, store: Store | None = None, seed: Seed | None = None) -> Plan:
+               products: Products | None = None, store: Store | None = None, seed: Seed | None = None,
+               given_up: Collection[str] = ()) -> Plan:
     """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
 
     input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
     products: library operators that kernels may hold; by default small matrix products (`options.stitch`).
     store: what was judged before by the same cost model, for the same device and options; what is new is added to it.
     seed: decisions of a plan of other sizes to start from; where they do not fit, the plan is the one made without them.
+    given_up: inputs that nobody holds but the call: packing lets go of them in time.
     Cost: about linear in the nodes; each pattern structure that the store does not know is scheduled once.
     Raises: OptionError for a ceiling on memory that nobody would keep; InternalError where the scheduler refuses a single node.
     """
@@ -59,7 +62,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     pricer = Pricer(graph, without_views(decided, views), device, options, ways, model, products, store)
     unfused = _alone(graph, views, pricer)
     unfused_us = sum(c.priced.cost.us for c in unfused if c.priced) + pricer.calls_us(n.name for n in graph.nodes)
-    started = _from_seed(seed, graph, views, pricer, options, device, unfused_us) if seed is not None else "there is none"
+    started = _from_seed(seed, graph, views, pricer, options, device, unfused_us, given_up) if seed is not None else "there is none"
     if isinstance(started, str):
         if seed is not None:
             trace.current().event("earlier plan not used", "plan", reason=started)
@@ -68,7 +71,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
             pricer = Pricer(graph, without_views(decided, views), device, options, Ways(scheduler) if scheduler is not None else
                             _ways(options), model, products, store)
             unfused = _alone(graph, views, pricer)
-        found, search = _from_nothing(graph, views, pricer, options, device, unfused_us)
+        found, search = _from_nothing(graph, views, pricer, options, device, unfused_us, given_up)
         start = None
     else:
         found, search, start = started
@@ -80,7 +83,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
 
 
 def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
-                  unfused_us: float) -> tuple[Found, Search | None]:
+                  unfused_us: float, given_up: Collection[str]) -> tuple[Found, Search | None]:
     """The cheapest of what the ways to plan find. unfused_us: time of one kernel a node and a call a product."""
     found = Connecting(graph, views, pricer, options).run() if options.fuse else None
     if found is None or found.total_us(pricer) > unfused_us:
@@ -89,12 +92,12 @@ def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options:
     assert found.total_us(pricer) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
     search = None
     if options.fuse:
-        packed = _packed(graph, views, found, pricer)
+        packed = _packed(graph, views, found, pricer, given_up)
         if options.planner == "ilp":
-            best, search = plan_globally(graph, views, pricer, options, device, found)
+            best, search = plan_globally(graph, views, pricer, options, device, found, given_up)
             search = replace(search, greedy_us=packed.objective_us)
             if not options.peak_memory_mb:
-                best = packed if best is found else _packed(graph, views, best, pricer)
+                best = packed if best is found else _packed(graph, views, best, pricer, given_up)
             if options.peak_memory_mb or best.total_us(pricer) < packed.total_us(pricer):
                 packed = best
             elif search.planner == "ilp":
@@ -105,7 +108,7 @@ def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options:
 
 
 def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
-               unfused_us: float) -> tuple[Found, Search, Start] | str:
+               unfused_us: float, given_up: Collection[str]) -> tuple[Found, Search, Start] | str:
     """The plan that an earlier one of other sizes leads to, packed; or why there is none. unfused_us: as for `_from_nothing`."""
     if not options.fuse or options.planner != "ilp" or options.peak_memory_mb:
         return "options ask for another way to plan"
@@ -113,7 +116,7 @@ def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer,
     if isinstance(started, str):
         return started
     found, search, start = started
-    found = _packed(graph, views, found, pricer)
+    found = _packed(graph, views, found, pricer, given_up)
     if found.total_us(pricer) > unfused_us:
         return f"{found.total_us(pricer):.3f} us, and one kernel a node {unfused_us:.3f} us"
     return found, search, start
@@ -126,9 +129,9 @@ def _ways(options: Options) -> Ways:
     return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=schedule.Known()), tiles)
 
 
-def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer) -> Found:
+def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer, given_up: Collection[str]) -> Found:
     """The plan with independent kernels in one launch where that is cheaper."""
-    chosen = pack_kernels(graph, views, found.chosen, pricer)
+    chosen = pack_kernels(graph, views, found.chosen, pricer, given_up)
     parts = tuple(found.before_packing())
     return replace(found, chosen=chosen, objective_us=sum(c.priced.cost.us for c in chosen if c.priced), parts=parts)
 
