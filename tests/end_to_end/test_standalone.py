@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from tests.unit.standalone.built import build_host, loader
 from tilefuse.standalone.export import Exported
 from tilefuse.tools import cli
 
+ROOT = Path(__file__).resolve().parents[2]
 # A process that must not import them; NumPy alone is left.
 ALONE = """
 import sys
@@ -149,26 +152,23 @@ TYPES = """graph @types(%h: f16[5, 6], %b: bf16[6], %i: i64[4], %t: f32[7, 3], %
 }"""
 
 
-@pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake")
-def test_a_graph_of_many_types_by_cmake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command on a graph text; built by its CMake file; halves, integers, booleans, an input given back, one updated, a bad index."""
+def test_a_graph_of_many_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command on a graph text: halves, integers, booleans, an input given back, one updated, a bad index."""
     graph = tmp_path / "types.txt"
     graph.write_text(TYPES)
     status = cli.main(["export", str(graph), "--out", str(tmp_path / "out"), "--device", "host", "--name", "types", "--json"])
     out, err = capsys.readouterr()
     assert status == 0, err
-    folder = tmp_path / "out"
-    for command in (["cmake", "-S", folder, "-B", folder / "build"], ["cmake", "--build", folder / "build", "-j2"]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    shown = json.loads(out)
+    made = Exported(tmp_path / "out", "types", tuple(shown["files"]), (), shown["kernels"], 0, 0)
+    build_host(made, "-O0")
     generator = torch.Generator().manual_seed(1)
     given = [torch.randn(5, 6, generator=generator).half(), torch.randn(6, generator=generator).bfloat16(), torch.tensor([6, 0, 3, 3]),
              torch.randn(7, 3, generator=generator), torch.tensor([[True, False, True]] * 4),
              torch.randn(4, 3, generator=generator).double(), torch.arange(12, dtype=torch.int8).reshape(4, 3)]
     arrays = [(x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy().copy() for x in given]
     expected = tilefuse.compile(str(graph), device="host")(*given)
-    shown = json.loads(out)
-    program = loader(Exported(folder, "types", tuple(shown["files"]), (), shown["kernels"], 0, 0)).Program()
+    program = loader(made).Program()
     found = program(*arrays)
     assert [x.updated for x in program.inputs] == [False] * 6 + [True]
     for x, want in zip(found, expected, strict=True):
@@ -177,3 +177,20 @@ def test_a_graph_of_many_types_by_cmake(tmp_path: Path, capsys: pytest.CaptureFi
     arrays[2][1] = 7
     with pytest.raises(RuntimeError, match="index 7 at element 1 of i is out of range for dimension 0 of t: legal are 0 to 6"):
         program(*arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake")
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/export.md: export, CMake, the example, the loader, as they are written."""
+    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    shell, python = (re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for language in ("sh", "python"))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    lines = shell[0].splitlines()
+    assert cli.main(shlex.split(lines[0])[1:]) == 0
+    for line in lines[1:]:
+        done = subprocess.run(shlex.split(line), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run([sys.executable, "-c", python[0] + "assert abs(y.sum() - 128) < 1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -24,13 +24,12 @@ CLASSES = {"product": "Product", "convolution": "Convolution", "attention": "Att
 
 @dataclass(slots=True)
 class _Draft:
-    """The text while the steps are walked. `relaid`: temporary copies of operands, by step."""
+    """The text while the steps are walked. `saved`: names of the copies that later steps read, by their number."""
 
     spec: ProgramSpec
     on_gpu: bool
     values: dict[str, Value]
     calls: dict[int, Call]
-    relaid: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     saved: dict[int, str] = field(default_factory=dict)
     temporaries: list[Extent] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
@@ -44,7 +43,6 @@ class ProgramText:
     text: str
     places: Places
     kinds: frozenset[str]
-    has_copies: bool
 
 
 def program_text(spec: ProgramSpec, wanted: Sequence[Wanted], on_gpu: bool, name: str, title: str, checksum: int,
@@ -57,7 +55,7 @@ def program_text(spec: ProgramSpec, wanted: Sequence[Wanted], on_gpu: bool, name
     told = told_places(spec)
     calls = {n: call_of(step, values, told) for n, step in enumerate(spec.steps) if isinstance(step, LibraryStep)}
     draft = _Draft(spec, on_gpu, values, calls)
-    _relay_operands(draft)
+    _check_operands(draft)
     _save_overwritten(draft)
     _kernel_workspaces(draft)
     offsets, weight_bytes = weight_offsets(spec)
@@ -67,25 +65,24 @@ def program_text(spec: ProgramSpec, wanted: Sequence[Wanted], on_gpu: bool, name
     parts = [title, *_head(draft, kinds, name), *_kernel_declarations(draft), f"using namespace {name}_parts;", "",
              *_tables(draft, places, name), *_handle(draft, name), *_prepare(draft, places, name, checksum), *_steps(draft, places, name),
              functions]
-    has_copies = any(isinstance(s, CopyStep) for s in spec.steps) or bool(draft.relaid) or any(r.source for r in places.results)
-    return ProgramText("\n".join(parts) + "\n", places, kinds, has_copies)
+    return ProgramText("\n".join(parts) + "\n", places, kinds)
 
 
-def _relay_operands(draft: _Draft) -> None:
-    """Finds operands that a GPU's libraries cannot read where they lie: those get a copy, row by row or channels last."""
+def _check_operands(draft: _Draft) -> None:
+    """Raises: UnsupportedError for operands that a GPU's libraries cannot read where they lie."""
     if not draft.on_gpu:
         return
-    for number, call in draft.calls.items():
-        fields = dict(call.shape)
-        operands = list(call.operands)
+    for call in draft.calls.values():
+        if not call.shape.get("inner", 1):
+            raise UnsupportedError(f"%{call.result} is a product over no elements, which a GPU's library does not compute",
+                                   hint="export for the host, or leave the product out of the model")
         for position in _unreadable(call):
-            operand = operands[position]
+            operand = call.operands[position]
             assert operand is not None
             value = draft.values[operand.value]
             raise UnsupportedError(
                 f"operand %{value.name} of %{call.result} lies with strides {list(value.strides)}, which a GPU's libraries cannot read",
                 hint="export for the host, or make the operand contiguous in the model")
-        draft.calls[number] = Call(call.kind, fields, tuple(operands), call.result, call.constant)
 
 
 def _unreadable(call: Call) -> list[int]:

@@ -155,7 +155,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, to
     """Results of the exported program and of torch, by the case's name."""
     spec, constants, arguments, expected = _program()
     made = export_program(spec, constants, tmp_path_factory.mktemp("calls"))
-    build_host(made, "-O2")
+    build_host(made)
     program = loader(made).Program()
     bits = [t.view(torch.uint16) if t.dtype == torch.bfloat16 else t for t in arguments]
     results = program(*[t.numpy() for t in bits])

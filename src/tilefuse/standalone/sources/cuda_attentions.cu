@@ -1,10 +1,12 @@
-// Attention in three steps: scores = q k^T in f32, their softmax in the operands' type, and its product with v.
+// Attention: by one kernel of cuDNN where it has one for the shape, else in three steps: scores = q k^T in f32, their softmax in the
+// operands' type, and its product with v.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
 
 #include "@name@.h"
+#include "cuda_attention.h"
 #include "cuda_library.h"
 
 namespace @name@_parts {
@@ -81,6 +83,7 @@ struct Attention::State {
   AttentionShape shape;
   Rows rows;
   int64_t count = 1;
+  std::unique_ptr<FusedAttention> fused;
   Product scores, sums;
   int64_t scores_bytes = 0, weights_bytes = 0;
 };
@@ -91,6 +94,7 @@ Attention::Attention(Attention&&) noexcept = default;
 
 size_t Attention::scratch_bytes() const {
   if (!state_) return 0;
+  if (state_->fused) return state_->fused->scratch_bytes();
   const size_t most = std::max(state_->scores.scratch_bytes(), state_->sums.scratch_bytes());
   return size_t(state_->scores_bytes + state_->weights_bytes) + most;
 }
@@ -102,6 +106,8 @@ void Attention::prepare(Libraries& libraries, const AttentionShape& shape) {
   if (shape.dtype != Dtype::f32 && shape.dtype != Dtype::f16 && shape.dtype != Dtype::bf16) {
     fail(@NAME@_INTERNAL_ERROR, "attention of a type other than f32, f16 and bf16");
   }
+  s.fused = fused_attention(libraries, shape);
+  if (s.fused) return;
   if (shape.batches.size() > size_t(max_batches)) fail(@NAME@_INTERNAL_ERROR, "attention over more than 6 batch dimensions");
   s.rows = {shape.rows, shape.keys, int(shape.batches.size()), {}, {}, shape.mask_row, shape.mask_column, float(shape.scale), shape.causal, shape.mask};
   for (size_t n = 0; n < shape.batches.size(); ++n) {
@@ -130,6 +136,7 @@ void Attention::prepare(Libraries& libraries, const AttentionShape& shape) {
 void Attention::run(Libraries& libraries, const void* q, const void* k, const void* v, const void* mask, void* y, void* scratch,
                     cudaStream_t stream) {
   State& s = *state_;
+  if (s.fused) return s.fused->run(libraries, q, k, v, y, scratch, stream);
   char* const scores = static_cast<char*>(scratch);
   char* const weights = scores + s.scores_bytes;
   char* const rest = weights + s.weights_bytes;

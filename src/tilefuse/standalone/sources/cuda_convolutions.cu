@@ -1,111 +1,14 @@
 // Convolutions by cuDNN: one operation a graph, and the first plan of its heuristics that can be made for it.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cudnn.h>
-
-#include <algorithm>
-#include <array>
 
 #include "@name@.h"
 #include "cuda_library.h"
-
-// Older versions ask for attributes that newer ones no longer need.
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#include "cuda_records.h"
 
 namespace @name@_parts {
 
 namespace {
-
-void check_convolution(cudnnStatus_t status, const char* call) {
-  if (status != CUDNN_STATUS_SUCCESS) fail(@NAME@_DEVICE_ERROR, std::string(call) + ": " + cudnnGetErrorString(status));
-}
-
-// One of cuDNN's records, which are made, filled and closed.
-class Record {
- public:
-  explicit Record(cudnnBackendDescriptorType_t kind) { check_convolution(cudnnBackendCreateDescriptor(kind, &record_), "a record"); }
-  Record(Record&& other) noexcept : record_(other.record_) { other.record_ = nullptr; }
-  Record& operator=(Record&& other) noexcept {
-    std::swap(record_, other.record_);
-    return *this;
-  }
-  ~Record() {
-    if (record_) cudnnBackendDestroyDescriptor(record_);
-  }
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count, const void* values) {
-    check_convolution(cudnnBackendSetAttribute(record_, name, type, count, values), "an attribute");
-  }
-  void set(cudnnBackendAttributeName_t name, const std::vector<int64_t>& values) {
-    set(name, CUDNN_TYPE_INT64, int64_t(values.size()), values.data());
-  }
-  void set(cudnnBackendAttributeName_t name, int64_t value) { set(name, CUDNN_TYPE_INT64, 1, &value); }
-  void set(cudnnBackendAttributeName_t name, const Record& other) { set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.record_); }
-  cudnnStatus_t close() { return cudnnBackendFinalize(record_); }
-  cudnnBackendDescriptor_t get() const { return record_; }
-
- private:
-  cudnnBackendDescriptor_t record_ = nullptr;
-};
-
-cudnnDataType_t type_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64: return CUDNN_DATA_DOUBLE;
-    case Dtype::f32: return CUDNN_DATA_FLOAT;
-    case Dtype::f16: return CUDNN_DATA_HALF;
-    case Dtype::bf16: return CUDNN_DATA_BFLOAT16;
-    default: fail(@NAME@_INTERNAL_ERROR, "a convolution of a type that cuDNN lacks");
-  }
-}
-
-Record tensor(int64_t number, Dtype dtype, const std::vector<int64_t>& extents, const std::vector<int64_t>& strides) {
-  Record made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const cudnnDataType_t type = type_of(dtype);
-  made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-  made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, extents);
-  made.set(CUDNN_ATTR_TENSOR_STRIDES, strides);
-  made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number);
-  made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
-  check_convolution(made.close(), "a tensor of a convolution");
-  return made;
-}
-
-// Whether an engine rounds f32 operands to fewer bits.
-bool rounds_operands(const Record& configuration) {
-  Record engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  cudnnBackendDescriptor_t raw = engine.get();
-  int64_t count = 0;
-  check_convolution(cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
-                    "an engine");
-  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
-  check_convolution(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                             CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes.data()),
-                    "an engine's notes");
-  return std::any_of(notes.begin(), notes.begin() + count, [](cudnnBackendNumericalNote_t note) {
-    return note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE || note == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
-  });
-}
-
-std::vector<Record> configurations(const Record& graph, cudnnBackendHeurMode_t mode) {
-  Record heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-  std::vector<Record> found;
-  if (heuristics.close() != CUDNN_STATUS_SUCCESS) return found;
-  int64_t count = 0;
-  cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr);
-  std::vector<cudnnBackendDescriptor_t> raw;
-  for (int64_t n = 0; n < count; ++n) {
-    found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    raw.push_back(found.back().get());
-  }
-  if (count) {
-    check_convolution(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
-                                               raw.data()),
-                      "plans for a convolution");
-  }
-  found.erase(found.begin() + count, found.end());
-  return found;
-}
 
 // Spatial dimensions that the library is told: two where the first of three has extent 1 in everything.
 int first_dimension(const ConvolutionShape& s) {
@@ -201,7 +104,7 @@ void Convolution::prepare(Libraries& libraries, const ConvolutionShape& shape) {
   windows.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, without(shape.dilation, first));
   windows.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, without(shape.step, first));
   windows.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t(3 - first));
-  check_convolution(windows.close(), "windows of a convolution");
+  check_cudnn(windows.close(), "windows of a convolution");
   const float ones[2] = {1, 0};
   const double wide_ones[2] = {1, 0};
   const bool wide = shape.dtype == Dtype::f64;
@@ -225,41 +128,17 @@ void Convolution::prepare(Libraries& libraries, const ConvolutionShape& shape) {
     operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, number, 1, alpha);
     operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, number, 1, beta);
   }
-  check_convolution(operation.close(), "a convolution");
-  Record graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
-  check_convolution(graph.close(), "the graph of a convolution");
-  for (const auto heuristics : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (const Record& configuration : configurations(graph, heuristics)) {
-      if (shape.dtype == Dtype::f32 && !shape.tf32 && rounds_operands(configuration)) continue;
-      auto plan = std::make_unique<Record>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      plan->set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-      plan->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
-      if (plan->close() != CUDNN_STATUS_SUCCESS) continue;
-      int64_t count = 0;
-      check_convolution(cudnnBackendGetAttribute(plan->get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
-                                                 &state_->scratch_bytes),
-                        "a plan's workspace");
-      state_->plan = std::move(plan);
-      return;
-    }
+  check_cudnn(operation.close(), "a convolution");
+  state_->plan = plan_of(handle, {&operation}, shape.dtype == Dtype::f32 && !shape.tf32, state_->scratch_bytes);
+  if (!state_->plan) {
+    fail(@NAME@_DEVICE_ERROR, "cuDNN has no plan for a convolution of " + std::to_string(inputs) + " to " + std::to_string(outputs) +
+                                  " channels");
   }
-  fail(@NAME@_DEVICE_ERROR, "cuDNN has no plan for a convolution of " + std::to_string(inputs) + " to " + std::to_string(outputs) +
-                                " channels");
 }
 
 void Convolution::run(Libraries& libraries, const void* x, const void* w, const void* bias, void* y, void* scratch, cudaStream_t stream) {
   const cudnnHandle_t handle = static_cast<cudnnHandle_t>(libraries.convolution_handle());
-  check_convolution(cudnnSetStream(handle, stream), "cudnnSetStream");
-  Record call(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  const void* pointers[3] = {x, w, y};
-  const int64_t numbers[3] = {'x', 'w', 'y'};
-  call.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers);
-  call.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, numbers);
-  call.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch);
-  check_convolution(call.close(), "arguments of a convolution");
-  check_convolution(cudnnBackendExecute(handle, state_->plan->get(), call.get()), "a convolution");
+  execute(handle, *state_->plan, {'x', 'w', 'y'}, {x, w, y}, scratch, stream);
   if (state_->shape.has_bias) add_bias(state_->shape, bias, y, stream);
 }
 

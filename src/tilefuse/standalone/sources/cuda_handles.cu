@@ -2,9 +2,9 @@
 @products:begin@
 #include <cublasLt.h>
 @products:end@
-@convolutions:begin@
+#if @uses_cudnn@
 #include <cudnn.h>
-@convolutions:end@
+#endif
 
 #include "@name@.h"
 #include "cuda_library.h"
@@ -17,9 +17,9 @@ Libraries::~Libraries() {
 @products:begin@
   if (product_) cublasLtDestroy(static_cast<cublasLtHandle_t>(product_));
 @products:end@
-@convolutions:begin@
+#if @uses_cudnn@
   if (convolution_) cudnnDestroy(static_cast<cudnnHandle_t>(convolution_));
-@convolutions:end@
+#endif
 }
 
 void* Libraries::product_handle() {
@@ -34,14 +34,14 @@ void* Libraries::product_handle() {
 }
 
 void* Libraries::convolution_handle() {
-@convolutions:begin@
+#if @uses_cudnn@
   if (!convolution_) {
     cudnnHandle_t made;
     const cudnnStatus_t status = cudnnCreate(&made);
     if (status != CUDNN_STATUS_SUCCESS) fail(@NAME@_DEVICE_ERROR, std::string("cudnnCreate: ") + cudnnGetErrorString(status));
     convolution_ = made;
   }
-@convolutions:end@
+#endif
   return convolution_;
 }
 
