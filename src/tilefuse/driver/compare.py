@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tilefuse.base.errors import UserError
 from tilefuse.driver.compare_fault import Fault, find_fault
 from tilefuse.driver.compare_peers import MEANING_OF_PEER, Run, Subject, flat_tensors, kind_of, peer, reference
-from tilefuse.driver.compare_values import AS_EXACT, BY_DTYPE, DIFFERS, Reference, Tolerance, ValueReport, compare_values
+from tilefuse.driver.compare_values import AS_EXACT, BY_DTYPE, DIFFERS, Reference, Tolerance, ValueReport, allows_tf32, compare_values
 from tilefuse.driver.compile import compile_model
 from tilefuse.driver.model_file import opened
 from tilefuse.driver.torch_arguments import as_tensors
@@ -79,6 +79,7 @@ def report_lines(found: ValueReport, against: str) -> list[str]:
 def compare_outputs(model: str, names: Sequence[str], ours: Sequence[torch.Tensor], against: str, theirs: Sequence[torch.Tensor],
                     subject: Subject | None = None, tolerance: Tolerance = BY_DTYPE) -> Comparison:
     """The outputs of one run against those of another. subject: of which the reference is computed, where some output is outside."""
+    tolerance = replace(tolerance, tf32=subject.tf32) if subject is not None else tolerance
     missing = "" if len(ours) == len(theirs) else f"{len(ours)} outputs against {len(theirs)}"
     reports = [compare_values(n, a, b, tolerance) for n, a, b in zip(names, ours, theirs)]
     told = ""
@@ -160,4 +161,4 @@ def subject_of(kind: str, model: Any, program: Any, arguments: Sequence[Any], na
     spec = program.spec
     device = getattr(program, "program", program).device
     return Subject(kind, model, arguments, named, dict(zip(spec.inputs, tensors)), dict(zip(spec.told_inputs, tensors)), device, shapes,
-                   dict(options or {}))
+                   dict(options or {}), allows_tf32(device, {s.operator for s in spec.steps if hasattr(s, "operator")}))

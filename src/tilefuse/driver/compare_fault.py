@@ -79,7 +79,7 @@ class Fault:
         lines = [f"{'step':>4} {'own error':>10} {'from start':>10}  {'':7} name (nodes)"]
         for s in self.steps:
             mark = "" if s.agrees else "  DIFFERS"
-            nodes = ", ".join(s.nodes[:6]) + (", ..." if len(s.nodes) > 6 else "")
+            nodes = ", ".join(s.nodes[-3:]) + (f", {len(s.nodes) - 3} more" if len(s.nodes) > 3 else "")
             own = s.note or f"{s.own_error:.1e}"
             lines.append(f"{s.number:>4} {own:>10} {s.from_start:>10.1e}  {s.kind:<7} {s.name} ({nodes}){mark}")
         return "\n".join(lines) + "\n"
@@ -185,6 +185,11 @@ class _Search:
     def _of_graphs(self, made: Generated, everything: Mapping[str, Array], stepped: SteppedRun) -> Fault:
         """A difference that no step makes: in what follows the import, or in the import."""
         given = {**self.arrays, **self.imported.constants}
+        undefined = sum(s.note == "undefined" for s in stepped.steps)
+        if undefined:
+            num = len(stepped.steps)
+            return self._fault("none", "", f"{num - undefined} of {num} steps compute what they are defined as, {undefined} have no "
+                               "definition outside of torch", stepped)
         meant = results_of(self.imported.graph, given, wide=True)
         if not _agree(results_of(made.plan.graph, everything, wide=True), meant):
             return self._of_passes(given, meant, stepped)

@@ -17,7 +17,7 @@ from tilefuse.ir.dtype import DTYPES, F64
 from tilefuse.ir.graph import Attribute, Graph, Input, Node, Type, library_call_key
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, const, transform
-from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES, call_library
+from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES, argument, call_library
 
 Array = np.ndarray[Any, Any]
 # Errors that torch raises for operands of f64 where an operator has no such kernel.
@@ -86,13 +86,36 @@ class Meaning:
             attributes = {k: v for k, v in node.attributes if k != "result"}
             try:
                 with torch.no_grad():
-                    results = call_library(node.detail, operands, attributes, torch.device("cpu"))
+                    results = _attention(node.detail, operands, attributes) \
+                        or call_library(node.detail, operands, attributes, torch.device("cpu"))
             except REFUSALS:
                 results = ()
             if number is not None:  # other nodes are results of the same call
                 self._calls[key] = results
-        found = results[number if isinstance(number, int) else 0] if results else None
+        place = number if isinstance(number, int) else 0
+        found = results[place] if len(results) > place else None
         return None if found is None else as_array(found)
+
+
+# Positions of bias (None: it takes none) and causality among the arguments of torch's attention kernels for GPUs, which the host lacks.
+ATTENTION: Mapping[str, tuple[int | None, int]] = {
+    "aten._scaled_dot_product_efficient_attention.default": (3, 6), "aten._scaled_dot_product_flash_attention.default": (None, 4),
+    "aten._scaled_dot_product_cudnn_attention.default": (3, 6)}
+
+
+def _attention(operator: str, operands: Sequence[torch.Tensor], attributes: Mapping[str, Attribute]) -> Sequence[torch.Tensor] | None:
+    """The first result of an attention kernel that only GPUs have; None for any other operator."""
+    if operator not in ATTENTION:
+        return None
+    bias, causal = ATTENTION[operator]
+    args, kwargs = attributes.get("args", ()), attributes.get("kwargs", ())
+    assert isinstance(args, tuple) and isinstance(kwargs, tuple)
+    given = [argument(a, operands, torch.device("cpu")) for a in args]
+    named = {str(pair[0]): argument(pair[1], operands, torch.device("cpu")) for pair in kwargs if isinstance(pair, tuple)}
+    mask = given[bias] if bias is not None and len(given) > bias else named.get("attn_bias")
+    is_causal = given[causal] if len(given) > causal else named.get("is_causal", False)
+    return [torch.nn.functional.scaled_dot_product_attention(*given[:3], attn_mask=mask, is_causal=bool(is_causal),
+                                                             scale=named.get("scale"))]
 
 
 def widened(graph: Graph) -> Graph:

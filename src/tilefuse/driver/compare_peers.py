@@ -45,6 +45,7 @@ class Subject:
     arguments, named  of a call, on the device; inputs: the tensors among them by the program's own names of its inputs
     told        the same tensors by the source's names (those of ONNX)
     shapes, options  those that the program was compiled with
+    tf32        whether torch is set to allow tf32 for one of the program's library calls
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Subject:
     device: torch.device
     shapes: Mapping[str, Sequence[int]] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    tf32: bool = False
 
     def fresh(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a call, in memory of their own: a model may write into them."""

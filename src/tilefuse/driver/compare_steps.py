@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from tilefuse.base.errors import UnsupportedOpError
 from tilefuse.driver.compare_meaning import Array, Meaning, as_array, as_tensor
-from tilefuse.driver.compare_values import BY_DTYPE, LOST_DIGITS, UNIT_ROUNDOFF, Reference, Tolerance, ValueReport, compare_values
+from tilefuse.driver.compare_values import BY_DTYPE, Reference, Tolerance, ValueReport, allows_tf32, compare_values
 from tilefuse.driver.compile import Generated
 from tilefuse.driver.lower import storage_by_value
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
@@ -38,6 +39,7 @@ class StepReport:
     own         every value that it writes, against its definition from what the step read
     from_start  the same values against the definition from the program's inputs: largest difference over the value's size
     overwritten values that it read and that no longer held what was written
+    note        why a call is taken as it is: "drawn" (random), "undefined" (no definition outside of torch); else ""
     """
 
     number: int
@@ -100,6 +102,7 @@ class _Stepper:
         self.own = Meaning(made.plan.graph, inputs, wide=True)
         self.total = Meaning(made.plan.graph, inputs, wide=True)
         self.held: dict[str, torch.Tensor] = {}
+        self.operator = ""
         self.found = SteppedRun()
         self.last_read = _last_reads(made.plan)
         # Number of the plan's step for each step of the program: copies stand in the program alone.
@@ -154,10 +157,11 @@ class _Stepper:
         reads = outside_reads(self.plan.graph, nodes)
         overwritten = self._take_reads(reads, before)
         name = self.program.spec.kernels[self._kernel(number)].name if isinstance(step, PlannedKernel) else step.operator
-        drawn = not kernel and name in DRAWING
+        self.operator = "" if kernel else name
         held = {v: self._held_of(v, after) for v in written}
-        own = () if drawn else tuple(self._value_report(v, nodes, held[v], kernel) for v in written)
-        own_error = 0.0 if drawn else max((_relative(held[v], self.own.value(v)) for v in written), default=0.0)
+        note = "" if kernel else "drawn" if name in DRAWING else self._undefined(written)
+        own = () if note else tuple(self._value_report(v, nodes, held[v], kernel) for v in written)
+        own_error = 0.0 if note else max((_relative(held[v], self.own.value(v)) for v in written), default=0.0)
         if self.found.first is None and not all(v.agrees for v in own):
             self.found.read = {v: self._narrow(v) for v in reads}
         self.own.forget(nodes)
@@ -165,7 +169,7 @@ class _Stepper:
         for value, tensor in held.items():
             self.own.assume(value, as_array(tensor))
             self.held[value] = tensor
-            if drawn:
+            if note:
                 self.total.assume(value, as_array(tensor))
             else:
                 from_start = max(from_start, _relative(tensor, self.total.value(value)))
@@ -174,10 +178,19 @@ class _Stepper:
         self.total.keep_only(kept)
         self.held = {v: t for v, t in self.held.items() if v in kept}
         report = StepReport(number, "kernel" if kernel else "library", name, nodes, own, from_start, own_error, overwritten,
-                            "drawn, not compared" if drawn else "")
+                            note)
         self.found.steps.append(report)
         if self.each is not None:
             self.each(report)
+
+    def _undefined(self, written: Iterable[str]) -> str:
+        """Why results of a call of the library cannot be compared; "" where they can."""
+        try:
+            for value in written:
+                self.own.value(value)
+        except UnsupportedOpError:
+            return "undefined"
+        return ""
 
     def _kernel(self, number: int) -> int:
         step = self.program.spec.steps[number]
@@ -202,7 +215,7 @@ class _Stepper:
 
     def _value_report(self, value: str, nodes: Sequence[str], held: torch.Tensor, kernel: bool) -> ValueReport:
         """What a step wrote against its definition: in f64, and where it is outside, by what the declared types cost."""
-        tolerance = self.tolerance if kernel else _of_library(held, self.tolerance)
+        tolerance = self.tolerance if kernel else replace(self.tolerance, tf32=allows_tf32(held.device, (self.operator,)))
         wide = as_tensor(self.own.value(value))
         report = compare_values(value, held, wide, tolerance)
         if report.agrees:
@@ -297,14 +310,3 @@ def _relative(held: torch.Tensor, expected: Array) -> float:
     size = float(b[finite].square().mean().sqrt())
     gap = float((a[finite] - b[finite]).abs().max())
     return gap / size if size else float(gap > 0)
-
-
-def _of_library(held: torch.Tensor, tolerance: Tolerance) -> Tolerance:
-    """What a call of a library may cost: where torch allows tf32 for products of f32, their operands are rounded to 11 bits."""
-    allowed = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
-    if held.device.type != "cuda" or held.dtype != torch.float32 or not allowed or tolerance.rtol is not None:
-        return tolerance
-    rtol = UNIT_ROUNDOFF[torch.float16] ** LOST_DIGITS
-    size = float(held.double().square().mean().sqrt()) if held.numel() else 0.0
-    return Tolerance(rtol, rtol * size if tolerance.atol is None else tolerance.atol)
-

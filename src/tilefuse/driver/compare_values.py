@@ -11,7 +11,7 @@ The rule, in the order in which it is applied:
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from tilefuse.runtime.library import COMPLEX_DTYPES, DTYPE_NAMES
 UNIT_ROUNDOFF: Mapping[torch.dtype, float] = {
     torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float8_e4m3fn: 2.0**-4,
     torch.float8_e5m2: 2.0**-3}
+TF32_UNIT = 2.0**-11
 LOST_DIGITS = 2.0 / 3.0
 # Two bits: sums of another order, and products of another blocking, differ by that much in their largest error.
 FACTOR = 4.0
@@ -32,16 +33,21 @@ EQUAL, WITHIN, AS_EXACT, DIFFERS = "equal", "within tolerance", "as exact", "dif
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What a user allows: relative to each element, and absolute. None: by the data type and the result's size."""
+    """What a user allows: relative to each element, and absolute. None: by the data type and the result's size.
+
+    tf32: products and convolutions of f32 may round their operands to 11 bits, since torch is set to allow it (`allows_tf32`).
+    """
 
     rtol: float | None = None
     atol: float | None = None
+    tf32: bool = False
 
     def of(self, dtype: torch.dtype, size: float) -> tuple[float, float]:
         """(rtol, atol) for results of a data type whose root mean square is `size`. An atol alone leaves nothing relative."""
         rtol = self.rtol
         if rtol is None:
-            rtol = 0.0 if self.atol is not None else UNIT_ROUNDOFF.get(dtype, 0.0) ** LOST_DIGITS
+            unit = TF32_UNIT if self.tf32 and dtype == torch.float32 else UNIT_ROUNDOFF.get(dtype, 0.0)
+            rtol = 0.0 if self.atol is not None else unit ** LOST_DIGITS
         return rtol, self.atol if self.atol is not None else rtol * size if self.rtol is None else 0.0
 
 
@@ -91,6 +97,14 @@ class ValueReport:
     def as_data(self) -> dict[str, Any]:
         """The report as plain data."""
         return asdict(self)
+
+
+def allows_tf32(device: torch.device, operators: Iterable[str]) -> bool:
+    """Whether torch is set to allow tf32 for one of these library operators on this device. By default it is for convolutions."""
+    if device.type != "cuda":
+        return False
+    convolves = torch.backends.cudnn.allow_tf32 and any("convolution" in o for o in operators)
+    return bool(convolves or torch.backends.cuda.matmul.allow_tf32)
 
 
 @dataclass(frozen=True, slots=True)

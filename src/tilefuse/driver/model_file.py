@@ -1,7 +1,10 @@
 """Model files: which kind a path names by its suffix, and those that are no ONNX models, read."""
 from __future__ import annotations
 
+import importlib
+import logging
 import os
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,13 +42,54 @@ def require_file(path: Path) -> None:
 
 def exported_program(path: Path) -> Any:
     """The program of torch.export in a file. Raises: UserError for a missing file, or one that torch.export cannot load."""
+    require_file(path)
+    told = _Told()
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(told)
+    try:
+        return _loaded(path, told)
+    except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile, ImportError) as cause:
+        if told.missing:
+            raise UserError(f"{path} gives or takes a {told.missing}, and that class is not here",
+                            hint=f"install the package {told.missing.partition('.')[0]} that defines it, or export the model with plain "
+                            "tuples and mappings") from cause
+        said = told.last or str(cause)
+        raise UserError(f"{path} is not a program of torch.export: {said}", hint="write it with torch.export.save") from cause
+    finally:
+        logger.removeFilter(told)
+
+
+def _loaded(path: Path, told: _Told) -> Any:
+    """The program; the modules that register the classes in its structures are imported, as the model itself had imported them."""
     import torch
 
-    require_file(path)
-    try:
-        return torch.export.load(str(path))
-    except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile) as cause:
-        raise UserError(f"{path} is not a program of torch.export: {cause}", hint="write it with torch.export.save") from cause
+    while True:
+        try:
+            return torch.export.load(str(path))
+        except RuntimeError:
+            module = told.missing.rpartition(".")[0]
+            if not module or module in told.imported:
+                raise
+            told.imported.add(module)
+            importlib.import_module(module)
+
+
+class _Told(logging.Filter):
+    """Keeps what torch logs of a file that it cannot read from the terminal: the error tells it in a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing, self.last = "", ""
+        self.imported: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False always. Looks for the class that a structure needs, and for the last line of the reason."""
+        error = record.exc_info[1] if record.exc_info else None
+        text = f"{record.getMessage()}\n{error or ''}"
+        self.last = text.strip().rpartition("\n")[2]
+        found = re.search(r"Deserializing ([\w.]+) in pytree", text)
+        self.missing = found[1] if found else self.missing
+        return False
 
 
 def graph_of_text(path: Path) -> Graph:

@@ -24,7 +24,8 @@ Rtol = Annotated[float | None, typer.Option("--rtol", min=0.0, help="relative to
 Atol = Annotated[float | None, typer.Option("--atol", min=0.0, help="absolute tolerance; default: rtol times the output's size")]
 Inputs = Annotated[Path | None, typer.Option("--inputs", help=".npz file with one array an input; default: random")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="of random inputs")]
-Profile = Annotated[bool, typer.Option("--profile", help="time of every kernel and library call")]
+Profile = Annotated[bool, typer.Option("--profile", help="a measured run: time, bytes and bandwidth of kernels and library calls")]
+ExportProfile = Annotated[Path | None, typer.Option("--export-profile", help="file for that run: .trace.json for Perfetto, .json, or text")]
 Warmup = Annotated[float, typer.Option("--warmup", min=0.0, help="milliseconds of calls before the first timed one")]
 Iterations = Annotated[int | None, typer.Option("--iterations", "--repeat", min=1, help="least number of timed calls; without --duration "
                                                 "so many and no more")]
@@ -45,7 +46,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         bisect: Annotated[Path | None, typer.Option("--bisect", metavar="DIR", help="find where a difference arises (import, pass, kernel, "
                                                     "overlap), and save the smallest graph that fails in DIR")] = None,
         bisect_seconds: Annotated[float, typer.Option("--bisect-seconds", min=0.0, help="for making that graph smaller")] = 60.0,
-        profile: Profile = False,
+        profile: Profile = False, export_profile: ExportProfile = None,
         iterations: Annotated[int, typer.Option("--iterations", "--repeat", min=1, help="timed calls after the first")] = 1,
         as_json: AsJson = False) -> int:
     """Compile a model and run it; print the results' ranges and the time of a call, and compare the results.
@@ -80,8 +81,9 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     }
     if comparisons:
         facts["comparisons"] = [c.as_data() for c in comparisons]
-    if profile:
-        facts["profile"] = loaded.profile()
+    profiled = loaded.profile(profile, export_profile)
+    if profiled is not None:
+        facts["profile"] = profiled.json()
     fault, command = _fault(loaded, rtol, atol, bisect, bisect_seconds, as_json) if layers or bisect is not None else (None, "")
     if fault is not None:
         facts["fault"] = {**fault.as_data(), "command": command}
@@ -97,8 +99,10 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         _say(comparison.text().rstrip())
     if fault is not None:
         _print_fault(fault, command, layers)
-    if profile:
-        _print_profile(facts["profile"])
+    elif status == DIFFERENT and not loaded.is_saved:
+        _say("--bisect DIR finds the kernel, pass or import where the difference arises, and saves the smallest graph that fails")
+    if profiled is not None and profile:
+        _say(profiled.text().rstrip())
     took = f"compiled in {loaded.compile_s:.2f} s" if not loaded.is_saved else f"loaded in {loaded.compile_s:.2f} s"
     _say(f"{time_text(facts['median_us'])} a call on {where} (median of {facts['calls']}), {took}")
     return status
@@ -107,7 +111,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
 def bench(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
           template: TemplateFile = None, inputs: Inputs = None, seed: Seed = 0, compare: Compare = None, measure: Measure = "call",
           warmup: Warmup = 200.0, iterations: Iterations = None, duration: Duration = None, export_times: ExportTimes = None,
-          profile: Profile = False, as_json: AsJson = False) -> None:
+          profile: Profile = False, export_profile: ExportProfile = None, as_json: AsJson = False) -> None:
     """Time a compiled model, beside other executions of it: percentiles, calls a second, and what of a difference is noise.
 
     \b
@@ -140,8 +144,9 @@ def bench(model: Model, shapes: Shapes = None, device: Device = "", option: Opti
         "ratios": {name: {"ratio": r.ratio, "low": r.low, "high": r.high, "within_noise": r.is_within_noise} for name, r in ratios.items()}}
     if ratios:
         facts["ratio"] = next(iter(ratios.values())).ratio
-    if profile:
-        facts["profile"] = loaded.profile()
+    profiled = loaded.profile(profile, export_profile)
+    if profiled is not None:
+        facts["profile"] = profiled.json()
     if as_json:
         emit_json(facts)
         return
@@ -151,8 +156,8 @@ def bench(model: Model, shapes: Shapes = None, device: Device = "", option: Opti
     for name, r in ratios.items():
         verdict = "within the noise" if r.is_within_noise else "beyond the noise"
         _say(f"{name} / tilefuse = {r.ratio:.2f} ({r.low:.2f} to {r.high:.2f} by round: {verdict})")
-    if profile:
-        _print_profile(facts["profile"])
+    if profiled is not None and profile:
+        _say(profiled.text().rstrip())
 
 
 class _Loaded:
@@ -176,6 +181,7 @@ class _Loaded:
         with working(f"compiling {model}", quiet=quiet):
             self.source, self.program, self.compile_s = load_and_compile(model, shapes or [], device, flags, source)
         self.is_saved = source.kind is SourceKind.SAVED
+        self.quiet = quiet
         self.device = device_of(self.program)
         self.where = "cuda" if self.device.type == "cuda" else "host"
         wanted = wanted_inputs(self.program)
@@ -204,11 +210,17 @@ class _Loaded:
 
         return time_calls(calls, self.device, Budget(warmup_s, iterations, duration_s), measured)
 
-    def profile(self) -> list[dict[str, Any]]:
-        """Time of every step of the program. Raises: UnsupportedError for a model in parts."""
-        from tilefuse.tools.times import profile_rows
+    def profile(self, wanted: bool, path: Path | None) -> Any:
+        """A measured run of every step, written to a file where one is named; None where nobody asked for it."""
+        if not wanted and path is None:
+            return None
+        import tilefuse
 
-        return profile_rows(self.program, self.subject.inputs.values())
+        with working("profiling", quiet=self.quiet):
+            found = tilefuse.profile(self.program, *self.arguments, **self.named)
+        if path is not None:
+            found.write(path)
+        return found
 
 
 def _compared(name: str, loaded: _Loaded, names: list[str], tensors: list[Any], rtol: float | None, atol: float | None) -> Comparison:
@@ -252,16 +264,6 @@ def _print_times(times: dict[str, CallTimes]) -> None:
         tail = f"{time_text(facts['host_us']):>10}" if hosted else ""
         _say(f"{name:<{width}}{cells}{facts['calls_per_s']:>11.4g}{facts['calls']:>8}{facts['spread']:>8.1%}{tail}")
     _say("spread: range of the rounds' medians; a smaller difference is noise" + ("; host: until the call returns" if hosted else ""))
-
-
-def _print_profile(rows: list[dict[str, Any]]) -> None:
-    total = sum(row["us"] for row in rows) or 1.0
-    _say(f"{'time':>10}{'share':>8}{'GB/s':>9}{'limit':>10}  {'kind':<8} step")
-    for row in sorted(rows, key=lambda r: -r["us"]):
-        speed = f"{row['gb_per_s']:.1f}" if row["num_bytes"] else "-"
-        limit = time_text(row["limit_us"]) if row["limit_us"] else "-"
-        _say(f"{time_text(row['us']):>10}{row['us'] / total:>8.1%}{speed:>9}{limit:>10}  {row['kind']:<8} {row['name']}")
-    _say(f"{time_text(total)} in {len(rows)} steps, each timed by itself: without launches and what overlaps")
 
 
 def _say(text: str) -> None:

@@ -104,7 +104,7 @@ def shape_arguments(shapes: Mapping[str, ShapeFlag]) -> dict[str, tuple[int, ...
 def _load_exported(path: Path) -> ModelSource:
     program = exported_program(path)
     if program.example_inputs is None:
-        return ModelSource(path.stem, SourceKind.TORCH, program)
+        return ModelSource(path.stem, SourceKind.TORCH, program, eager=program.module())
     arguments, keywords = program.example_inputs
     module = program.module()
     return ModelSource(path.stem, SourceKind.TORCH, module, tuple(arguments), dict(keywords), module)

@@ -77,8 +77,9 @@ def compile_source(source: ModelSource, shapes: Mapping[str, ShapeFlag], device:
         import torch
         from torch.utils import _pytree as pytree
 
-        if isinstance(source.model, torch.nn.Module):
-            source.model.to(device)
+        for model in (source.model, source.eager):
+            if isinstance(model, torch.nn.Module):
+                model.to(device)
         inputs, named = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (inputs, dict(named)))
     return tilefuse.compile(source.model, inputs, device=device, shapes=shape_arguments(shapes), example_kwargs=named or None, **options)
 
@@ -185,7 +186,7 @@ def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None
 
     names = getattr(program, "argument_names", ())
     drawn = (random_tensor(dtype, shape, seed=seed + number) for number, (dtype, shape) in enumerate(wanted_inputs(program).values()))
-    if source.kind is SourceKind.SAVED and hasattr(program, "arguments_of"):
+    if not (source.inputs or source.named) and hasattr(program, "arguments_of"):
         leaves, structure = pytree.tree_flatten(program.arguments_of(list(inputs if inputs is not None else drawn)))
     elif (source.inputs or source.named) and names:
         leaves, structure = pytree.tree_flatten(bound(source.model, source.inputs, dict(source.named)))

@@ -1,14 +1,14 @@
-"""Measured times as files and rows: every timed call, and every step of a program."""
+"""Measured times of calls as files."""
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tilefuse.base.errors import OptionError, UnsupportedError
+from tilefuse.base.errors import OptionError
 from tilefuse.tools.console import write_file
 
 if TYPE_CHECKING:
@@ -35,16 +35,3 @@ def write_times(path: Path, times: Mapping[str, CallTimes]) -> None:
     table.writeheader()
     table.writerows(rows)
     write_file(path, text.getvalue().encode())
-
-
-def profile_rows(program: Any, tensors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Every step of a program with its time, bytes and bandwidth, in the order of execution. Units: microseconds, bytes.
-
-    Raises: UnsupportedError for a model in parts, which has a program for each of them.
-    """
-    whole = getattr(program, "program", program)
-    if not hasattr(whole, "profile"):
-        raise UnsupportedError("the model runs in parts, each with a program of its own: there is no profile of the whole",
-                               hint="`tilefuse explain` tells the parts")
-    return [{"name": row.name, "kind": row.kind, "us": row.us, "num_bytes": row.num_bytes, "gb_per_s": row.gb_per_s,
-             "limit_us": row.limit_us} for row in whole.profile(*tensors)]

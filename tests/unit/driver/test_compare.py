@@ -96,3 +96,25 @@ def test_a_graph_is_compared_with_its_definition() -> None:
     found = tilefuse.compare(graph, [inputs["x"], inputs["w"]], "interpreter", device="host")
     assert found.agrees and [o.name for o in found.outputs] == ["z", "a"]
     assert set(PEERS["graph"]) == {"interpreter", "unfused"}
+
+
+@pytest.mark.parametrize(("operator", "args"), [
+    ("efficient", '("%", 0), ("%", 1), ("%", 2), ("%", 3), false, 0.0, true'),
+    ("flash", '("%", 0), ("%", 1), ("%", 2), 0.0, true, false'),
+    ("cudnn", '("%", 0), ("%", 1), ("%", 2), ("%", 3), false, 0.0, true, false')])
+def test_attention_kernels_of_gpus_have_a_definition_on_the_host(operator: str, args: str) -> None:
+    """In f64, with the bias and the mask that their arguments tell."""
+    shape = "f16[1, 2, 4, 8]"
+    biased = ", %b" if "3)" in args else ""
+    text = f"""graph @g(%q: {shape}, %k: {shape}, %v: {shape}, %b: f16[1, 2, 4, 4]) -> ({shape}) {{
+  %y: {shape} = library.aten._scaled_dot_product_{operator}_attention.default (%q, %k, %v{biased}) {{args = ({args}), result = 0}}
+  return %y
+}}"""
+    draw = np.random.default_rng(5)
+    graph = parse_graph(text)
+    inputs = {i.name: draw.standard_normal(i.type.shape).astype(np.float16) for i in graph.inputs}
+    (found,) = results_of(graph, inputs, wide=True)
+    q, k, v, b = (torch.from_numpy(inputs[n]).double() for n in "qkvb")
+    scores = q @ k.mT / 8**0.5 + (b if biased else 0)
+    scores = scores.masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf)
+    torch.testing.assert_close(found, scores.softmax(-1) @ v, rtol=1e-12, atol=1e-12)

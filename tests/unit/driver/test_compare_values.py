@@ -4,7 +4,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tilefuse.driver.compare_values import AS_EXACT, DIFFERS, EQUAL, UNIT_ROUNDOFF, WITHIN, Reference, Tolerance, compare_values
+from tilefuse.driver.compare_values import (
+    AS_EXACT,
+    DIFFERS,
+    EQUAL,
+    UNIT_ROUNDOFF,
+    WITHIN,
+    Reference,
+    Tolerance,
+    allows_tf32,
+    compare_values,
+)
 
 NAN, INF = float("nan"), float("inf")
 
@@ -24,6 +34,18 @@ def test_elements_near_zero_are_held_against_the_size_of_the_result() -> None:
     theirs = torch.tensor([1.0, -1.0, 0.0])
     assert compare_values("y", theirs + torch.tensor([0.0, 0.0, 1e-6]), theirs).verdict == WITHIN
     assert compare_values("y", theirs + torch.tensor([0.0, 0.0, 1e-3]), theirs).verdict == DIFFERS
+
+
+def test_where_tf32_is_allowed_f32_may_differ_by_its_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = torch.tensor([1.0, 2.0])
+    assert compare_values("y", theirs * (1 + 2**-10), theirs).verdict == DIFFERS
+    assert compare_values("y", theirs * (1 + 2**-10), theirs, Tolerance(tf32=True)).verdict == WITHIN
+    assert compare_values("y", theirs * 1.02, theirs, Tolerance(tf32=True)).verdict == DIFFERS
+    assert compare_values("y", theirs.double() * (1 + 2**-10), theirs.double(), Tolerance(tf32=True)).verdict == DIFFERS
+    gpu, host = torch.device("cuda"), torch.device("cpu")
+    assert allows_tf32(gpu, ("convolution",)) and not allows_tf32(gpu, ("matmul",)) and not allows_tf32(host, ("convolution",))
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert not allows_tf32(gpu, ("convolution",))
 
 
 def test_given_tolerances_replace_those_of_the_type() -> None:
