@@ -255,13 +255,12 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     known: the trace of the graph, where it was imported before.
     Raises: CompilerError of every kind with `strict`; otherwise ToolchainError only.
     """
-    graph_text = ""
+    trace = known
     around = around or Surroundings.now()
     try:
         # Torch traces under a mode in which every new tensor is a stand-in without data; constants and probes here are real.
         with _disable_current_modes():
             trace = known or _trace_of(gm, name)
-            graph_text = print_graph(trace.imported.graph)
             made = _compiled(trace, kind, settings, whole, around, sizes)
     except UnsupportedError as reason:
         return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
@@ -270,7 +269,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     except Exception as error:  # the boundary to the user's program: our slip must not stop it
         if settings.strict:
             raise
-        _report(kind, name, gm, graph_text, error, settings)
+        _report(kind, name, gm, "" if trace is None else print_graph(trace.imported.graph), error, settings)
         return _by_torch(gm)
     if whole:
         _report_strides(made, gm)

@@ -33,6 +33,8 @@ PART = ".part-"
 # A file system without file locks answers with one of these.
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 LOCK_TIMEOUT_S = 600.0
+# Time after which a folder is looked through again for parts that were abandoned.
+SWEEP_S = 60.0
 # The folders of planned programs (see `program_store`) and of torch's graphs that were traced (see `driver.known_traces`).
 PROGRAMS = "programs"
 TRACES = "traces"
@@ -106,6 +108,8 @@ def default_folder(environment: Mapping[str, str] | None = None) -> Path | None:
 
 
 _warned: set[str] = set()
+# When this process last looked through a folder. Units: seconds.
+_swept_s: dict[str, float] = {}
 
 
 def _warn_once(key: str, message: str) -> None:
@@ -318,6 +322,11 @@ def new_part(folder: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned_parts(folder: Path) -> None:
+    """Removes the parts of processes that were killed; looks again after a while. Cost: linear in the folder's files."""
+    now, name = time.monotonic(), str(folder)
+    if now - _swept_s.get(name, -SWEEP_S) < SWEEP_S:
+        return
+    _swept_s[name] = now
     with contextlib.suppress(OSError):
         for part in [Path(entry.path) for entry in os.scandir(folder) if entry.name.startswith(PART)]:
             with abandoned_file(part) as abandoned, contextlib.suppress(OSError):

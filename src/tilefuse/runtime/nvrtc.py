@@ -49,6 +49,7 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
+@functools.lru_cache(256)
 def cuda_key(kernel: KernelCode) -> CacheKey:
     """The cache key of a CUDA kernel: its source, architecture, and NVRTC's version and flags."""
     return CacheKey(kernel.name, kernel.source, (("target", "cuda"), ("entry", entry_field(kernel)), ("arch", kernel.arch),

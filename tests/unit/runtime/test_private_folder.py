@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tilefuse.runtime import failed_source, private_folder
+from tilefuse.runtime import cache, failed_source, private_folder
 from tilefuse.runtime.cache import PART, write_whole
 from tilefuse.runtime.failed_source import keep_failed_source
 from tilefuse.runtime.private_folder import remove_abandoned_work, user_temporary_folder, work_folder
@@ -129,13 +129,16 @@ def test_folders_taken_and_left_at_the_same_time(temporary: Path) -> None:
     assert not wrong and list(user_temporary_folder().iterdir()) == []
 
 
-def test_parts_of_killed_writers_go_with_the_next_write(tmp_path: Path) -> None:
-    """A part that no process holds goes; one that is being written stays."""
+def test_parts_of_killed_writers_go_with_the_next_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that no process holds goes; one that is being written stays. A folder of many files is not looked through at each write."""
     (tmp_path / f"{PART}abandoned").write_bytes(b"half")
     handle, held = private_folder.new_locked_file(tmp_path, PART)
     write_whole(tmp_path / "entry", b"data")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([held.name, "entry"])
     os.close(handle)
+    write_whole(tmp_path / "entry", b"data")
+    assert len(list(tmp_path.iterdir())) == 2, "looked through a moment ago"
+    monkeypatch.setattr(cache, "SWEEP_S", 0.0)
     write_whole(tmp_path / "entry", b"data")
     assert [p.name for p in tmp_path.iterdir()] == ["entry"]
 
