@@ -67,16 +67,16 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
     candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape, bool(stitcher.contractions)))
     refused: list[tuple[int, Rejected]] = []
-    tiled: list[tuple[float, int, float]] = []
+    tiled: list[tuple[float, int, _Least]] = []
     for n, choice in enumerate(candidates):
         found_tiles = stitcher.tiled(choice.tiles)
         if isinstance(found_tiles, Rejected):
             refused.append((n, found_tiles))
         else:
             least = _least_of_tiles(stitcher, found_tiles, choice.threads, device)
-            tiled.append((least.us, n, least.other_cycles))
+            tiled.append((least.us, n, least))
     best: tuple[float, int, Estimate] | None = None
-    for least_us, n, other_cycles in sorted(tiled):
+    for least_us, n, least in sorted(tiled, key=lambda row: row[:2]):
         if best is not None and least_us > best[0]:
             # Its tiles take longer, and so do those of all that are left.
             break
@@ -84,7 +84,7 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
         if isinstance(cut, Rejected):
             refused.append((n, cut))
             continue
-        if best is not None and _least_of_cut(stitcher, cut, other_cycles, candidates[n].threads, device) > best[0]:
+        if best is not None and _least_of_cut(stitcher, cut, least, candidates[n].threads, device) > best[0]:
             continue
         estimate = _estimated(stitcher, candidates[n], cut, device, wanted is None)
         if isinstance(estimate, Rejected):
@@ -98,38 +98,48 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
 
 @dataclass(frozen=True, slots=True)
 class _Least:
-    """Least time of a candidate, whatever its stages are. Units: microseconds; `other_cycles`: the cycles of no product."""
+    """Least time of a candidate, whatever its stages are. Units: microseconds; `other_cycles`: the cycles of a tile that are no product's;
+    `once_cycles`: those of a block that walks tiles, for operands that all tiles share."""
 
     us: float
     other_cycles: float
+    once_cycles: float
 
 
 def _least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: DeviceSpec) -> _Least:
     """A bound on every estimate of these tiles: products at the best rate of their types, operations of maps and reductions, the bytes
-    that every tile brings anew, and the longest chain of products, each of which is a stage."""
+    that every tile brings anew, the operands of products that every block brings, and the longest chain of products, each of which is a
+    stage."""
     tiles = prod(n for _, n in tiled.grid)
     rate = _cache_rate(tiles, device)
-    products = other = 0.0
+    # Blocks of one tile each bring all operands for it.
+    walks = tiles >= MANY_TILES * device.num_multiprocessors
+    operands = {v for c in stitcher.contractions.values() for v in (c.left, c.right)}
+    products = other = once = 0.0
     copies = False
     for piece in tiled.pieces:
         elements = num_elements(piece.region)
         if piece.kind == "copy":
             copies = True
-            if any(s.offset.terms for s in piece.region):
-                other += elements * piece.dtype.itemsize / rate
+            moved = elements * piece.dtype.itemsize / rate
+            is_operand = piece.value in operands
+            if any(s.offset.terms for s in piece.region) or is_operand and not walks:
+                other += moved
+            elif is_operand:
+                once += moved
         elif piece.kind == "product":
             products += elements * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
         else:
             other += elements * prod(e for _, e in stitcher.over(piece.value)) * stitcher.flops(piece.value) / FMA_PER_CYCLE
-    return _Least(_least_us(products + other, stitcher.least_wait, copies, tiles, threads, device), other)
+    return _Least(_least_us(products + other, stitcher.least_wait, copies, tiles, threads, device, once), other, once)
 
 
-def _least_of_cut(stitcher: Stitcher, cut: StitchPlan, other_cycles: float, threads: int, device: DeviceSpec) -> float:
+def _least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: _Least, threads: int, device: DeviceSpec) -> float:
     """The same once stages are known, wherever their tiles will lie. Units: microseconds.
 
     Requires: placing a cut only changes how warps share a product on the matrix unit, and which stages of rows are part of a product's.
     """
-    cycles, wait = other_cycles, 0.0
+    cycles, wait = least.other_cycles, 0.0
     for stage in cut.stages:
         if stage.kind not in ("copy", "rows"):
             wait += STAGE_LATENCY
@@ -146,11 +156,13 @@ def _least_of_cut(stitcher: Stitcher, cut: StitchPlan, other_cycles: float, thre
                 cycles += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
         wait += longest
     copies = any(p.kind == "copy" for p in cut.pieces)
-    return _least_us(cycles, wait, copies, prod(n for _, n in cut.grid), threads, device)
+    return _least_us(cycles, wait, copies, prod(n for _, n in cut.grid), threads, device, least.once_cycles)
 
 
-def _least_us(cycles: float, wait: float, copies: bool, tiles: int, threads: int, device: DeviceSpec) -> float:
-    """The least that `_microseconds` can be for tiles of so many issue slots and so much latency. Units: cycles in, microseconds out.
+def _least_us(cycles: float, wait: float, copies: bool, tiles: int, threads: int, device: DeviceSpec, once: float) -> float:
+    """The least that `_microseconds` can be for tiles of so many issue slots and so much latency, and blocks that issue `once` besides.
+
+    Units: cycles in, microseconds out.
 
     copies: whether something is brought on chip, for which one tile waits at least, unless blocks that walk tiles copy it ahead.
     """
@@ -159,7 +171,7 @@ def _least_us(cycles: float, wait: float, copies: bool, tiles: int, threads: int
     rounds = -(-tiles // (device.num_multiprocessors * resident))
     alone: float = rounds * (wait + ALONE * cycles * (256 / threads) ** 0.5)
     first = GLOBAL_LATENCY if copies and tiles < MANY_TILES * device.num_multiprocessors else 0.0
-    return (1 - ROUNDING) * COUNTED_SHARE * (tiles / device.num_multiprocessors * cycles + alone + first) / _clock(device) * 1e6
+    return (1 - ROUNDING) * COUNTED_SHARE * (tiles / device.num_multiprocessors * cycles + alone + first + once) / _clock(device) * 1e6
 
 
 def _cache_rate(tiles: int, device: DeviceSpec) -> float:

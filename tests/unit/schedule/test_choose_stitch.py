@@ -63,7 +63,7 @@ def test_no_estimate_is_below_its_bounds(drawn: Callable[[Random], Graph], monke
             tiled = stitcher.tiled(choice.tiles)
             assert not isinstance(tiled, Rejected)
             tiles = search._least_of_tiles(stitcher, tiled, choice.threads, device)
-            stages = search._least_of_cut(stitcher, cut, tiles.other_cycles, choice.threads, device)
+            stages = search._least_of_cut(stitcher, cut, tiles, choice.threads, device)
         found = estimated(stitcher, choice, cut, device, free)
         if isinstance(found, search.Estimate):
             assert max(tiles.us, stages) <= found.us, (found.choice, tiles, stages)
