@@ -15,6 +15,8 @@ from tilefuse.ir.affine import Affine
 
 # Blocks of a launch along its only dimension. Source: CUDA C++ Programming Guide, compute capabilities, x-dimension of a grid.
 MOST_BLOCKS = 2**31 - 1
+# Records that have index arithmetic or state extents; most records of a kernel have none.
+LOOKED_AT = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad))
 
 
 def with_index_bits(kernel: Kernel) -> Kernel:
@@ -40,6 +42,8 @@ def fits_32_bits(kernel: Kernel) -> bool:
     fitting: set[Affine] = set()
     # A name is stated before it is used, and what is stated last is in force: parts come in the order of the text.
     for part in parts(kernel.body):
+        if type(part) not in LOOKED_AT:
+            continue
         match part:
             case Affine():
                 if part not in fitting and not _fits(part, scope):
