@@ -16,7 +16,7 @@ from typing import Any
 
 from tilefuse.base.errors import ParseError, UserError
 from tilefuse.ir.text import parse_graph
-from tilefuse.runtime.archive import PROGRAM, SPLIT
+from tilefuse.runtime.archive import MODEL, PROGRAM, SPLIT
 from tilefuse.runtime.cache import DAMAGE
 from tilefuse.runtime.signature import Key, signer, verify
 from tilefuse.runtime.spec import KernelStep, LibraryStep, ProgramSpec
@@ -82,8 +82,51 @@ def _saved_facts(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
                   "shapes": dict(split.get("shapes") or {}), "model_bytes": archive.getinfo("model.onnx").file_size}
     else:
         facts |= _spec_facts(specs[0])
+        if MODEL in archive.namelist():
+            facts |= _form_facts(json.loads(archive.read(MODEL)))
     facts["architectures"] = sorted({k.arch for s in specs for k in s.kernels if k.arch})
     return facts | {"weight_bytes": weights, "code_bytes": payloads, "format": _format(archive)}
+
+
+def _form_facts(form: Mapping[str, Any]) -> dict[str, Any]:
+    """How a saved model is called and what it gives: arguments, numbers that are part of the program, the structure of the results."""
+    facts: dict[str, Any] = {}
+    if form.get("results"):
+        facts["structure"] = _structure_text(form["results"]["structure"])
+    called = form.get("arguments")
+    if called:
+        facts["called_with"] = called["shown"]
+        names = _leaf_names(called["structure"], [name for name, _, _ in called.get("parameters") or ()])
+        facts["conditions"] = [f"{names.get(int(place), f'argument {place}')} is {value!r}" for place, value in called["numbers"]]
+    return facts
+
+
+def _structure_text(structure: Any) -> str:
+    """A container with its keys, "*" for each leaf."""
+    if structure is None:
+        return "*"
+    inner = [_structure_text(c) for c in structure.get("children", ())]
+    keys = structure.get("context")
+    if isinstance(keys, list) and len(keys) == len(inner):
+        inner = [f"{key}: {text}" for key, text in zip(keys, inner, strict=True)]
+    return f"{str(structure['type']).rpartition(':')[2]}({', '.join(inner)})"
+
+
+def _leaf_names(structure: Any, parameters: Sequence[str]) -> dict[int, str]:
+    """Names of the arguments that are leaves, by their place among all leaves of a call."""
+    positional, named = structure["children"]
+    given = [*zip(parameters, positional["children"]), *zip(named.get("context") or (), named["children"])]
+    names: dict[int, str] = {}
+    place = 0
+    for name, child in given:
+        if child is None:
+            names[place] = name
+        place += _num_leaves(child)
+    return names
+
+
+def _num_leaves(structure: Any) -> int:
+    return 1 if structure is None else sum(map(_num_leaves, structure.get("children", ())))
 
 
 def _inner_archives(archive: zipfile.ZipFile, split: Mapping[str, Any]) -> Iterator[zipfile.ZipFile]:
@@ -283,6 +326,8 @@ def _values(facts: Mapping[str, Any]) -> Iterator[str]:
             shape = value.get("type") or (f"{value['dtype']}[{', '.join(map(str, value['shape']))}]" if value.get("shape") is not None
                                           else f"{value.get('dtype', '')}, of no known extents")
             yield f"{word.removesuffix('s')} {value['name']}: {shape}" + (f", {value['note']}" if value.get("note") else "")
+    if facts.get("called_with"):
+        yield f"called with {facts['called_with']}"
     if facts.get("structure"):
         yield f"structure of the results {facts['structure']}"
 

@@ -103,6 +103,19 @@ def test_a_saved_program_and_its_signature(tmp_path: Path, capsys: pytest.Captur
     assert " on host: " in capsys.readouterr().out
 
 
+def test_a_saved_model_tells_how_it_is_called_and_what_it_gives(tmp_path: Path) -> None:
+    def scaled(x: torch.Tensor, n: int = 2, *, scale: torch.Tensor) -> dict[str, Any]:
+        return {"logits": x * n * scale, "rest": (x.relu(), None)}
+
+    path = tmp_path / "saved"
+    with torch.no_grad():
+        tilefuse.compile(scaled, (torch.ones(3, 4), 2), example_kwargs={"scale": torch.ones(4)}, device="host").save(path)
+    facts, text = told(path)
+    assert facts["structure"] == "dict(logits: *, rest: tuple(*, *))" and facts["conditions"] == ["n is 2"]
+    assert "called with 3 arguments" in text and "condition n is 2" in text and "structure of the results dict(" in text
+    assert facts["inputs"][-1] == {"name": "scale", "dtype": "f32", "shape": [4]}
+
+
 def test_texts_tell_their_kind(tmp_path: Path) -> None:
     graph, text = told(ROOT / "examples" / "attention.txt")
     assert graph["kind"] == "graph" and "input q: f16[96, 64, 64]" in text and graph["operators"]["library.matmul"] == 2
