@@ -239,19 +239,30 @@ def _check_nodes(model: onnx.ModelProto, title: str) -> None:
 def input_shapes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], taken: frozenset[str]) -> dict[str, tuple[int, ...]]:
     """The static shape of every graph input not in `taken`; `shapes` gives those of dynamic ones.
 
-    A named extent that one given shape fixes is fixed for all inputs.
+    A named extent that one given shape fixes is fixed for all inputs; its own name may be given too, with one number: {"batch": (2,)}.
     Raises: NameLookupError for an unknown name in `shapes`; ShapeError for a shape that contradicts the model or is missing.
     """
     if not isinstance(shapes, Mapping):
         raise UserError(f"shapes is a {type(shapes).__name__}, not a mapping from inputs to shapes", hint="shapes={'x': (1, 3, 224, 224)}")
     wanted = {i.name: i for i in model.graph.input if i.name not in taken}
-    for name in shapes:
-        if name not in wanted:
-            raise UserError(f"the model has no input {name!r}", hint=nearest(name, wanted) or f"its inputs: {', '.join(wanted)}")
+    extents = dict.fromkeys(d.dim_param for i in wanted.values() for d in _dimensions(i) or () if d.dim_param)
     fixed: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
+        if name in wanted:
+            continue
+        if name not in extents:
+            named = f"; its extents: {', '.join(extents)}" if extents else ""
+            raise UserError(f"the model has no input {name!r}", hint=nearest(name, [*wanted, *extents])
+                            or f"its inputs: {', '.join(wanted)}{named}")
         _check_extents(name, shape)
-        _bind_names(wanted[name], tuple(shape), fixed)
+        if len(shape) != 1:
+            raise ShapeError(f"{name!r} is an extent of the model's inputs, but {_shape_text(shape)} is given",
+                             hint=f"give one number: shapes={{{name!r}: (2,)}}, or --shapes {name}:2")
+        fixed[name] = (int(shape[0]), name)
+    for name, shape in shapes.items():
+        if name in wanted:
+            _check_extents(name, shape)
+            _bind_names(wanted[name], tuple(shape), fixed)
     return {name: _static_shape(proto, shapes.get(name), fixed) for name, proto in wanted.items()}
 
 
@@ -301,9 +312,11 @@ def _static_shape(proto: onnx.ValueInfoProto, given: Sequence[int] | None, fixed
     extents = [fixed[d.dim_param][0] if d.dim_param in fixed else static_extent(d) for d in dims]
     if any(e is None for e in extents):
         filled = tuple(e if e is not None else 1 for e in extents)
+        name = next((d.dim_param for d, e in zip(dims, extents) if e is None and d.dim_param), "")
+        alone = f"; or the extent alone, for every input: --shapes {name}:1" if name else ""
         raise ShapeError(
             f"input {proto.name!r} has dynamic extents: {_declared_text(dims)}",
-            hint=f"give its shape: shapes={{{proto.name!r}: {filled}}}, or --shapes {proto.name}:{_shape_text(filled)}",
+            hint=f"give its shape: shapes={{{proto.name!r}: {filled}}}, or --shapes {proto.name}:{_shape_text(filled)}{alone}",
         )
     return tuple(e for e in extents if e is not None)
 

@@ -34,6 +34,7 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
                                                             "makes one, tilefuse.load(..., require_signature=...) verifies")] = None,
                   as_json: AsJson = False) -> None:
     """Compile a model: save the program, or write its sources for a device."""
+    from tilefuse.runtime.spec import KernelStep
     from tilefuse.tools.emit import write_sources
     from tilefuse.tools.programs import generate, load_and_compile, target_device
     from tilefuse.tools.written import with_files
@@ -63,7 +64,9 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
         emit_json(facts)
         return
     took = f" in {compile_s:.2f} s" if compile_s is not None else ""
-    results().print(f"{facts['program']}: {counted(facts['kernels'], 'kernel')}{took}", highlight=False)
+    launches = sum(isinstance(step, KernelStep) for step in program.spec.steps) or facts["kernels"]
+    distinct = f" ({facts['kernels']} distinct)" if facts["kernels"] < launches else ""
+    results().print(f"{Path(model).name}: {counted(launches, 'kernel')}{distinct}{took}", highlight=False)
     if emit is not None:
         results().print(f"sources, plan and manifest in {emit}", highlight=False)
     if save is not None:
@@ -124,7 +127,7 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
         if as_json:
             emit_json(kept)
         else:
-            print_explanation(kept, (), summary, full, "")
+            print_explanation(kept, (), summary, full, "" if model.endswith(".json") else Path(model).name)
         return
     option = with_files(option, plan, template)
     if why is not None or plan_text:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import OptionError, UserError
+from tilefuse.runtime.archive import is_saved
+from tilefuse.tools.saved_file import saved_specs
 
 
 def shown_programs(model: str, shapes: Sequence[str], device: str, option: Sequence[str], target: str, measure: bool, *, label: str = "",
@@ -17,6 +19,13 @@ def shown_programs(model: str, shapes: Sequence[str], device: str, option: Seque
     """
     if model.endswith(".json"):
         return _explained(read_explanation(Path(model)), {}, label, side)
+    if not measure and is_saved(Path(model)):
+        from tilefuse.runtime.page import spec_data
+
+        specs, _ = saved_specs(Path(model))
+        titles = [label or Path(model).stem] if len(specs) == 1 else [f"{label or Path(model).stem} {n} of {len(specs)}"
+                                                                       for n in range(1, len(specs) + 1)]
+        return [spec_data(spec, label=title, side=side if len(specs) == 1 else None) for spec, title in zip(specs, titles, strict=True)]
     if measure:
         if target:
             raise OptionError(f"--measure runs the model, and {target} need not be present", hint="leave out --target or --measure")

@@ -117,9 +117,21 @@ def test_data_dependent_shape_names_operator_and_opset():
 
 def test_dynamic_extent_names_input_and_flag():
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ["batch", 3]}, ["y"])
-    with pytest.raises(ShapeError, match=r"'x' has dynamic extents: batchx3[\s\S]*--shapes x:1x3"):
+    told = r"'x' has dynamic extents: batchx3[\s\S]*--shapes x:1x3; or the extent alone, for every input: --shapes batch:1"
+    with pytest.raises(ShapeError, match=told):
         import_onnx(model)
     assert import_onnx(model, {"x": (5, 3)}).graph.inputs[0].type.shape == (5, 3)
+
+
+def test_a_named_extent_may_be_given_alone():
+    model = model_of([helper.make_node("Add", ["x", "b"], ["y"])], {"x": ["batch", 3], "b": ["batch", 1]}, ["y"])
+    assert [i.type.shape for i in import_onnx(model, shapes={"batch": (4,)}).graph.inputs] == [(4, 3), (4, 1)]
+    with pytest.raises(ShapeError, match="'batch' is an extent of the model's inputs, but 4x3 is given"):
+        import_onnx(model, shapes={"batch": (4, 3)})
+    with pytest.raises(ShapeError, match="extent 'batch' is 4 by the shape of 'batch' and 5 by the shape of 'x'"):
+        import_onnx(model, shapes={"batch": (4,), "x": (5, 3)})
+    with pytest.raises(UserError, match=r"no input 'bacth'[\s\S]*batch"):
+        import_onnx(model, shapes={"bacth": (4,)})
 
 
 def test_a_named_extent_is_given_once_for_all_inputs():

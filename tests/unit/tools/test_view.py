@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import tilefuse
 from tests.unit.pages.models import attention
 from tilefuse.base.errors import OptionError, UserError
 from tilefuse.pages import libraries
@@ -70,3 +72,13 @@ def test_a_model_in_parts_shows_each(tmp_path: Path) -> None:
     assert cli.main(["view", str(joined), "--out", str(tmp_path / "page.html")]) == 0
     told = programs_of(tmp_path / "page.html")
     assert [p["label"] for p in told] == ["both 1 of 2", "both 2 of 2"] and told[0]["drawing"] == told[1]["drawing"]
+
+
+def test_a_saved_program_is_shown_as_it_was_planned(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
+    with torch.no_grad():
+        made = tilefuse.compile(model, [torch.zeros(4, 8)], device="host")
+    made.save(tmp_path / "saved")
+    (told,) = shown_programs(str(tmp_path / "saved"), [], "", [], "", False)
+    assert told["label"] == "saved" and told["explanation"]["kernels"] == made.explain(json=True)["kernels"]
+    assert all(told["sources"][k["name"]] for k in told["explanation"]["kernels"])
