@@ -75,6 +75,7 @@ def evaluate(*arrays: Array, device: Any = None, keep_history: bool = False, **o
 def program(*arrays: Array, **options: Any) -> Program:
     """The program that `evaluate` would run for these arrays: `.explain()`, `.source()`, `.kernels`. Nothing is computed.
 
+    options: fields of `Options`.
     Raises: UserError where all of them have their data already; as `evaluate`.
     """
     pending = [a.node for a in array_list(arrays, "program") if a.node.buffer is None]

@@ -23,6 +23,7 @@ def register_operator(name: str, signature: str, cuda: str, *, host: str | None 
     host: the same for the host; default: the CUDA text. adjoint: for each argument what arrives at it, in the same syntax, of its name,
     y (the result) and g (the result's adjoint); without it the operator has no gradient. check_gradient: whether the adjoint is compared
     with differences of the operator's values; False for a surrogate gradient. flops: what a call costs, for the planner.
+    doc: a line for people.
     Raises: UserError and its kinds, with the line, for a taken name, a signature or an expression that is none, or a wrong adjoint.
     """
     where, known = user_span(), name in CUSTOM_FUNCTIONS

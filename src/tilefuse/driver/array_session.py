@@ -46,7 +46,7 @@ def placeholder(shape: int | Sequence[int], dtype: Any = None, name: str = "", *
 
 
 class Variable(Array):
-    """An array with data that assignments change. It takes part in arithmetic as any array does."""
+    """An array with data that assignments change, in arithmetic as any array. `variable` makes one; node: its data."""
 
     __slots__ = ()
 
@@ -105,7 +105,10 @@ def variable(initial: Any, name: str = "", *, dtype: Any = None, device: Any = N
 
 
 class Session:
-    """Runs fetches. Programs are kept by what is fetched, so the same fetches cost a launch the next time."""
+    """Runs fetches. Programs are kept by what is fetched, so the same fetches cost a launch the next time.
+
+    options: fields of `Options`.
+    """
 
     def __init__(self, **options: Any) -> None:
         """options: fields of `Options`."""

@@ -50,7 +50,7 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of numbers, nested lists, a numpy or torch array, or anything with DLPack or a buffer; over the same memory where possible.
+    """An array of `obj`: numbers, nested lists, a numpy or torch array, anything with DLPack or a buffer; over its memory where possible.
 
     copy: True always copies, False never does, None where it must.
     Raises: TypeMismatchError for what is no array of real numbers; SharingError where copy=False cannot be had.
@@ -67,7 +67,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array over the memory of another library's array."""
+    """An array over the memory of another library's array. copy: as for `asarray`."""
     if not hasattr(x, "__dlpack__"):
         raise TypeMismatchError(f"a {type(x).__name__} has no __dlpack__", where=user_span(), hint="asarray takes lists and numbers")
     return asarray(x, device=device, copy=copy)
@@ -104,7 +104,7 @@ def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
 
 @of_arrays
 def full_like(x: Array, /, fill_value: Scalar, *, dtype: Any = None, device: Any = None) -> Array:
-    """As `full`, with shape, type and device of `x`."""
+    """Every element is `fill_value`, with shape, type and device of `x`."""
     return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device)
 
 
@@ -195,7 +195,7 @@ def lower_steps(b: TensorBuilder, count: int, first: Const, step: Const, last: C
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
-    """1 on diagonal k (above the main one where positive), else 0."""
+    """1 on diagonal k (above the main one where positive), else 0. Shapes: [n_rows, n_cols]; n_cols is n_rows where None"""
     shape = checked_shape((n_rows, n_rows if n_cols is None else n_cols))
     return apply(lower_eye, (), (shape, whole_number(k, "k"), DEFAULT_FLOAT if dtype is None else as_dtype(dtype)), _device(device))
 

@@ -41,55 +41,58 @@ def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 @of_arrays
 def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `fft`."""
+    """The inverse of `fft`; n and norm as there."""
     return _complex("ifft", x, None if n is None else (n,), (axis,), norm, forward=False)
 
 
 @of_arrays
 def fftn(x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The transform along several dimensions (all, or the last ones where only the sizes `s` are given)."""
+    """The transform along several dimensions: `axes`, else all, or the last ones where only the sizes `s` are given. norm: as for `fft`."""
     return _complex("fftn", x, s, axes, norm, forward=True)
 
 
 @of_arrays
 def ifftn(x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `fftn`."""
+    """The inverse of `fftn`; s, axes and norm as there."""
     return _complex("ifftn", x, s, axes, norm, forward=False)
 
 
 @of_arrays
 def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The transform of real numbers: its first n // 2 + 1 elements; the others are the conjugates of these."""
+    """The transform of real numbers: its first n // 2 + 1 elements; the others are the conjugates of these. norm: as for `fft`."""
     return _from_real("rfft", x, None if n is None else (n,), (axis,), norm)
 
 
 @of_arrays
 def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `rfft`. n: the number of real elements, 2 * (elements of x - 1) where None."""
+    """The inverse of `rfft`. n: the number of real elements, 2 * (elements of x - 1) where None. norm: as for `fft`."""
     return _to_real("irfft", x, None if n is None else (n,), (axis,), norm, INVERSE)
 
 
 @of_arrays
 def rfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The transform of real numbers along several dimensions; the last of these has half of its elements."""
+    """The transform of real numbers along several dimensions; the last of these has half of its elements. s, axes, norm: as for `fftn`."""
     return _from_real("rfftn", x, s, axes, norm)
 
 
 @of_arrays
 def irfftn(x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `rfftn`."""
+    """The inverse of `rfftn`; s, axes and norm as there."""
     return _to_real("irfftn", x, s, axes, norm, INVERSE)
 
 
 @of_arrays
 def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The transform of numbers whose second half are conjugates of the first, which x holds: real numbers. n: how many."""
+    """The transform of numbers whose second half are conjugates of the first, which x holds: real numbers.
+
+    n: how many. norm: as for `fft`.
+    """
     return _to_real("hfft", conj(_as_complex("hfft", x)), None if n is None else (n,), (axis,), norm, FORWARD)
 
 
 @of_arrays
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `hfft`: the first n // 2 + 1 elements."""
+    """The inverse of `hfft`: the first n // 2 + 1 elements. norm: as for `fft`."""
     return conj(_from_real("ihfft", x, None if n is None else (n,), (axis,), OTHER_WAY[_checked("ihfft", norm)]))
 
 
@@ -105,13 +108,13 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 
 @of_arrays
 def fftshift(x: Array, /, *, axes: Axes = None) -> Array:
-    """The frequency 0 moved to the middle along dimensions (all where None)."""
+    """The frequency 0 moved to the middle along the dimensions `axes` (all where None)."""
     return _rolled(x, axes, 1)
 
 
 @of_arrays
 def ifftshift(x: Array, /, *, axes: Axes = None) -> Array:
-    """The inverse of `fftshift`, which differs from it for odd extents."""
+    """The inverse of `fftshift`, which differs from it for odd extents; axes as there."""
     return _rolled(x, axes, -1)
 
 

@@ -29,7 +29,7 @@ def _dtype_of(given: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion may turn one type into another."""
+    """Whether promotion may turn the type `from_` (or an array's) into the type `to`."""
     return may_convert(_dtype_of(from_), as_dtype(to))
 
 

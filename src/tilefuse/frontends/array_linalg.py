@@ -75,13 +75,13 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 @of_arrays
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """The sum of a diagonal of the last two dimensions."""
+    """The sum of the diagonal of the last two dimensions with column - row = `offset`. Shapes: [*B, M, N] -> [*B]"""
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 @of_arrays
 def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """The p-norm over dimensions (all where None), for any p, also 0 and the infinities."""
+    """The norm of order `ord` over dimensions (all where None): any number, also 0 and the infinities."""
     over = None if axis is None else axes_tuple(axis)
     x = abs(x) if x.dtype.is_complex else _floats("vector_norm", x)
     return apply(lower_norm, (x,), (over, bool(keepdims), real_number(ord, "ord")))
@@ -113,8 +113,9 @@ def lower_norm(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keepdims:
 
 @of_arrays
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Array:
-    """Norm of matrices in the last two dimensions: "fro", "nuc", 1, -1, 2, -2 or the infinities.
+    """Norm of matrices in the last two dimensions; `ord`: "fro", "nuc", 1, -1, 2, -2 or the infinities.
 
+    Shapes: [*B, M, N] -> [*B]
     Raises: ShapeError for another order or for vectors.
     """
     x = _floats("matrix_norm", x)
@@ -157,7 +158,10 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 @of_arrays
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
-    """The triangular factor of positive definite matrices."""
+    """The triangular factor of positive definite matrices: L with x = L L^H, or with `upper` U with x = U^H U.
+
+    Shapes: [*B, N, N] -> the same
+    """
     return _called("linalg_cholesky", _square("cholesky", x), (x.shape,), upper=bool(upper))[0]
 
 
@@ -203,7 +207,11 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
 
 @of_arrays
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
-    """Singular value decomposition U * S @ Vh."""
+    """Singular value decomposition x = U * S @ Vh.
+
+    full_matrices: square U and Vh; else with min(M, N) columns and rows.
+    Shapes: [*B, M, N] -> U [*B, M, M], S [*B, min(M, N)], Vh [*B, N, N]
+    """
     *batch, m, n = _matrix("svd", x).shape
     k = m if m < n else n
     shapes = ((*batch, m, m if full_matrices else k), (*batch, k), (*batch, n if full_matrices else k, n))

@@ -91,7 +91,11 @@ def matrix_transpose(x: Array, /) -> Array:
 
 @of_arrays
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
-    """Dimensions moved to other places; the others keep their order."""
+    """Dimensions moved to other places; the others keep their order.
+
+    source, destination: positions before and after, one or several.
+    Raises: ShapeError where the two differ in length or name a dimension twice.
+    """
     return apply(lower_moveaxis, (x,), (own_axes(source, x), own_axes(destination, x)))
 
 
@@ -108,7 +112,7 @@ def lower_moveaxis(b: TensorBuilder, x: str, source: tuple[int, ...], destinatio
 
 @of_arrays
 def swapaxes(x: Array, axis1: int, axis2: int, /) -> Array:
-    """Two dimensions exchanged."""
+    """Two dimensions, `axis1` and `axis2`, exchanged."""
     return apply(lower_layout, (x,), ("transpose", whole_number(axis1, "an axis"), whole_number(axis2, "an axis")))
 
 
@@ -175,7 +179,10 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
-    """One after another along a dimension (flattened first where axis is None), in the type that all meet in."""
+    """`arrays` one after another along a dimension (flattened first where axis is None), in the type that all meet in.
+
+    Raises: ShapeError where another dimension differs.
+    """
     if axis is None:
         return concat([reshape(a, (-1,)) for a in array_list(arrays, "concat")], axis=0)
     several = array_list(arrays, "concat")
@@ -194,7 +201,7 @@ def lower_concat(b: TensorBuilder, *given: Any) -> str:
 
 
 def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
-    """Side by side along a new dimension."""
+    """`arrays` side by side along a new dimension. Shapes: n of [*S] -> [*S] with n at `axis`"""
     several = array_list(arrays, "stack")
     return apply(lower_stack, several, (whole_number(axis, "axis"), promote_all(a.dtype for a in several)))
 
@@ -220,7 +227,10 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 @of_arrays
 def split(x: Array, /, sections: int | Sequence[int], *, axis: int = 0) -> list[Array]:
-    """Pieces along a dimension: so many of equal size, or pieces of these sizes."""
+    """Pieces along a dimension. `sections`: how many of equal size, or their sizes.
+
+    Raises: ShapeError where the sizes do not add up.
+    """
     return list(apply_all(lower_split, (x,), (sections if isinstance(sections, int) else axes_tuple(sections), own_axis(axis, x))))
 
 
@@ -234,7 +244,7 @@ def lower_split(b: TensorBuilder, x: str, sections: int | tuple[int, ...], axis:
 
 @of_arrays
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
-    """Laid side by side so many times a dimension."""
+    """Laid side by side; `repetitions`: how often along each dimension. Shapes: [s0, ...] -> [s0 * r0, ...]"""
     return apply(lower_layout, (x,), ("tile", axes_tuple(repetitions)))
 
 
@@ -262,7 +272,8 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
 def pad(x: Array, /, widths: Any, *, mode: str = "constant", value: Number = 0) -> Array:
     """So many elements added before and after each dimension.
 
-    widths: a number, a (before, after) pair for all dimensions, or one pair a dimension. mode: "constant", "reflect", "edge", "wrap".
+    widths: a number, a (before, after) pair for all dimensions, or one pair a dimension.
+    mode: "constant" (`value`), "reflect", "edge", "wrap".
     """
     pairs = _pairs(widths, x.ndim)
     return apply(lower_pad, (x,), (pairs, mode, number_constant(checked_number("pad", value), x.dtype)))

@@ -152,14 +152,22 @@ def _embedding(b: TensorBuilder, weight: str, indices: str) -> str:
 
 @of_arrays
 def max_pool(x: Array, kernel: Extents, *, stride: Extents | None = None, padding: Padding = 0, dims: int = 2) -> Array:
-    """The largest element of each window over the last `dims` dimensions; padding never wins. Shapes: x: [*B, *S] -> [*B, *S']"""
+    """The largest element of each window over the last `dims` dimensions; padding never wins.
+
+    kernel, stride, padding: a number, or one a dimension; stride is kernel where None.
+    Shapes: x: [*B, *S] -> [*B, *S']
+    """
     return _pooled(x, "max", kernel, stride, padding, dims, True)
 
 
 @of_arrays
 def mean_pool(x: Array, kernel: Extents, *, stride: Extents | None = None, padding: Padding = 0, dims: int = 2,
               count_include_pad: bool = True) -> Array:
-    """The mean of each window over the last `dims` dimensions. Shapes: x: [*B, *S] -> [*B, *S']"""
+    """The mean of each window over the last `dims` dimensions.
+
+    kernel, stride, padding: as for `max_pool`. count_include_pad: whether padding counts as zeros.
+    Shapes: x: [*B, *S] -> [*B, *S']
+    """
     return _pooled(x, "mean", kernel, stride, padding, dims, count_include_pad)
 
 
@@ -194,7 +202,10 @@ def _norm(lowering: Callable[..., str | tuple[str, ...]]) -> tuple[Lowering, Low
 
 @of_arrays
 def layer_norm(x: Array, num_axes: int, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> Array:
-    """(x - mean) / sqrt(variance + eps) over the last `num_axes` dimensions, times weight plus bias."""
+    """(x - mean) / sqrt(variance + eps) over the last `num_axes` dimensions, times weight plus bias.
+
+    Shapes: x: [*B, *S], weight, bias: [*S] of `num_axes` dimensions -> as x
+    """
     given = _given(weight, bias)
     return apply(_LAYER_NORMS[len(given)], (x, *given), (whole_number(num_axes, "num_axes"), real_number(eps, "eps")))
 
@@ -209,7 +220,11 @@ _LAYER_NORMS = _norm(_layer_norm)
 
 @of_arrays
 def group_norm(x: Array, groups: int, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> Array:
-    """Layer norm over each of `groups` groups of channels with all positions. Shapes: x: [N, C, *S], weight, bias: [C]"""
+    """Layer norm over each of `groups` groups of channels with all positions; eps is added to the variance.
+
+    Shapes: x: [N, C, *S], weight, bias: [C] -> as x
+    Raises: ShapeError where the groups do not divide the channels.
+    """
     given = _given(weight, bias)
     if x.ndim < 2 or whole_number(groups, "groups") < 1 or x.shape[1] % groups:
         raise ShapeError(f"group norm of {groups} groups of an array of shape {x.shape}: they divide its second dimension",
@@ -286,7 +301,7 @@ def _normalised(b: TensorBuilder, x: str, mean: str, variance: str, weight: str 
 
 @of_arrays
 def one_hot(indices: Array, depth: int) -> Array:
-    """1 where the position along a new last axis is the index, else 0, in f32."""
+    """1 where the position along a new last axis is the index, else 0, in f32. Shapes: indices [*I] -> [*I, depth]"""
     return apply(_one_hot, (indices,), (whole_number(depth, "depth"),))
 
 
@@ -390,8 +405,9 @@ def _silu(e: Expr) -> Expr:
 
 @of_arrays
 def gelu(x: Array, approximate: str = "none") -> Array:
-    """x times the normal distribution function at x; "tanh": the approximation of Hendrycks and Gimpel 2016, section 2.
+    """x times the normal distribution function at x.
 
+    approximate: "none", or "tanh", the approximation of Hendrycks and Gimpel 2016, section 2.
     Raises: UserError for another approximation.
     """
     match approximate:

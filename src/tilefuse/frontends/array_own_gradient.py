@@ -30,7 +30,7 @@ def _stopped(b: TensorBuilder, x: str) -> tuple[str, ...]:
 
 
 def custom_gradient(fn: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
-    """The decorated function with the gradient that it gives: it returns its result, and a function of what arrives there.
+    """`fn` with the gradient that it gives: it returns its result, and a function of what arrives there.
 
         @ta.custom_gradient
         def log1pexp(x):

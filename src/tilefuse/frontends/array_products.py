@@ -45,7 +45,10 @@ def lower_vecdot(b: TensorBuilder, x1: str, x2: str, axis: int) -> str:
 
 @of_arrays
 def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
-    """Sums of products over pairs of dimensions: the last n of x1 with the first n of x2, or those listed."""
+    """Sums of products over pairs of dimensions.
+
+    axes: a number n, the last n of x1 with the first n of x2; or two lists of dimensions.
+    """
     if isinstance(axes, int):
         chosen: Any = int(axes)
     else:

@@ -137,7 +137,7 @@ def uniform(shape: Shape = (), *, low: float = 0.0, high: float = 1.0, dtype: An
 
 
 def normal(shape: Shape = (), *, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, seed: Any = None) -> Array:
-    """Normally distributed numbers."""
+    """Normally distributed numbers with this mean and standard deviation `std`."""
     return _made("normal", shape, dtype, device, seed, real_number(mean, "mean"), real_number(std, "std"))
 
 
@@ -158,6 +158,7 @@ def integers(low: int, high: int, shape: Shape = (), *, dtype: Any = None, devic
 def dropout(x: Array, p: float = 0.5, *, seed: Any = None) -> Array:
     """`x` with each element zeroed with probability `p` and the others divided by 1 - p.
 
+    seed: a number or a key (int64) of this draw's own; else the generator's next.
     Raises: TypeMismatchError for a `p` outside [0, 1] or elements that are no floats.
     """
     share = real_number(p, "p")

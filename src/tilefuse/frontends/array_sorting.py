@@ -21,13 +21,19 @@ _SORTED_AS_IS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8")
 
 @of_arrays
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The elements in order along a dimension; NaN counts as the greatest. A scalar is in order."""
+    """The elements in rising order along a dimension, or in falling order where `descending`; NaN counts as the greatest.
+
+    stable: equal elements keep their order; they always do. A scalar is in order.
+    """
     return apply_all(lower_sort, (x,), (_sorted_along(x, axis), bool(descending)))[0]
 
 
 @of_arrays
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The positions that sort `x` along a dimension; equal elements keep their order."""
+    """The positions that sort `x` along a dimension; equal elements keep their order.
+
+    descending, stable: as for `sort`.
+    """
     return apply_all(lower_sort, (x,), (_sorted_along(x, axis), bool(descending)))[1]
 
 
@@ -37,7 +43,10 @@ def _sorted_along(x: Array, axis: int) -> int:
 
 @of_arrays
 def topk(x: Array, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
-    """The k greatest (or least) elements along a dimension in order, and their positions. Raises: ShapeError where there are fewer."""
+    """The k greatest elements along a dimension in order (the least where not `largest`), and their positions.
+
+    Raises: ShapeError where there are fewer.
+    """
     k = whole_number(k, "k")
     if not 0 <= k <= x.shape[own_axis(axis, x)]:
         raise ShapeError(f"topk: {k} elements along axis {axis} of an array of shape {x.shape}", where=user_span())
@@ -76,8 +85,9 @@ def _sortable(b: TensorBuilder, x: str) -> str:
 
 @of_arrays
 def searchsorted(x1: Array, x2: Array | Number, /, *, side: str = "left", sorter: Array | None = None) -> Array:
-    """Where elements of `x2` would stand in the sorted vector `x1`: before (left) or after (right) equal ones.
+    """Where elements of `x2` would stand in the sorted vector `x1`: before equal ones (side "left") or after them ("right").
 
+    sorter: positions that sort `x1`, where it is not in order.
     Cost: one comparison for every pair, in one fused kernel without temporaries.
     """
     if x1.ndim != 1 or side not in ("left", "right"):
@@ -109,7 +119,10 @@ def lower_searchsorted(b: TensorBuilder, x1: str, x2: str, side: str, common: DT
 
 
 def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> Array:
-    """Whether each element of `x1` occurs in `x2`. Cost: one comparison for every pair, in one fused kernel."""
+    """Whether each element of `x1` occurs in `x2`; with `invert`, whether it does not.
+
+    Cost: one comparison for every pair, in one fused kernel.
+    """
     arrays = [x for x in (x1, x2) if isinstance(x, Array)]
     if not arrays:
         raise TypeMismatchError("isin needs an array", where=user_span(), hint="asarray makes one of numbers")

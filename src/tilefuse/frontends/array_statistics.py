@@ -128,7 +128,7 @@ def var(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bo
 
 @of_arrays
 def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """Square root of `var`."""
+    """Square root of `var`, whose `correction` it takes."""
     return _moment("standard_deviation", x, axis, keepdims, real_number(correction, "correction"))
 
 
@@ -204,7 +204,10 @@ def lower_running(b: TensorBuilder, x: str, monoid: str, axis: int, dtype: DType
 
 @of_arrays
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None) -> Array:
-    """Differences of neighbours along a dimension, n times."""
+    """Differences of neighbours along a dimension, n times.
+
+    prepend, append: elements before and after `x` along it.
+    """
     lead = (slice(None),) * (own_axis(axis, x) % x.ndim)
     parts = [p for p in (prepend, x, append) if p is not None]
     out = concat(parts, axis=axis) if len(parts) > 1 else x

@@ -15,7 +15,7 @@ from tilefuse.nn.module import Module, Parameter
 
 
 class MultiheadAttention(Module):
-    """softmax(q k^T / sqrt(head width) + masks) v of several heads, between linear maps; arguments and state are those of torch.nn.
+    """softmax(q k^T / sqrt(head width) + masks) v of `num_heads` heads, between linear maps; arguments and state are those of torch.nn.
 
     Shapes: query [L, N, embed_dim], key [S, N, kdim], value [S, N, vdim] -> [L, N, embed_dim] and the weights [N, L, S]; with
     batch_first the batch N stands first, and all three may be without it.

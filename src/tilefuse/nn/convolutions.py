@@ -92,7 +92,10 @@ class _Transposed(_Convolution):
 
 
 class ConvTranspose1d(_Transposed):
-    """The gradient of `Conv1d` in its input, as a layer. Shapes: [N, inputs, L] -> [N, outputs, (L - 1) stride - 2 padding + ...]"""
+    """The gradient of `Conv1d` in its input, as a layer. Shapes: [N, inputs, L] -> [N, outputs, L']
+
+    L' = (L - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1
+    """
 
     dims = 1
 

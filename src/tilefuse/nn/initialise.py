@@ -35,7 +35,7 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def filled(shape: Sequence[int], value: float, dtype: Any = None, device: Any = None) -> Any:
-    """An array of one number, as data: nothing is compiled to make it."""
+    """An array of one number, `value`, as data: nothing is compiled to make it."""
     return ta.asarray(np.full(checked_shape(shape), value, np.float32), dtype=ta.float32 if dtype is None else dtype, device=device)
 
 
@@ -45,7 +45,7 @@ def uniform(shape: Sequence[int], low: float, high: float, seed: Seed = None, dt
 
 
 def normal(shape: Sequence[int], mean: float = 0.0, deviation: float = 1.0, seed: Seed = None, dtype: Any = None) -> Any:
-    """Normally distributed numbers."""
+    """Normally distributed numbers with this mean and standard deviation."""
     return _array(generator(seed).normal(mean, deviation, checked_shape(shape)), dtype)
 
 

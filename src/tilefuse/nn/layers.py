@@ -46,7 +46,7 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(Module):
-    """The mean of each window. Shapes: [N, C, H, W] -> [N, C, H', W']"""
+    """The mean of each window; count_include_pad: whether padding counts as zeros. Shapes: [N, C, H, W] -> [N, C, H', W']"""
 
     def __init__(self, kernel: Extents, stride: Extents | None = None, padding: Padding = 0, count_include_pad: bool = True) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class AvgPool2d(Module):
 
 
 class Embedding(Module):
-    """A row of weights for each number. Shapes: integers [*I] -> [*I, width]"""
+    """A row of weights for each number. Shapes: integers [*I], each in [0, rows) -> [*I, width]"""
 
     weight: Any
 

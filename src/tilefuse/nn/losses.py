@@ -29,19 +29,26 @@ def cross_entropy(logits: Any, classes: Any, *, reduction: str = "mean", label_s
 
 
 def mse(found: Any, wanted: Any, *, reduction: str = "mean") -> Any:
-    """Squared differences. Shapes: equal -> a scalar, or the same with reduction "none" """
+    """Squared differences of `found` and `wanted`; reduction: "mean", "sum" or "none".
+
+    Shapes: equal -> a scalar, or the same with reduction "none"
+    """
     difference = _difference(found, wanted)
     return _reduced(difference * difference, reduction)
 
 
 def l1(found: Any, wanted: Any, *, reduction: str = "mean") -> Any:
-    """Absolute differences. Shapes: equal -> a scalar, or the same with reduction "none" """
+    """Absolute differences of `found` and `wanted`; reduction as for `mse`.
+
+    Shapes: equal -> a scalar, or the same with reduction "none"
+    """
     return _reduced(ta.abs(_difference(found, wanted)), reduction)
 
 
 def binary_cross_entropy_with_logits(logits: Any, wanted: Any, *, reduction: str = "mean") -> Any:
     """-wanted * log(sigmoid(x)) - (1 - wanted) * log(1 - sigmoid(x)), as softplus(x) - wanted * x, which neither overflows nor cancels.
 
+    logits: the x above. reduction: as for `mse`.
     Shapes: equal, wanted in [0, 1] -> a scalar, or the same with reduction "none"
     """
     _same_shape(logits, wanted)

@@ -25,14 +25,14 @@ M = TypeVar("M", bound="Module")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Marks an array that is trained: `self.weight = Parameter(array)`; reading `self.weight` then gives the array itself."""
+    """Marks an array, `value`, that is trained: `self.weight = Parameter(array)`; reading `self.weight` then gives the array itself."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """Marks an array that belongs to the network and is not trained. Assigning to it during a call gives its next value."""
+    """Marks an array, `value`, that belongs to the network and is not trained. Assigning to it during a call gives its next value."""
 
     value: Any
 
@@ -246,7 +246,7 @@ def _holding(model: Module, arrays: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Sequential(Module):
-    """Modules one after the other."""
+    """Modules one after the other: each of `layers` takes what the one before it gives."""
 
     def __init__(self, *layers: Module) -> None:
         super().__init__()

@@ -19,6 +19,7 @@ class BatchNorm(Module):
     """Each channel normalised over all samples and positions; running statistics stand in for the batch's in evaluation mode.
 
     After a training call running_mean and running_var hold (1 - momentum) * old + momentum * batch (its variance over n - 1).
+    affine: whether weight and bias are trained. eps: added to the variance.
     Shapes: [N, channels, *S] -> the same
     """
 
@@ -55,11 +56,15 @@ class BatchNorm(Module):
 
 
 class BatchNorm2d(BatchNorm):
-    """Batch norm under the name that networks of images use."""
+    """Batch norm under the name that networks of images use; channels, eps, momentum and affine as for `BatchNorm`."""
 
 
 class LayerNorm(Module):
-    """Each sample normalised over the last dimensions. `shape`: their extents. Shapes: [*B, *shape] -> the same"""
+    """Each sample normalised over the last dimensions.
+
+    shape: their extents. affine: whether weight and bias are trained. eps: added to the variance.
+    Shapes: [*B, *shape] -> the same
+    """
 
     weight: Any
     bias: Any
@@ -78,7 +83,11 @@ class LayerNorm(Module):
 
 
 class GroupNorm(Module):
-    """Each group of channels of a sample normalised with all its positions. Shapes: [N, channels, *S] -> the same"""
+    """Each of `groups` groups of channels of a sample normalised with all its positions.
+
+    affine, eps: as for `LayerNorm`.
+    Shapes: [N, channels, *S] -> the same
+    """
 
     weight: Any
     bias: Any

@@ -27,6 +27,7 @@ Rate = Union[float, Callable[[Any], Any]]
 class SGD:
     """Gradient descent, along a decaying sum of gradients where `momentum` is not 0.
 
+    rate: step size, a number or a function of the number of steps taken so far (an f32 scalar).
     nesterov: looks one step ahead along that sum. weight_decay: added to the gradient as weight_decay * parameter.
     Raises: UserError for settings out of range.
     """
@@ -42,7 +43,7 @@ class SGD:
             raise UserError("nesterov needs momentum", where=user_span())
 
     def init(self, parameters: Arrays) -> dict[str, Any]:
-        """The state before the first step."""
+        """The state before the first step, for `parameters` by name: arrays by name, as `update` takes and gives them."""
         state: dict[str, Any] = {}
         if callable(self.rate):
             state["step"] = _first_step(parameters)
@@ -51,7 +52,7 @@ class SGD:
         return state
 
     def update(self, parameters: Arrays, gradients: Arrays, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """New parameters and state."""
+        """New parameters and state, from `parameters` and their `gradients` by name. Shapes: each gradient as its parameter -> the same"""
         rate, after = _rate_and_step(self.rate, state)
         made: dict[str, Any] = {}
         speeds: dict[str, Any] = {}
@@ -71,7 +72,10 @@ class SGD:
 class Adam:
     """Steps along the mean of gradients over the root of the mean of their squares, both decaying and corrected for their start at zero.
 
-    weight_decay: added to the gradient as weight_decay * parameter. Source: Kingma and Ba 2015, algorithm 1.
+    rate: step size, a number or a function of the number of steps taken so far (an f32 scalar).
+    decays: how much of either mean a step keeps. eps: added to the root, so that nothing is divided by zero.
+    weight_decay: added to the gradient as weight_decay * parameter.
+    Source: Kingma and Ba 2015, algorithm 1.
     Raises: UserError for settings out of range.
     """
 
@@ -86,12 +90,12 @@ class Adam:
         _check(self.rate, first_decay=self.decays[0], second_decay=self.decays[1], weight_decay=self.weight_decay)
 
     def init(self, parameters: Arrays) -> dict[str, Any]:
-        """The state before the first step."""
+        """The state before the first step, for `parameters` by name: arrays by name, as `update` takes and gives them."""
         return {"step": _first_step(parameters), "mean": {name: _zeros(p) for name, p in parameters.items()},
                 "square": {name: _zeros(p) for name, p in parameters.items()}}
 
     def update(self, parameters: Arrays, gradients: Arrays, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """New parameters and state."""
+        """New parameters and state, from `parameters` and their `gradients` by name. Shapes: each gradient as its parameter -> the same"""
         return self._moved(parameters, gradients, state, self.weight_decay, 0.0)
 
     def _moved(self, parameters: Arrays, gradients: Arrays, state: Mapping[str, Any], into_gradient: float,
@@ -117,13 +121,14 @@ class Adam:
 class AdamW(Adam):
     """Adam that shrinks parameters by rate * weight_decay a step, apart from the gradient.
 
+    rate, decays, eps: as for `Adam`.
     Source: Loshchilov and Hutter 2019, algorithm 2.
     """
 
     weight_decay: float = 1e-2
 
     def update(self, parameters: Arrays, gradients: Arrays, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """New parameters and state."""
+        """New parameters and state, from `parameters` and their `gradients` by name. Shapes: each gradient as its parameter -> the same"""
         return self._moved(parameters, gradients, state, 0.0, self.weight_decay)
 
 

@@ -63,7 +63,8 @@ PAGES = (
          "means all dimensions, `keepdims` keeps reduced dimensions with extent 1. Errors name the line of the program that recorded the "
          "operation: ShapeError, AxisError and TypeMismatchError, which are kinds of UserError, wherever shapes, dimensions or types do "
          "not fit.", (
-             Section("tilefuse.frontends.array", "The array", ("Array",)),
+             Section("tilefuse.frontends.array", "The array", ("Array",), "Methods mean what the functions of their names mean. `out` and "
+                     "`stream` are there for callers of NumPy's and the standard's forms, and None."),
              Section("tilefuse.array", "Compiling, evaluating, differentiating", (
                  "compile", "evaluate", "program", "grad", "value_and_grad", "custom_gradient", "stop_gradient", "register_operator",
                  "trace_nan", "Session", "Variable", "placeholder", "variable", "scan"), "Added to the standard."),
@@ -76,11 +77,18 @@ PAGES = (
     Page("array_extensions.md", "tilefuse.array.linalg, fft, random", "The standard's extensions and random numbers.", (
         Section("tilefuse.frontends.array_linalg", "linalg"),
         Section("tilefuse.frontends.array_fft", "fft"),
-        Section("tilefuse.frontends.array_random", "random"),
+        Section("tilefuse.frontends.array_random", "random", ("seed", "uniform", "normal", "bernoulli", "integers", "dropout"),
+                "`seed` is a number, or a key (an int64 scalar) of this draw's own; None takes the global generator's next."),
     )),
     Page("nn.md", "tilefuse.nn and tilefuse.optim", "Layers, losses and optimisers written in arrays.", (
-        Section("tilefuse.nn", "Layers, losses, training"),
-        Section("tilefuse.nn.initialise", "initialise: first values of parameters"),
+        Section("tilefuse.nn", "Layers, losses, training", about="Arguments are those of torch.nn's layers of these names: inputs and "
+                                                                 "outputs "
+                "first, then `kernel`, `stride`, `padding`, `dilation`, `groups`, `bias`, numbers or one a dimension. `seed` gives the "
+                "first "
+                "values: a number, or a generator that is handed from layer to layer (`initialise.generator`); `dtype` is the "
+                "parameters'."),
+        Section("tilefuse.nn.initialise", "initialise: first values of parameters", about="`seed`: a number or a generator; each gives an "
+                "array of `shape` in `dtype` (float32)."),
         Section("tilefuse.optim", "optim: optimisers"),
     )),
     Page("blas.md", "tilefuse.blas", "Scripts of library calls.", (

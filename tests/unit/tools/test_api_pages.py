@@ -36,6 +36,27 @@ def test_a_page_has_each_name_once_with_a_docstring(page: api_pages.Page) -> Non
     assert not undocumented and "0x7f" not in text
 
 
+# Arguments that the array standard or Python gives a meaning, and catch-alls.
+KNOWN = {"x", "x1", "x2", "axis", "keepdims", "dtype", "device", "shape", "out", "stream", "args", "kwargs", "inputs", "named", "tensors",
+         "arguments", "name", "arrays_and_dtypes"}
+
+
+@pytest.mark.parametrize("file", ["array.md", "array_extensions.md", "nn.md"])
+def test_every_argument_is_told(file: str) -> None:
+    """By the docstring of its function or class, or by the words above the section."""
+    (page,) = (p for p in api_pages.PAGES if p.file == file)
+    silent = []
+    for section in page.sections:
+        module = importlib.import_module(section.module)
+        for name in api_pages.public_names(section):
+            thing = getattr(module, name)
+            told = f"{inspect.getdoc(thing)} {section.about} {page.about}"
+            if inspect.isclass(thing) and issubclass(thing, tuple):
+                continue
+            silent += [f"{name}: {p}" for p in inspect.signature(thing).parameters if p not in KNOWN and not re.search(rf"\b{p}\b", told)]
+    assert not silent, "no docstring tells what these arguments are:\n" + "\n".join(silent)
+
+
 def example(x: Any, /, kind: str = "a", *rest: int, width: int = 3, **more: Any) -> dict[str, int]:
     """Sizes of *things*. Raises: UserError for none.
 
