@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,35 @@ def test_errors_of_the_c_interface(encoder: Any, tmp_path: Path) -> None:
     program.run([program.inputs[0].empty().ctypes.data], [y.ctypes.data], address)
 
 
+def test_one_handle_runs_in_several_threads(encoder: Any) -> None:
+    """Each with a workspace of its own: no run sees another's values."""
+    made, x, _ = encoder
+    program = loader(made).Program()
+    inputs = [np.ascontiguousarray(x * (n + 1)) for n in range(4)]
+    expected = [program(x)[0] for x in inputs]
+
+    def repeat(number: int) -> bool:
+        workspace = np.empty(program.workspace_bytes + 64, np.uint8)
+        given, found = program.inputs[0].empty(), program.results[0].empty()
+        given[...] = inputs[number]
+        for _ in range(20):
+            program.run([given.ctypes.data], [found.ctypes.data], workspace.ctypes.data + -workspace.ctypes.data % 64)
+            if not np.array_equal(found, expected[number]):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(repeat, range(4)))
+
+
+def test_the_header_is_c(encoder: Any) -> None:
+    made, *_ = encoder
+    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", "c",
+               str(made.folder / "include/encoder.h")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_example_reads_and_writes_arrays(encoder: Any, tmp_path: Path) -> None:
     """As the page says: inputs from .npy files, results into such; without inputs some are drawn."""
     made, x, expected = encoder
@@ -160,7 +190,8 @@ def test_a_graph_of_many_types(tmp_path: Path, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert status == 0, err
     shown = json.loads(out)
-    made = Exported(tmp_path / "out", "types", tuple(shown["files"]), (), shown["kernels"], 0, 0)
+    made = Exported(tmp_path / "out", "types", tuple(shown["files"]))
+    assert shown["inputs"][0] == {"name": "h", "dtype": "f16", "shape": [5, 6]} and len(shown["results"]) == 7
     build_host(made, "-O0")
     generator = torch.Generator().manual_seed(1)
     given = [torch.randn(5, 6, generator=generator).half(), torch.randn(6, generator=generator).bfloat16(), torch.tensor([6, 0, 3, 3]),

@@ -26,17 +26,25 @@ _GPU_SOURCES = {"product": ("cuda_products.cu",), "convolution": ("cuda_records.
 _HOST_SOURCES = {"product": ("host_products.cpp",), "convolution": ("host_convolutions.cpp",), "attention": ("host_attentions.cpp",)}
 
 
+Told = tuple[str, str, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written. `kinds`: of library calls; Units: `weight_bytes`, `workspace_bytes` (without the libraries' own) in bytes."""
+    """What was written. `kinds`: of library calls; inputs, results: (name, data type, extents) of each.
+
+    Units: `weight_bytes`, `workspace_bytes` (without the libraries' own) in bytes.
+    """
 
     folder: Path
     name: str
     files: tuple[str, ...]
-    kinds: tuple[str, ...]
-    num_kernels: int
-    weight_bytes: int
-    workspace_bytes: int
+    kinds: tuple[str, ...] = ()
+    inputs: tuple[Told, ...] = ()
+    results: tuple[Told, ...] = ()
+    num_kernels: int = 0
+    weight_bytes: int = 0
+    workspace_bytes: int = 0
 
 
 def export_program(spec: ProgramSpec, constants: Mapping[str, Any], folder: Path, name: str = "",
@@ -63,7 +71,10 @@ def export_program(spec: ProgramSpec, constants: Mapping[str, Any], folder: Path
             write_whole(folder / path, text.encode())
     except OSError as cause:
         raise UserError(f"cannot write the program to {folder}: {cause.strerror or cause}") from cause
-    return Exported(folder, name, ("weights.bin", *files), tuple(sorted(made.kinds)), len(spec.kernels), weights.num_bytes,
+    values = {v.name: v for v in spec.values}
+    inputs = tuple((told, values[v].dtype, values[v].shape) for v, told in zip(spec.inputs, spec.told_inputs, strict=True))
+    results = tuple((r.name, r.dtype, r.shape) for r in made.places.results)
+    return Exported(folder, name, ("weights.bin", *files), tuple(sorted(made.kinds)), inputs, results, len(spec.kernels), weights.num_bytes,
                     made.places.workspace_bytes)
 
 

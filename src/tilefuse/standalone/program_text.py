@@ -18,7 +18,8 @@ from tilefuse.standalone.weights import weight_offsets
 DTYPES = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")
 # Names of our own in the function that runs the steps.
 _OWN = ("h", "inputs", "results", "weights", "workspace", "stream", "scratch", "copy", "check", "fail", "launch_kernel", "run_kernel")
-KINDS = ("product", "convolution", "attention")
+# Types of the library calls that a GPU's libraries have.
+GPU_DTYPES = {"product": ("f64", "f32", "f16", "bf16"), "convolution": ("f64", "f32", "f16", "bf16"), "attention": ("f32", "f16", "bf16")}
 CLASSES = {"product": "Product", "convolution": "Convolution", "attention": "Attention"}
 
 
@@ -73,6 +74,10 @@ def _check_operands(draft: _Draft) -> None:
     if not draft.on_gpu:
         return
     for call in draft.calls.values():
+        dtype, known = str(call.shape["dtype"]), GPU_DTYPES[call.kind]
+        if dtype not in known:
+            raise UnsupportedError(f"%{call.result} is a {call.kind} of {dtype}, and a GPU's library has it for {', '.join(known)}",
+                                   hint="export for the host, or convert the operands in the model")
         if not call.shape.get("inner", 1):
             raise UnsupportedError(f"%{call.result} is a product over no elements, which a GPU's library does not compute",
                                    hint="export for the host, or leave the product out of the model")

@@ -92,6 +92,10 @@ def test_a_gpus_libraries_say_what_they_cannot_read(tmp_path: Path) -> None:
     empty = dataclasses.replace(spec, values=(value("a", "input", (4, 0)), value("b", "input", (0, 5)), value("y", "result", (4, 5))))
     with pytest.raises(UnsupportedError, match="%y is a product over no elements"):
         export_program(empty, {}, tmp_path)
+    whole = dataclasses.replace(spec, values=(value("a", "input", (4, 6), dtype="i32"), value("b", "input", (6, 5), dtype="i32"),
+                                              value("y", "result", (4, 5), dtype="i32")))
+    with pytest.raises(UnsupportedError, match="%y is a product of i32, and a GPU's library has it for f64, f32, f16, bf16"):
+        export_program(whole, {}, tmp_path)
     assert ".a_inner = 2" in program_text(spec, plain_results(spec), False, "g", "", 0, "").text
 
 
