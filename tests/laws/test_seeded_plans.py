@@ -31,7 +31,8 @@ def random_seed(graph: Graph, random: Random, device: DeviceSpec) -> Seed:
     light = tuple(n for n, node in enumerate(nodes) if node.kind == "map" and random.random() < 0.3)
     views = find_views(ready.graph, {**ready.layouts, **ready.given}, ready.fixed)
     share = random.choice((0.0, 0.0, 0.5))
-    return Seed(structure_of(ready.graph, views), (), tuple(SeedKernel("connect", k, share, False) for k in kernels), kernels[:1], light)
+    proposed = tuple(SeedKernel("connect", k, share, False, tuple(k[:end] for end in range(2, len(k)))) for k in kernels)
+    return Seed(structure_of(ready.graph, views), (), proposed, kernels[:1], light)
 
 
 def made(graph: Graph, seed: Seed, device: DeviceSpec) -> Generated:

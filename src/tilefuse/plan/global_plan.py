@@ -112,7 +112,7 @@ class _Decision:
         if not self.ceiling_bytes and found.light == self.greedy.light and saved_more_us <= SCORE_TOLERANCE_US:
             return self.greedy, replace(search, planner="both")
         refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
-        return replace(found, rejected=self.greedy.rejected, num_rejected=refused), search
+        return replace(found, rejected=self.greedy.rejected, num_rejected=refused, steps=self.greedy.steps), search
 
     def pack(self, packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
         """The plan `greedy` with its kernels as units, of which only packing makes candidates."""

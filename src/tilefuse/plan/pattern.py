@@ -162,12 +162,14 @@ class DraftKernel:
 
     share    of its parts' time that it takes (`seeded.parts_us`); fills: whether it has a block for every multiprocessor. Both are of
              kernels that hold products, whose calls by the library are the other choice; 0 and False for others.
+    steps    sets of its nodes that greedy connecting joined on its way
     """
 
     generator: str
     nodes: tuple[str, ...]
     share: float = 0.0
     fills: bool = False
+    steps: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                           kernels=sum(c.priced is not None for c in found.chosen))
     made = assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,
                     found.kept_rejected(), found.num_rejected, search)
-    return replace(made, draft=draft_of(found, graph, views, pricer, device), start=start)
+    # Only plans from nothing are for others to start from.
+    return replace(made, draft=None if start is not None else draft_of(found, graph, views, pricer, device), start=start)
 
 
 def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,

@@ -1,7 +1,7 @@
 """Plans that start from an earlier one: of a graph with the same nodes and wiring whose tensors had other sizes.
 
     earlier plan, before packing  ->  node by node onto the graph  ->  every kernel scheduled and priced at its new sizes
-        no schedule, or dearer than its parts             ->  given up: its nodes are single again
+        no schedule, or dearer than its parts             ->  given up: taken apart as it was joined, or its nodes are single again
         neighbours are cheaper as one, or recomputed      ->  merged and recomputed, as greedy connecting does from nothing
     what stands is packed anew
 
@@ -11,8 +11,8 @@ hold products stand otherwise against the library's calls than they did, the cho
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
@@ -22,7 +22,7 @@ from tilefuse.plan.cost import RESOLUTION
 from tilefuse.plan.found import Found
 from tilefuse.plan.global_plan import pack_globally
 from tilefuse.plan.light import light_nodes
-from tilefuse.plan.pattern import Draft, DraftKernel, Plan, Search, Start, View
+from tilefuse.plan.pattern import Draft, DraftKernel, Pattern, Plan, Search, Start, View
 from tilefuse.plan.price import Priced, Pricer
 from tilefuse.plan.structure import digest_text
 from tilefuse.plan.units import Unit, Units, values_in_memory
@@ -38,8 +38,9 @@ class SeedKernel:
 
     generator: str
     nodes: tuple[int, ...]
-    share: float
-    fills: bool
+    share: float = 0.0
+    fills: bool = False
+    steps: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Seed:
 
     def text(self) -> str:
         """The seed as text, from which `parse_seed` makes it again."""
-        kernels = [[k.generator, k.nodes, k.share, k.fills] for k in self.kernels]
+        kernels = [[k.generator, k.nodes, k.share, k.fills, k.steps] for k in self.kernels]
         return json.dumps([self.structure, self.sizes, kernels, self.packed, self.light])
 
 
@@ -71,7 +72,8 @@ def parse_seed(text: str) -> Seed:
         return tuple(int(n) for n in row)
 
     return Seed(str(structure), tuple((str(name), numbers(extents)) for name, extents in sizes),
-                tuple(SeedKernel(str(g), numbers(nodes), float(share), bool(fills)) for g, nodes, share, fills in kernels),
+                tuple(SeedKernel(str(g), numbers(nodes), float(share), bool(fills), tuple(map(numbers, steps)))
+                      for g, nodes, share, fills, steps in kernels),
                 tuple(map(numbers, packed)), numbers(light))
 
 
@@ -93,12 +95,17 @@ def structure_of(graph: Graph, views: Mapping[str, View]) -> str:
 def draft_of(plan: Found, graph: Graph, views: Mapping[str, View], pricer: Pricer, device: DeviceSpec) -> Draft:
     """A plan before packing. A product's own kernel is no decision of a plan: it follows from the prices of kernel and call."""
     units = Units(graph, set(plan.light), dict(views))
+    steps_of: dict[str, list[tuple[str, ...]]] = {}
+    for step in plan.steps:
+        steps_of.setdefault(step[0], []).append(step)
     kernels: list[DraftKernel] = []
     for item in plan.before_packing():
         if item.core and item.priced is not None:
             held = _holds_products(item.core, units)
             share = item.priced.cost.us / parts_us(_joined(item.core, units), units, pricer) if held else 0.0
-            kernels.append(DraftKernel(item.generator, item.core, share, held and _fills(item.priced, device)))
+            nodes = set(item.core)
+            inside = tuple(step for n in item.core for step in steps_of.get(n, ()) if len(step) < len(nodes) and nodes.issuperset(step))
+            kernels.append(DraftKernel(item.generator, item.core, share, held and _fills(item.priced, device), inside))
     apart = {k.nodes for k in kernels}
     launches = (c.core or c.pattern.nodes for c in plan.chosen if c.priced is not None and c.generator in ("packing", "pack"))
     return Draft(tuple(kernels), tuple(nodes for nodes in launches if nodes not in apart), plan.light)
@@ -113,9 +120,9 @@ def seed_of(plan: Plan) -> Seed | None:
     def numbers(names: Iterable[str]) -> tuple[int, ...]:
         return tuple(sorted(number[n] for n in names))
 
+    kernels = (SeedKernel(k.generator, numbers(k.nodes), k.share, k.fills, tuple(map(numbers, k.steps))) for k in plan.draft.kernels)
     return Seed(structure_of(plan.graph, {v.value: v for v in plan.views}), tuple((i.name, i.type.shape) for i in plan.graph.inputs),
-                tuple(SeedKernel(k.generator, numbers(k.nodes), k.share, k.fills) for k in plan.draft.kernels),
-                tuple(map(numbers, plan.draft.packed)), numbers(plan.draft.light))
+                tuple(kernels), tuple(map(numbers, plan.draft.packed)), numbers(plan.draft.light))
 
 
 def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options,
@@ -163,36 +170,81 @@ def _fitted(seed: Seed, cores: Sequence[tuple[str, ...]], units: Units, pricer: 
     than the model resolves have another share of their parts' time than at the seed's sizes, or fill the device there and not here, that
     choice is open again.
     """
-    kept: list[tuple[str, tuple[str, ...], Priced]] = []
-    given_up: list[str] = []
+    fit = _Fitting(units, pricer, [n.name for n in units.graph.nodes])
     doubtful: list[str] = []
     doubtful_us = total_us = 0.0
     for kernel, core in zip(seed.kernels, cores, strict=True):
         if not core:
             continue
-        unit = _joined(core, units)
-        priced, apart_us = pricer.price(units.pattern(unit)), parts_us(unit, units, pricer)
-        us = apart_us if isinstance(priced, Rejected) else priced.cost.us
-        total_us += min(us, apart_us)
-        named = f"the kernel of %{unit.core[-1]}"
-        if isinstance(priced, Rejected):
-            given_up.append(f"{named}: {priced}")
-        elif len(unit.core) > 1 and us > apart_us:
-            given_up.append(f"{named}: {us:.3f} us, {apart_us:.3f} us for its parts")
-        else:
-            kept.append((kernel.generator, unit.core, priced))
+        us, priced = fit.add(kernel, core)
+        total_us += us
         if not kernel.share:
             continue
-        if abs(us / apart_us / kernel.share - 1) > RESOLUTION:
-            doubtful.append(f"{named} takes {us / apart_us:.2f} of its parts' time, there {kernel.share:.2f}")
-        elif not isinstance(priced, Rejected) and _fills(priced, device) != kernel.fills:
-            doubtful.append(f"{named} fills the device {'there and not here' if kernel.fills else 'here and not there'}")
+        unit = _joined(core, units)
+        share = us / parts_us(unit, units, pricer) if priced is None else priced.cost.us / parts_us(unit, units, pricer)
+        if abs(share / kernel.share - 1) > RESOLUTION:
+            doubtful.append(f"the kernel of %{core[-1]} takes {share:.2f} of its parts' time, there {kernel.share:.2f}")
+        elif priced is not None and _fills(priced, device) != kernel.fills:
+            doubtful.append(f"the kernel of %{core[-1]} fills the device {'there and not here' if kernel.fills else 'here and not there'}")
         else:
             continue
-        doubtful_us += min(us, apart_us)
+        doubtful_us += us
     if doubtful_us > RESOLUTION * total_us:
         return "; ".join(doubtful[:MOST_NAMED])
-    return _Fitted(kept, tuple(given_up))
+    return _Fitted(fit.kept, tuple(fit.given_up))
+
+
+@dataclass
+class _Fitting:
+    """Kernels while they are fitted. names: of the graph's nodes, by number."""
+
+    units: Units
+    pricer: Pricer
+    names: Sequence[str]
+    kept: list[tuple[str, tuple[str, ...], Priced]] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+
+    def add(self, kernel: SeedKernel, core: tuple[str, ...]) -> tuple[float, Priced | None]:
+        """Keeps a kernel, or what is left of it; its time then, and its price as it was. Units: microseconds."""
+        steps = [frozenset(self.names[n] for n in step) & self.units.unit_of.keys() for step in kernel.steps]
+        unit = _joined(core, self.units)
+        priced = self.pricer.price(self.units.pattern(unit))
+        us = self._add(kernel.generator, unit, priced, steps)
+        return us, None if isinstance(priced, Rejected) else priced
+
+    def _add(self, generator: str, unit: Unit, priced: Priced | Rejected, steps: Sequence[Set[str]]) -> float:
+        if len(unit.core) == 1:
+            if isinstance(priced, Rejected):
+                self.given_up.append(f"the kernel of %{unit.core[-1]}: {priced}")
+                return parts_us(unit, self.units, self.pricer)
+            self.kept.append((generator, unit.core, priced))
+            return priced.cost.us
+        parts = [_joined(p, self.units) for p in _last_joined(unit.core, steps)]
+        joined_us = self._parts_us(parts)
+        alone_us = parts_us(unit, self.units, self.pricer)
+        if not isinstance(priced, Rejected) and priced.cost.us <= min(joined_us, alone_us):
+            self.kept.append((generator, unit.core, priced))
+            return priced.cost.us
+        why = str(priced) if isinstance(priced, Rejected) else f"{priced.cost.us:.3f} us, {min(joined_us, alone_us):.3f} us for its parts"
+        self.given_up.append(f"the kernel of %{unit.core[-1]}: {why}")
+        if alone_us <= joined_us:
+            return alone_us
+        return sum(self._add(generator, part, self.pricer.price(self.units.pattern(part)), steps) if len(part.core) > 1
+                   else self._parts_us([part]) for part in parts)
+
+    def _parts_us(self, parts: Sequence[Unit]) -> float:
+        """Time of units as one kernel or call each. Units: microseconds."""
+        return sum(self.pricer.calls_us(p.core) if p.is_library else _us(self.units.pattern(p), self.pricer) for p in parts)
+
+
+def _last_joined(core: Sequence[str], steps: Sequence[Set[str]]) -> list[tuple[str, ...]]:
+    """Sets that were joined last to make a kernel: the largest steps inside it, which are disjoint, and nodes that are in none."""
+    inside, found = set(core), []
+    for step in sorted(steps, key=len, reverse=True):
+        if 1 < len(step) < len(core) and inside.issuperset(step):
+            inside -= step
+            found.append(tuple(n for n in core if n in step))
+    return [*found, *((n,) for n in core if n in inside)]
 
 
 def _fills(priced: Priced, device: DeviceSpec) -> bool:
@@ -213,20 +265,20 @@ def parts_us(unit: Unit, units: Units, pricer: Pricer) -> float:
 
     units: of the graph before anything is merged. Units: microseconds.
     """
-    alone = [units.units[units.unit_of[n]] for n in unit.core]
-    calls_us = pricer.calls_us(n for u in alone if u.is_library for n in u.core)
-    total_us = calls_us + sum(_us(one, units, pricer) for one in alone if not one.is_library)
-    if not any(one.is_library for one in alone):
+    calls = [n for n in unit.core if units.units[units.unit_of[n]].is_library]
+    rest = [n for n in unit.core if n not in calls]
+    total_us = pricer.calls_us(calls) + sum(_us(Pattern((n,), (n,)), pricer) for n in rest)
+    if not calls:
         return total_us
     part_of: dict[str, list[str]] = {}
-    for name in (n for u in alone if not u.is_library for n in u.core):
+    for name in rest:
         near = {id(part_of[v]): part_of[v] for v in units.sources(units.units[units.unit_of[name]]) if v in part_of}
         joined = [*(n for part in near.values() for n in part), name]
         part_of.update(dict.fromkeys(joined, joined))
     parts = {id(part): part for part in part_of.values()}.values()
-    return min(total_us, calls_us + sum(_us(_joined(part, units), units, pricer) for part in parts))
+    return min(total_us, pricer.calls_us(calls) + sum(_us(units.pattern(_joined(part, units)), pricer) for part in parts))
 
 
-def _us(unit: Unit, units: Units, pricer: Pricer) -> float:
-    priced = pricer.price(units.pattern(unit))
+def _us(pattern: Pattern, pricer: Pricer) -> float:
+    priced = pricer.price(pattern)
     return float("inf") if isinstance(priced, Rejected) else priced.cost.us

@@ -112,6 +112,19 @@ def test_kernels_that_are_illegal_here_are_given_up() -> None:
     assert plan.objective_us <= planned(graph).objective_us * 1.02
 
 
+def test_an_illegal_kernel_is_taken_apart_as_it_was_joined() -> None:
+    """A softmax of rows and a sum of columns are no kernel; what greedy connecting had joined before is one, and is not joined again."""
+    graph = parse_graph(SOFTMAX.replace("4", "512").replace("8", "640").replace("f16[512, 640]) {", "f16[512, 640], f32[640]) {").replace(
+        "  return %y", "  %c: f32[640] = reduce.sum [j] over [k < 512] { f32(%x[k, j]) }\n  return %y, %c"))
+    (kernel,) = seed_with(graph, "m e s y c").kernels
+    number = graph.position_by_name
+    seed = replace(seed_with(graph), kernels=(replace(kernel, steps=(tuple(number[n] for n in "mesy"), (number["e"], number["s"]))),))
+    plan = planned(graph, seed)
+    assert plan.start is not None and plan.start.merged == 0 and plan.start.kept == 1
+    assert "reduces 512 elements" in plan.start.given_up[0]
+    assert [k.pattern for k in plan.kernels] == [k.pattern for k in planned(graph).kernels]
+
+
 def test_kernels_that_are_dearer_than_their_parts_are_given_up() -> None:
     """A product of many rows with a weight of 1 MiB and what stands around it: one kernel is legal, and slower than three steps."""
     graph = parse_graph("""graph @g(%x: f32[4096, 512], %w: f32[512, 512]) -> (f32[4096, 512]) {
