@@ -135,14 +135,25 @@ def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pri
     if seed.structure != structure_of(graph, views):
         return "the graph that passes made differs in more than sizes"
     names = [n.name for n in graph.nodes]
-    # Maps that kernels of the earlier plan computed again because that was cheaper are decided anew, where the rest has an order then.
-    given = {names[n] for n in seed.light if graph.nodes[n].kind == "map"} - {v for _, v in graph.updates} - views.keys()
-    for light in (given & light_nodes(graph, values_in_memory(graph, views)), given):
-        units = Units(graph, set(light), views)
-        cores = [tuple(names[n] for n in kernel.nodes if names[n] in units.unit_of) for kernel in seed.kernels]
-        if units.have_an_order([sorted({units.unit_of[n] for n in core}) for core in cores if core]):
-            break
-    else:
+    as_there = {names[n] for n in seed.light if graph.nodes[n].kind == "map"} - {v for _, v in graph.updates} - views.keys()
+    # Maps that kernels of the earlier plan computed again because that was cheaper: so here, too, or each decided anew.
+    anew = as_there & light_nodes(graph, values_in_memory(graph, views))
+    tries = [_tried(seed, light, graph, views, pricer, options, device) for light in ([anew] if anew == as_there else [anew, as_there])]
+    plans = [t for t in tries if not isinstance(t, str)]
+    if not plans:
+        return str(tries[0])
+    plan, start = min(plans, key=lambda t: t[0].total_us(pricer))
+    plan, search = pack_globally(graph, views, pricer, options, device, plan, [[names[n] for n in nodes] for nodes in seed.packed])
+    return plan, search, start
+
+
+def _tried(seed: Seed, light: Set[str], graph: Graph, views: dict[str, View], pricer: Pricer, options: Options,
+           device: DeviceSpec) -> tuple[Found, Start] | str:
+    """The plan before packing where each user of the maps `light` computes them for itself, or why there is none."""
+    names = [n.name for n in graph.nodes]
+    units = Units(graph, set(light), views)
+    cores = [tuple(names[n] for n in kernel.nodes if names[n] in units.unit_of) for kernel in seed.kernels]
+    if not units.have_an_order([sorted({units.unit_of[n] for n in core}) for core in cores if core]):
         return "its kernels would wait for each other"
     fitted = _fitted(seed, cores, units, pricer, device)
     if isinstance(fitted, str):
@@ -150,9 +161,7 @@ def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pri
     plan = Connecting(graph, views, pricer, options, set(light)).continue_from(fitted.kept)
     if isinstance(plan, Rejected):
         return f"a node that its users compute for themselves cannot be computed by each: {plan}"
-    merged = len(plan.steps)
-    plan, search = pack_globally(graph, views, pricer, options, device, plan, [[names[n] for n in nodes] for nodes in seed.packed])
-    return plan, search, Start(seed.sizes, len(fitted.kept), fitted.given_up, merged)
+    return plan, Start(seed.sizes, len(fitted.kept), fitted.given_up, len(plan.steps))
 
 
 @dataclass(frozen=True)
