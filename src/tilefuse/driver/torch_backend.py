@@ -182,7 +182,9 @@ class Surroundings:
 
 def _sized(gm: torch.fx.GraphModule, compiler: SizeCompiler, policy: Policy) -> Callable[[list[Any]], Any]:
     """A graph over named sizes, or one that is not compiled at its first call, as a boxed callable."""
-    made = SizedPart(gm, compiler.kind, compiler.name, policy, compiler, _by_torch(gm))
+    record = RECORDS.of_graph(compiler.name)
+    titles = NO_NAMES if record is None else user_names(gm, record.inputs)
+    made = SizedPart(gm, compiler.kind, compiler.name, policy, compiler, _by_torch(gm), titles.inputs)
     if policy.in_background and policy.at_call:
         background().start()
     _SIZED.append(weakref.ref(made))

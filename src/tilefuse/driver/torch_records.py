@@ -44,7 +44,7 @@ class Compilation:
     """One compile of a frame of the user's program by torch.
 
     contexts    of the calls on whose behalf it was compiled, the innermost first
-    roots       code of the functions that those contexts call
+    roots       code of the functions that those contexts call; callers: their names
     code        of the frame; function, file, line tell it
     graph       name of its graph, which programs begin their names with; "" where it has none
     inputs      names of the graph's inputs in the user's program, in order
@@ -55,6 +55,7 @@ class Compilation:
     compile_id: str
     contexts: tuple[weakref.ref[Any], ...] = ()
     roots: tuple[weakref.ref[CodeType], ...] = ()
+    callers: tuple[str, ...] = ()
     code: weakref.ref[CodeType] | None = None
     function: str = ""
     file: str = ""
@@ -75,9 +76,9 @@ class Compilation:
     @property
     def title(self) -> str:
         """The frame's function in the user's words: torch makes one of what follows a break, and one around a module of its own."""
-        root = self.roots[0]() if self.roots else None
-        if self.file.startswith(_TORCH) and root is not None:
-            return getattr(root, "co_qualname", root.co_name)
+        own = None if self.code is None else self.code()
+        if self.callers and (self.file.startswith(_TORCH) or own is not None and any(ref() is own for ref in self.roots)):
+            return self.callers[0]
         head, _, rest = self.function.partition("torch_dynamo_resume_in_")
         if not rest:
             return head
@@ -144,7 +145,7 @@ class Records:
         """The compilation that is under way, noted if it is not yet."""
         now = str(torch._guards.CompileContext.current_compile_id())
         last = self._found[-1] if self._found else None
-        code, contexts, roots = _surroundings()
+        code, contexts, roots, callers = _surroundings()
         if last is not None and last.compile_id == now and not last.graph:
             last.code = last.code or (None if code is None else weakref.ref(code))
             return last
@@ -152,7 +153,7 @@ class Records:
             if older.compile_id == now:  # torch was reset, and counts anew
                 older.compile_id = ""
         made = Compilation(now, tuple(map(weakref.ref, contexts)), tuple(map(weakref.ref, roots)),
-                           None if code is None else weakref.ref(code))
+                           tuple(callers), None if code is None else weakref.ref(code))
         if code is not None:
             made.function, made.file, made.line = code.co_name, code.co_filename, code.co_firstlineno
         self._found.append(made)
@@ -243,8 +244,8 @@ def user_name(source: str, parameters: Sequence[str] = ()) -> str:
         source = parameters[int(by_number[1])] + source[by_number.end():]
     name = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", source)
     name = re.sub(r"^L\['(?:self|fn)'\]\.?(?=.)", "", name)
-    name = re.sub(r"^[LG]\['([^']*)'\]", r"\1", name)
-    return name
+    name = re.sub(r"^L\['kwargs'\]\['([^']*)'\]", r"\1", name)
+    return re.sub(r"^[LG]\['([^']*)'\]", r"\1", name)
 
 
 def contexts_of(compiled: Any) -> list[Any]:
@@ -350,13 +351,15 @@ def _holds(manager: Any, instance: Any) -> bool:
     return all(_holds(child, instance) for child in manager.get_child_managers())
 
 
-def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType]]:
-    """The code that torch compiles now, the contexts of the calls that it does so for, and the code of the functions that they call."""
+def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType], list[str]]:
+    """The code that torch compiles now, the contexts of the calls that it does so for, and code and names of the functions that they
+    call."""
     from torch._dynamo.eval_frame import _TorchDynamoContext
 
     code: CodeType | None = None
     contexts: list[Any] = []
     roots: list[CodeType] = []
+    callers: list[str] = []
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -365,11 +368,15 @@ def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType]]:
             code = told if isinstance(told, CodeType) else None
         elif name.endswith("eval_frame.py") and isinstance(context := frame.f_locals.get("self"), _TorchDynamoContext):
             contexts.append(context)
-            root, _ = root_of_call(getattr(frame.f_locals.get("fn"), "__self__", None) or frame.f_locals.get("fn"))
-            if root is not None:
-                roots.append(root)
+            called: Any = frame.f_locals.get("fn")
+            whole = getattr(called, "__name__", "") in ("__call__", "_call_impl", "_wrapped_call_impl")
+            root, instance = root_of_call(called.__self__ if whole and hasattr(called, "__self__") else called)
+            entry = getattr(getattr(called, "__func__", called), "__code__", None)
+            roots += [c for c in (root, entry) if c is not None]
+            is_module = isinstance(instance, torch.nn.Module) and (whole or entry is None or entry.co_filename.startswith(_TORCH))
+            callers.append(f"{type(instance).__name__}.forward" if is_module else str(getattr(called, "__qualname__", "")))
         frame = frame.f_back  # type: ignore[assignment]
-    return code, contexts, roots
+    return code, contexts, roots, callers
 
 
 def _recompile_reason() -> str:

@@ -14,6 +14,7 @@ import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import sympy
@@ -33,6 +34,8 @@ MOST_COUNTED = 4096
 
 # Values of the symbols and, of a backward graph, strides of its arguments.
 Key = tuple[Any, ...]
+# Names of sizes that a text has: caches of a language model are four a layer.
+MOST_NAMED = 3
 # Most sizes that an explanation lists as run in torch.
 MOST_LISTED = 8
 
@@ -143,10 +146,11 @@ class SizedPart:
     """A graph over named sizes as a boxed callable (see the module). Threads may call it at the same time.
 
     in_torch: the traced graph, run by torch. The arguments of a backward graph may come in other strides than torch traced, as what our
-    own forward graph saves does: a program is then of one choice of strides as well.
+    own forward graph saves does: a program is then of one choice of strides as well. titles: the user's names of arguments, by placeholder.
     """
 
-    def __init__(self, gm: fx.GraphModule, kind: str, name: str, policy: Policy, compiler: Compiler, in_torch: Boxed) -> None:
+    def __init__(self, gm: fx.GraphModule, kind: str, name: str, policy: Policy, compiler: Compiler, in_torch: Boxed,
+                 titles: Mapping[str, str] = MappingProxyType({})) -> None:
         traced = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
         bindings = bindings_of(traced)
         self.kind = kind
@@ -155,6 +159,8 @@ class SizedPart:
         self.num_in_torch = 0
         self.compiled: dict[Key, Boxed] = {}
         self._gm = gm
+        placeholders = [node.name for node in gm.graph.find_nodes(op="placeholder")]
+        self._size_names = tuple(b.title(titles.get(placeholders[b.argument], "")) for b in bindings or ())
         self._bindings: tuple[Binding, ...] = bindings or ()
         self._is_bound = bindings is not None
         self._compiler = compiler
@@ -192,8 +198,9 @@ class SizedPart:
         return found(arguments)
 
     def sizes_text(self, key: Key) -> str:
-        """The sizes of a program as text: s27=12, s31=4; "" for a graph of fixed sizes."""
-        return ", ".join(f"{b.symbol}={n}" for b, n in zip(self._bindings, key[0]))
+        """The sizes of a program as text: x.shape[0]=12, s31=4; "" for a graph of fixed sizes."""
+        rest = f", ... ({len(key[0])} sizes)" if len(key[0]) > MOST_NAMED else ""
+        return ", ".join(f"{name}={n}" for name, n in list(zip(self._size_names, key[0]))[:MOST_NAMED]) + rest
 
     def notes(self) -> list[str]:
         """How calls were run so far, for an explanation."""

@@ -33,6 +33,13 @@ class Binding:
     dim: int = 0
     factor: int = 1
 
+    def title(self, argument: str) -> str:
+        """The symbol in the user's words; its own name where the argument has none. argument: the user's name of it."""
+        if not argument or self.factor != 1:
+            return str(self.symbol)
+        where = {"number": "", "size": f".shape[{self.dim}]", "stride": f".stride({self.dim})"}[self.of]
+        return argument.replace(".size()[", ".shape[") + where
+
     def value(self, arguments: Sequence[Any]) -> int:
         """The symbol's value in a call with these arguments."""
         given = arguments[self.argument]

@@ -6,6 +6,7 @@ from typing import Any
 
 from tilefuse.base.printable import one_line
 from tilefuse.inspection.facts import step_facts
+from tilefuse.inspection.places import short_place, where_text
 from tilefuse.inspection.subject import InTorch, Part, Subject
 
 # Rows of the summary; what is beyond is counted.
@@ -78,13 +79,13 @@ def _part_lines(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
         where = f": {part.function}" if part.function else ""
         lines.append(f"  {len(data['kernels']):>7}  {len(data['library']):>5}  {totals.get('us', 0.0):>9.1f} us  "
                      f"{totals.get('bytes', data['bytes']) / 2**20:>9.2f}  {part.calls:>5}  {part.title}{state}{where}"
-                     f"{' at ' + part.place if part.place else ''}")
+                     f"{' at ' + short_place(part.place) if part.place else ''}")
     return lines + ([f"  and {len(parts) - MOST_PARTS} more"] if len(parts) > MOST_PARTS else [])
 
 
 def _told(found: InTorch) -> list[str]:
     """One thing that runs in torch, with its reason, place and what helps."""
-    where = " ".join(filter(None, (found.path, found.place)))
+    where = where_text(found.path, found.place)
     lines = [f"  {found.what}{f' at {where}' if where else ''}"]
     if found.reason and found.reason != found.what:
         lines.append(f"    {found.reason}")
@@ -101,7 +102,7 @@ def _costliest(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
     for part, fact in sorted(rows, key=lambda row: -row[1]["predicted_us"])[:MOST_PLACES]:
         limit = f", {fact['limit_us'] / fact['predicted_us']:.0%} of the limit of its bytes" if fact["limit_us"] else ""
         inside = f"{part.name}/" if len(parts) > 1 else ""
-        where = " ".join(dict.fromkeys(filter(None, (fact["path"], fact["place"]))))
+        where = where_text(fact["path"], fact["place"])
         lines.append(f"  {fact['predicted_us']:>9.1f} us  {fact['predicted_us'] / whole:>5.0%}  {inside}{fact['name']}{limit}"
                      f"{'; ' + where if where else ''}")
     return lines

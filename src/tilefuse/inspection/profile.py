@@ -26,6 +26,7 @@ from tilefuse.base.errors import UserError
 from tilefuse.base.printable import one_line
 from tilefuse.inspection.direct import direct_calls
 from tilefuse.inspection.facts import step_facts
+from tilefuse.inspection.places import short_place, where_text
 from tilefuse.inspection.subject import Part, Subject, subject_of
 from tilefuse.runtime.step_times import MOST_RUNS, StepSpans, marked_steps, measured_calls, own_attribute
 
@@ -325,7 +326,7 @@ def _lines(data: Mapping[str, Any], most: int) -> list[str]:
     lines += ["", f"  {'time':>11}  {'share':>6}  {'limit':>6}  {'GB/s':>7}  what and where" + (
         f" (the {len(costliest)} costliest of {len(steps)} steps)" if len(costliest) < len(steps) else "")]
     for part, step in costliest:
-        where = " ".join(dict.fromkeys(filter(None, (step["path"], step["place"]))))
+        where = where_text(step["path"], step["place"])
         told = f"{step['limit_share']:.0%}" if step["limit_share"] else "-"
         speed = f"{step['bytes'] / step['us'] / 1e3:.0f}" if step["bytes"] and step["us"] else "-"
         inside = f"{part['name']}/" if len(data["parts"]) > 1 else ""
@@ -336,7 +337,7 @@ def _lines(data: Mapping[str, Any], most: int) -> list[str]:
         lines += [f"  {_us(o['host_us']):>11}  {_us(o['device_us']) if o['device_us'] else '-':>11}  {o['calls']:>5}  {o['operator']}"
                   for o in data["torch"][:MOST_OPERATORS]]
     for row in data["in_torch"]:
-        lines.append(f"  {row['kind']}: {row['what']}{' at ' + row['place'] if row['place'] else ''}: {row['reason']}")
+        lines.append(f"  {row['kind']}: {row['what']}{' at ' + short_place(row['place']) if row['place'] else ''}: {row['reason']}")
     return lines
 
 

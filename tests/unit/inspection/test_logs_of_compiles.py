@@ -29,7 +29,7 @@ def test_breaks_recompiles_sizes_kernels_and_calls(capsys: pytest.CaptureFixture
             model(torch.randn(rows, 8))
     err = capsys.readouterr().err
     for wanted in (f"[tilefuse graph_breaks] {torch_place('the break')}: Call to `torch._dynamo.graph_break()`",
-                   "[tilefuse recompiles] forward at ", "size mismatch at index 0", "[tilefuse kernels] graph0_inference: k_",
+                   "[tilefuse recompiles] Block.forward at ", "size mismatch at index 0", "[tilefuse kernels] graph0_inference: k_",
                    "[tilefuse plan] ", "[tilefuse calls] graph0_inference: call 2, "):
         assert wanted in err, f"{wanted}\n{err}"
 

@@ -64,12 +64,12 @@ def test_a_model_has_its_parts_with_the_place_of_the_break() -> None:
     assert [(p.name, p.direction, p.state) for p in parts] == [
         ("graph0_forward", "forward", "compiled"), ("graph0_backward", "backward", "compiled"),
         ("graph1_forward", "forward", "compiled"), ("graph1_backward", "backward", "compiled")]
-    assert parts[0].function == "forward" and parts[2].function == f"forward, after the break at line {line_of('the break')}"
+    assert parts[0].function == "Block.forward" and parts[2].function == f"forward, after the break at line {line_of('the break')}"
     told = tilefuse.explain(model, json=True)
     found, = [i for i in told["in_torch"] if i["kind"] == "graph break"]
     assert found["place"] == f"{__file__}:{line_of('the break')}" and "graph_break" in found["what"]
     text = tilefuse.explain(model)
-    assert found["place"] in text and "1 graph break" in text and "graph1_backward" in text
+    assert f"test_subject.py:{line_of('the break')}" in text and "1 graph break" in text and "graph1_backward" in text
 
 
 def test_two_models_in_one_process_are_not_mixed_up() -> None:
@@ -202,7 +202,7 @@ def test_one_page_has_all_parts(tmp_path: Any) -> None:
     x = torch.randn(4, 8)
     model(x)
     page = tilefuse.view(model, tmp_path / "plan.html", arguments=(x,)).read_text(encoding="utf-8")
-    assert "graph0_forward (forward)" in page and "graph1_forward" in page and '"times":[{' in page
+    assert "graph0_forward (Block.forward)" in page and "graph1_forward" in page and '"times":[{' in page
 
 
 def test_programs_found_again_have_the_names_and_lines_of_the_model_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
