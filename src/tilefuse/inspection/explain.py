@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilefuse.base.printable import one_line
-from tilefuse.inspection.facts import step_facts
 from tilefuse.inspection.places import short_place, where_text
 from tilefuse.inspection.subject import InTorch, Part, Subject
+from tilefuse.runtime.summary import cut, places_and_causes
 
 # Rows of the summary; what is beyond is counted.
-MOST_PARTS, MOST_PLACES, MOST_TOLD = 12, 5, 8
+MOST_PARTS, MOST_TOLD = 12, 8
+# Characters of torch's advice; the data has all of it.
+MOST_ADVICE = 300
 TITLES = {"graph break": "graph breaks", "graph": "graphs that torch runs", "frame": "functions that torch did not compile",
           "size": "not compiled yet: torch runs these", "operator": "operators that run in the framework"}
 
@@ -66,18 +68,18 @@ def summary_lines(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any
         lines += [f"  {function}: {reason.splitlines()[0]}" for function, reason in subject.recompiled[:MOST_TOLD]]
     if subject.notes:
         lines += ["", *(f"note: {note}" for note in subject.notes)]
-    return lines + _costliest(parts)
+    return lines + _costliest(subject, parts)
 
 
 def _part_lines(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
     if len(parts) < 2 and not any(p.function for p, _ in parts):
         return []
-    lines = ["", f"  {'kernels':>7}  {'calls':>5}  {'predicted':>12}  {'MiB moved':>9}  {'ran':>5}  program"]
-    for part, data in parts[:MOST_PARTS]:
+    lines = ["", f"  part  {'kernels':>7}  {'calls':>5}  {'predicted':>12}  {'MiB moved':>9}  {'ran':>5}  program"]
+    for number, (part, data) in enumerate(parts[:MOST_PARTS], 1):
         totals = data.get("totals") or {}
         state = f" ({part.state})" if part.state != "compiled" else ""
         where = f": {part.function}" if part.function else ""
-        lines.append(f"  {len(data['kernels']):>7}  {len(data['library']):>5}  {totals.get('us', 0.0):>9.1f} us  "
+        lines.append(f"  {number:>4}  {len(data['kernels']):>7}  {len(data['library']):>5}  {totals.get('us', 0.0):>9.1f} us  "
                      f"{totals.get('bytes', data['bytes']) / 2**20:>9.2f}  {part.calls:>5}  {part.title}{state}{where}"
                      f"{' at ' + short_place(part.place) if part.place else ''}")
     return lines + ([f"  and {len(parts) - MOST_PARTS} more"] if len(parts) > MOST_PARTS else [])
@@ -89,23 +91,17 @@ def _told(found: InTorch) -> list[str]:
     lines = [f"  {found.what}{f' at {where}' if where else ''}"]
     if found.reason and found.reason != found.what:
         lines.append(f"    {found.reason}")
-    return lines + ([f"    {found.advice}"] if found.advice else [])
+    return lines + ([f"    {cut(found.advice, MOST_ADVICE)}"] if found.advice else [])
 
 
-def _costliest(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
-    """The steps with the longest predicted times, each with the user's place."""
-    rows = [(part, fact) for part, data in parts for fact in step_facts(part.program.spec, data) if fact["predicted_us"]]
-    if not rows:
-        return []
-    whole = sum(fact["predicted_us"] for _, fact in rows)
-    lines = ["", "costliest steps, by prediction (tilefuse.profile measures)"]
-    for part, fact in sorted(rows, key=lambda row: -row[1]["predicted_us"])[:MOST_PLACES]:
-        limit = f", {fact['limit_us'] / fact['predicted_us']:.0%} of the limit of its bytes" if fact["limit_us"] else ""
-        inside = f"{part.name}/" if len(parts) > 1 else ""
-        where = where_text(fact["path"], fact["place"])
-        lines.append(f"  {fact['predicted_us']:>9.1f} us  {fact['predicted_us'] / whole:>5.0%}  {inside}{fact['name']}{limit}"
-                     f"{'; ' + where if where else ''}")
-    return lines
+def _costliest(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
+    """Predicted time by cause, and the costliest places with what holds them where they are."""
+    from tilefuse.driver.explain import joined_explanations
+
+    told = [data for _, data in parts]
+    joined = told[0] if len(told) == 1 else joined_explanations(subject.name, "", told, (), ())
+    lines = places_and_causes(joined)
+    return ["", *lines, "(tilefuse.profile measures)"] if lines else []
 
 
 def _count(number: int, noun: str) -> str:

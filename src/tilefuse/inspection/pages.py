@@ -26,7 +26,11 @@ def write_view(compiled: Any, path: Path | str | None = None, *, arguments: Sequ
     programs = []
     for part in subject.parts:
         row = next((r for r in rows if r["name"] == part.name and r["sizes"] == part.sizes), None)
-        programs.append(_data(part) | ({} if row is None else _times(row)))
+        told = _data(part) | ({} if row is None else _times(row))
+        beside = [f"{i.kind} at {i.place or 'a place not known'}: {i.what}: {i.reason}" for i in subject.in_torch
+                  if i.kind != "operator" and (part.name == i.part or part.name.startswith(f"{i.part}_"))]
+        explanation = told["explanation"]
+        programs.append(told | {"explanation": {**explanation, "notes": [*explanation.get("notes", ()), *beside]}})
     return write_page(subject.name, programs, path, show=show)
 
 

@@ -191,14 +191,14 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
         with contextlib.ExitStack() as stack:
             for program in distinct.values():
                 stack.enter_context(own_attribute(program, "_call", watched(program)))
-            seen = stack.enter_context(profile(activities=kinds))
+            seen = stack.enter_context(profile(activities=kinds, acc_events=True))
             run()
             _wait(device)
         device_calls: list[dict[int, list[StepSpans]]] = []
         if device.type == "cuda":
             with marked_steps(distinct.values(), mark):
                 for _ in range(repeats):
-                    with profile(activities=kinds) as marked:
+                    with profile(activities=kinds, acc_events=True) as marked:
                         run()
                         _wait(device)
                     device_calls.append(_device_spans(marked.events() or ()))

@@ -132,7 +132,8 @@ def _read(compiled: Any) -> Subject | None:
     readers: Mapping[tuple[str, str], Callable[[Any], Subject]] = {
         ("tilefuse.runtime.program", "Program"): _of_program, ("tilefuse.driver.compile", "Generated"): _of_program,
         ("tilefuse.driver.model", "CompiledModel"): _of_program, ("tilefuse.driver.array_compile", "Compiled"): _of_arrays,
-        ("tilefuse.driver.array_session", "Session"): _of_session, ("tilefuse.driver.script", "CompiledScript"): _of_script,
+        ("tilefuse.driver.array_session", "Session"): _of_session, ("tilefuse.frontends.array", "Array"): _of_array,
+        ("tilefuse.driver.script", "CompiledScript"): _of_script,
         ("tilefuse.driver.onnx_split", "SplitModel"): _of_split, ("tilefuse.driver.torch_part", "CompiledPart"): _of_part,
         ("tilefuse.runtime.capture", "CapturedProgram"): _of_program, ("tilefuse.driver.script", "ScriptProgram"): _of_program,
     }
@@ -157,6 +158,13 @@ def _of_arrays(compiled: Any) -> Subject:
     parts = [Part(p.spec.name, p, sizes=_input_types(p) if len(compiled.programs) > 1 else "", calls=p.counts.calls, holder=compiled)
              for p in compiled.programs]
     return _with_operators(Subject(compiled.__name__, "arrays", tuple(parts)))
+
+
+def _of_array(array: Any) -> Subject:
+    """The program that will compute an array. Raises: UserError for one that has its data already."""
+    from tilefuse.driver.array_evaluate import program
+
+    return _of_program(program(array))
 
 
 def _of_session(compiled: Any) -> Subject:

@@ -264,9 +264,13 @@ def summary_lines(explanation: Mapping[str, Any], answers: Sequence[Mapping[str,
 
     name: the model's, where it differs from its graph's.
     """
-    steps = steps_of(explanation)
-    lines = [*_head(explanation, steps, name)]
-    causes = times_by_cause(steps)
+    return [*_head(explanation, steps_of(explanation), name), *places_and_causes(explanation, answers)]
+
+
+def places_and_causes(explanation: Mapping[str, Any], answers: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Time by cause, and the costliest places; none where nothing is predicted."""
+    lines: list[str] = []
+    causes = times_by_cause(steps_of(explanation))
     total = sum(us for us, _, _ in causes.values())
     if total:
         lines.append("time by cause, predicted")

@@ -179,7 +179,17 @@ def test_programs_arrays_scripts_and_models_in_parts(tmp_path: Any) -> None:
     nodes = [helper.make_node("Exp", ["x"], ["e"], name="first/exp"), helper.make_node("Add", ["e", "x"], ["y"], name="last/add")]
     graph = tilefuse.compile(helper.make_model(helper.make_graph(nodes, "small", [x], [y]), opset_imports=[helper.make_opsetid("", 17)],
                                                ir_version=8))
-    for made, count in ((model, 1), (saved, 1), (norm, 2), (graph, 1), (script, 1)):
+    nodes = [helper.make_node("Exp", ["x"], ["e"], name="first/exp"), helper.make_node("NonZero", ["e"], ["n"], name="middle/found"),
+             helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT, name="last/cast")]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    onnx_parts = tilefuse.compile(helper.make_model(helper.make_graph(nodes, "parts", [x], [y]),
+                                                    opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    onnx_parts(np.ones((4, 4), np.float32))
+    data = tilefuse.explain(onnx_parts, json=True)
+    assert [i["what"] for i in data["in_torch"]] == ["NonZero"]
+    assert [n["place"] for p in data["parts"] for n in p["graph"]["nodes"]] == ["first/exp", "last/cast"]
+    lazy = ta.exp(ta.asarray(np.ones((4, 8), np.float32))) + 1
+    for made, count in ((model, 1), (saved, 1), (norm, 2), (graph, 1), (script, 1), (onnx_parts, 2), (lazy, 1)):
         parts = tilefuse.programs(made)
         assert len(parts) == count and all(p.kernels and p.source() in tilefuse.source(made) for p in parts)
         assert tilefuse.explain(made).count("==") >= count
@@ -202,6 +212,7 @@ def test_one_page_has_all_parts(tmp_path: Any) -> None:
     x = torch.randn(4, 8)
     model(x)
     page = tilefuse.view(model, tmp_path / "plan.html", arguments=(x,)).read_text(encoding="utf-8")
+    assert f"graph break at {__file__}:{line_of('the break')}" in page
     assert "graph0_forward (Block.forward)" in page and "graph1_forward" in page and '"times":[{' in page
 
 
