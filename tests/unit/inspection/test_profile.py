@@ -76,3 +76,19 @@ def test_what_cannot_be_measured_says_why() -> None:
         tilefuse.profile(compiled, x, repeats=0)
     with pytest.raises(UserError, match="no result of the call has a gradient"):
         tilefuse.profile(torch.compile(nn.ReLU(), backend="tilefuse"), x, backward=True)
+
+
+def test_times_of_the_device_are_those_of_the_work_inside_a_steps_range() -> None:
+    """Two kernels of one step with a gap between them, then a step that runs twice at once; the program runs two times."""
+    from types import SimpleNamespace
+
+    from tilefuse.inspection.profile import _device_spans
+
+    def event(name: str, start: float, end: float, annotation: bool = False) -> object:
+        return SimpleNamespace(name=name, device_type="DeviceType.CUDA", is_user_annotation=annotation,
+                               time_range=SimpleNamespace(start=start, end=end))
+
+    events = [event("tilefuse_step 7 0", 0, 30, True), event("a", 0, 5), event("b", 20, 30), event("tilefuse_step 7 2", 50, 60, True),
+              event("c", 50, 58), event("c", 52, 60), event("elsewhere", 70, 90), event("tilefuse_step 7 0", 100, 104, True),
+              event("a", 100, 104)]
+    assert _device_spans(events) == {7: [{0: (0, 15), 2: (15, 10)}, {0: (0, 4)}]}
