@@ -107,3 +107,17 @@ def test_a_fault_that_waiting_hides_is_told_apart(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Program, "__call__", lambda self, *tensors: [r + 1 for r in call(self, *tensors)])
     found = tilefuse.bisect(parse_graph(GRAPH), inputs(), device="host", stitch=False)
     assert found.stage == "overlap" and "early_start" in str(found)
+
+
+def test_a_compile_that_fails_is_reduced_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    """Kernel text that no compiler takes: the error names the command that shows it with the smallest graph."""
+    model, folder = tmp_path / "model.txt", tmp_path / "fault"
+    model.write_text(GRAPH)
+    planted(monkeypatch, lambda text: text.replace("= tf_tanh(", "= no_such_function("))
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    assert cli.main(["run", str(model), "--device", "host", "--bisect", str(folder)]) == 4
+    assert f"the smallest graph whose compile fails: tilefuse run {folder}/graph.txt" in capsys.readouterr().err
+    graph = parse_graph((folder / "graph.txt").read_text())
+    assert [n.name for n in graph.nodes] == ["z"] and graph.type_of("z").shape == (1, 1)
+    assert cli.main(["run", str(folder / "graph.txt"), "--inputs", str(folder / "inputs.npz"), "--device", "host"]) == 4

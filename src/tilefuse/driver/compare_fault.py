@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tilefuse.base.errors import UnsupportedError
+from tilefuse.base.errors import CompilerError, UnsupportedError
 from tilefuse.base.options import Options
 from tilefuse.driver.compare_meaning import Array, as_array, as_tensor, results_of
 from tilefuse.driver.compare_peers import Subject, flat_tensors, reference
-from tilefuse.driver.compare_reduce import NONSENSE, Failing, as_whole, described, leading_to, reduced
+from tilefuse.driver.compare_reduce import NONSENSE, Failing, as_whole, described, leading_to, reduced, zero_values, zeros
 from tilefuse.driver.compare_steps import SteppedRun, StepReport, compare_steps
 from tilefuse.driver.compare_values import BY_DTYPE, Reference, Tolerance, compare_values
 from tilefuse.driver.compile import Generated, generate, import_model, present_device
@@ -98,6 +98,36 @@ def find_fault(subject: Subject, tolerance: Tolerance = BY_DTYPE, seconds: float
     return _Search(subject, tolerance, seconds, reduce).run(each)
 
 
+def failing_compile(graph: Graph, error: CompilerError, device: DeviceSpec, place: str, options: Options,
+                    seconds: float = SECONDS) -> Failing | None:
+    """The smallest graph whose compile raises the same kind of error as the whole; None where only the data of constants raises it."""
+    plain = options.with_overrides(plan="", template="")
+
+    def fails(graph: Graph, inputs: Mapping[str, Array]) -> bool:
+        try:
+            made = generate(graph, constants={}, device=device, options=plain)
+            Program(made.spec, made.constants, place, plain)
+        except type(error):
+            return True
+        except NONSENSE:
+            return False
+        return False
+
+    whole = as_whole(graph)
+    inputs = {i.name: zeros(i.type) for i in whole.inputs}
+    return reduced(whole, inputs, fails, seconds, values=zero_values) if fails(whole, inputs) else None
+
+
+def save_failing_compile(model: Any, examples: Sequence[Any] | None, shapes: Mapping[str, Sequence[int]] | None,
+                         named: Mapping[str, Any] | None, error: CompilerError, place: str, options: Options, folder: Any,
+                         seconds: float = SECONDS) -> str:
+    """Reduces the graph of a model whose compile failed, and saves it; the command that shows the failure, "" where none was found."""
+    imported = import_model(model, examples, shapes=shapes, example_kwargs=named)
+    failing = failing_compile(imported.graph, error, present_device(place)[0], place, options, seconds)
+    return "" if failing is None else write_failing(folder, f"compiling raises {type(error).__name__}: {error.message}", failing, place,
+                                                    options)
+
+
 class _Search:
     def __init__(self, subject: Subject, tolerance: Tolerance, seconds: float, reduce: bool) -> None:
         self.subject, self.tolerance, self.seconds, self.reduce = subject, tolerance, seconds, reduce
@@ -109,7 +139,11 @@ class _Search:
         self.spec: DeviceSpec = present_device(self.place)[0]
         examples = tuple(subject.arguments) if subject.kind == "torch" else None
         named = dict(subject.named) if subject.kind == "torch" and subject.named else None
-        self.imported: Imported = import_model(subject.model, examples, shapes=subject.shapes, example_kwargs=named)
+        try:
+            self.imported: Imported = import_model(subject.model, examples, shapes=subject.shapes, example_kwargs=named)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"the model runs in parts, so there is no graph of the whole to compare with: {error.message}",
+                                   hint="compare its outputs, with onnxruntime for instance") from error
         self.arrays: dict[str, Any] = {name: as_array(t) for name, t in subject.inputs.items()}
 
     def run(self, each: Callable[[StepReport], object] | None) -> Fault:

@@ -17,7 +17,8 @@ import numpy as np
 
 from tilefuse.base.errors import CompilerError
 from tilefuse.driver.compare_meaning import Array, Meaning
-from tilefuse.ir.graph import Graph, Input, Node
+from tilefuse.ir.graph import Graph, Input, Node, Type
+from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.verify import verify
 
 # What a candidate that makes no sense raises when it is evaluated: an index beyond a smaller extent, a call that refuses its operands.
@@ -38,10 +39,14 @@ class Failing:
 Fails = Callable[[Graph, Mapping[str, Array]], bool]
 
 
+Values = Callable[[Graph, Mapping[str, Array]], "dict[str, Array] | None"]
+
+
 def reduced(graph: Graph, inputs: Mapping[str, Array], fails: Fails, seconds: float = 60.0,
-            clock: Callable[[], float] = time.perf_counter) -> Failing:
+            clock: Callable[[], float] = time.perf_counter, values: Values | None = None) -> Failing:
     """A graph that fails and of which no candidate does, or the smallest found in time. Units: seconds.
 
+    values: of the nodes from which a candidate may start; by default those that the graph defines.
     Requires: the graph fails, and all its inputs are given.
     Cost: a compile a candidate; their number grows with the logarithm of the nodes as long as halves can be cut off.
     """
@@ -50,7 +55,7 @@ def reduced(graph: Graph, inputs: Mapping[str, Array], fails: Fails, seconds: fl
     progress = True
     while progress:
         progress = False
-        for smaller in candidates(found.graph, found.inputs):
+        for smaller in candidates(found.graph, found.inputs, values or defined_values):
             if clock() - started > seconds:
                 return replace(found, tried=tried, spent_s=clock() - started, finished=False)
             tried += 1
@@ -60,7 +65,7 @@ def reduced(graph: Graph, inputs: Mapping[str, Array], fails: Fails, seconds: fl
     return replace(found, tried=tried, spent_s=clock() - started)
 
 
-def candidates(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[Failing]:
+def candidates(graph: Graph, inputs: Mapping[str, Array], values_of: Values) -> Iterator[Failing]:
     """Smaller graphs with their inputs, the most promising first."""
     if len(graph.results) > 1:
         for result in graph.results:
@@ -72,7 +77,7 @@ def candidates(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[Failing]:
             yield _with_inputs(leading_to(graph, (node.name,)), inputs)
         if node.name not in graph.results:
             if values is None:
-                values = _values(graph, inputs)
+                values = values_of(graph, inputs)
             if values is None:
                 return
             cut = _starting_from(graph, node)
@@ -94,7 +99,17 @@ def halving(count: int) -> list[int]:
     return order
 
 
-def _values(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+def zero_values(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Zeros for every node: a compile that fails does not look at data."""
+    return {n.name: zeros(n.type) for n in graph.nodes}
+
+
+def zeros(type_: Type) -> Array:
+    """Zeros of a type, in the memory of one."""
+    return np.broadcast_to(np.zeros((), NUMPY_DTYPES[type_.dtype.name]), type_.shape)
+
+
+def defined_values(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
     """Every value of the graph as defined; None where the definition does not take these inputs."""
     meaning = Meaning(graph, inputs, wide=False)
     try:

@@ -15,7 +15,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 
 EXPORTED_SUFFIX = ".pt2"
-TEXT_SUFFIXES = (".tf", ".txt", ".tilefuse")
+SAVED_SUFFIX = ".tilefuse"
+TEXT_SUFFIXES = (".tf", ".txt", SAVED_SUFFIX)
 
 
 def opened(model: Any) -> Any:
@@ -100,10 +101,13 @@ def graph_of_text(path: Path) -> Graph:
     except OSError as cause:
         raise UserError(f"cannot read {path}: {cause.strerror}") from cause
     except UnicodeDecodeError as cause:
-        saved = zipfile.is_zipfile(path)
-        raise UserError(f"{path} is {'a saved program' if saved else 'not text'}, not a graph in text form",
-                        hint="tilefuse.load reads saved programs" if saved else
-                        f"graphs in text form end in {', '.join(TEXT_SUFFIXES)}") from cause
+        if zipfile.is_zipfile(path):
+            raise UserError(f"{path} is a saved program, not a graph in text form", hint="tilefuse.load reads saved programs") from cause
+        if path.suffix == SAVED_SUFFIX:
+            raise UserError(f"{path} is neither a saved program nor a graph in text form",
+                            hint="if a program was saved there, the file is damaged: compile and save it again") from cause
+        raise UserError(f"{path} is not text, and so no graph in text form",
+                        hint=f"graphs in text form end in {', '.join(TEXT_SUFFIXES)}") from cause
 
 
 def onnx_shapes(model: Any, shapes: Mapping[str, Sequence[int]] | None, examples: Sequence[Any] | None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilefuse.base.errors import InternalError, ToolchainError
 from tilefuse.tools.commands_model import AsJson, Device, Model, OptionFlags, PlanFile, Shapes, TemplateFile
 from tilefuse.tools.console import emit_json, results, working
 from tilefuse.tools.explain import counted, time_text
@@ -63,7 +64,12 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     from tilefuse.tools.inputs import array_of, write_arrays
     from tilefuse.tools.programs import first_call, wanted_inputs
 
-    loaded = _Loaded(model, shapes, device, option, plan, template, inputs, seed, compare, as_json)
+    try:
+        loaded = _Loaded(model, shapes, device, option, plan, template, inputs, seed, compare, as_json)
+    except (InternalError, ToolchainError) as error:
+        if bisect is not None:
+            error.add_note(_failing_compile(model, shapes, device, option, error, bisect, bisect_seconds))
+        raise
     source, program, where = loaded.source, loaded.program, loaded.where
     tensors = flat_tensors(first_call(source, program, *loaded.fresh()))
     names = result_names(program, len(tensors))
@@ -72,40 +78,39 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         write_arrays(save_inputs, {name: array_of(t) for name, t in loaded.subject.told.items()})
     if save_outputs is not None:
         write_arrays(save_outputs, arrays)
-    comparisons = [_compared(name, loaded, names, tensors, rtol, atol) for name in loaded.peers]
-    times = loaded.times({"tilefuse": loaded.call}, 0.0, iterations, 0.0, "call")["tilefuse"]
+    told = _Said(as_json)
     facts: dict[str, Any] = {
-        "model": source.name, "device": where, "compile_s": loaded.compile_s, **times.summary(),
+        "model": source.name, "device": where, "compile_s": loaded.compile_s,
         "inputs": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in wanted_inputs(program).items()},
         "results": {name: _range(t, arrays[name]) for name, t in zip(names, tensors)},
     }
-    if comparisons:
-        facts["comparisons"] = [c.as_data() for c in comparisons]
-    profiled = loaded.profile(profile, export_profile)
-    if profiled is not None:
-        facts["profile"] = profiled.json()
-    fault, command = _fault(loaded, rtol, atol, bisect, bisect_seconds, as_json) if layers or bisect is not None else (None, "")
-    if fault is not None:
-        facts["fault"] = {**fault.as_data(), "command": command}
-    status = 0 if all(c.agrees for c in comparisons) and (fault is None or fault.is_none) else DIFFERENT
-    if as_json:
-        emit_json(facts)
-        return status
     for name, found in facts["results"].items():
         extent = f"min {found['min']:.6g} max {found['max']:.6g} mean {found['mean']:.6g}" if found["min"] is not None else "no number"
         odd = "".join(f", {found[kind]} {kind}" for kind in ("nan", "inf") if found[kind])
-        _say(f"{name}: {found['dtype']} {found['shape']}  {extent}{odd}")
-    for comparison in comparisons:
-        _say(comparison.text().rstrip())
-    if fault is not None:
-        _print_fault(fault, command, layers)
-    elif status == DIFFERENT and not loaded.is_saved:
-        _say("--bisect DIR finds the kernel, pass or import where the difference arises, and saves the smallest graph that fails")
-    if profiled is not None and profile:
-        _say(profiled.text().rstrip())
-    took = f"compiled in {loaded.compile_s:.2f} s" if not loaded.is_saved else f"loaded in {loaded.compile_s:.2f} s"
-    _say(f"{time_text(facts['median_us'])} a call on {where} (median of {facts['calls']}), {took}")
-    return status
+        told.say(f"{name}: {found['dtype']} {found['shape']}  {extent}{odd}")
+    agrees = True
+    for name in loaded.peers:
+        comparison = _compared(name, loaded, names, tensors, rtol, atol)
+        facts.setdefault("comparisons", []).append(comparison.as_data())
+        agrees &= comparison.agrees
+        told.say(comparison.text().rstrip())
+    if layers or bisect is not None:
+        fault, command = _fault(loaded, rtol, atol, bisect, bisect_seconds, as_json)
+        facts["fault"] = {**fault.as_data(), "command": command}
+        agrees &= fault.is_none
+        told.say(*_fault_lines(fault, command, layers))
+    elif not agrees and not loaded.is_saved:
+        told.say("--bisect DIR finds the kernel, pass or import where the difference arises, and saves the smallest graph that fails")
+    profiled = loaded.profile(profile, export_profile)
+    if profiled is not None:
+        facts["profile"] = profiled.json()
+        told.say(*([profiled.text().rstrip()] if profile else []))
+    facts |= loaded.times({"tilefuse": loaded.call}, 0.0, iterations, 0.0, "call")["tilefuse"].summary()
+    told.say(f"{time_text(facts['median_us'])} a call on {where} (median of {facts['calls']}), "
+             f"{'loaded' if loaded.is_saved else 'compiled'} in {loaded.compile_s:.2f} s")
+    if as_json:
+        emit_json(facts)
+    return 0 if agrees else DIFFERENT
 
 
 def bench(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
@@ -241,15 +246,45 @@ def _fault(loaded: _Loaded, rtol: float | None, atol: float | None, folder: Path
     return fault, fault.save(folder) if folder is not None and fault.failing is not None else ""
 
 
-def _print_fault(fault: Fault, command: str, layers: bool) -> None:
+def _failing_compile(model: str, shapes: list[str] | None, device: str, option: list[str] | None, error: Any, folder: Path,
+                     seconds: float) -> str:
+    """Saves the smallest graph whose compile fails in the same way; a line about it."""
+    from tilefuse.base.options import Options
+    from tilefuse.driver.compare_fault import save_failing_compile
+    from tilefuse.tools.model_source import load_model, shape_arguments
+    from tilefuse.tools.programs import chosen_device, parse_options
+    from tilefuse.tools.shapes import parse_shapes
+
+    flags = parse_shapes(shapes or [])
+    source = load_model(model, flags)
+    options = Options.from_environment().with_overrides(**parse_options(option or []))
+    with working("reducing the graph whose compile fails"):
+        command = save_failing_compile(source.model, source.examples, shape_arguments(flags), source.named or None, error,
+                                       chosen_device(device), options, folder, seconds)
+    return f"the smallest graph whose compile fails: {command}" if command else "no smaller graph fails to compile by itself"
+
+
+def _fault_lines(fault: Fault, command: str, layers: bool) -> list[str]:
+    lines: list[str] = []
     if layers:
-        _say(fault.table().rstrip())
-        _say("errors are largest differences over the size (root mean square) of what a step writes")
-    _say(f"{fault.stage if not fault.is_none else 'no fault'}: {fault.text}")
+        lines += [fault.table().rstrip(), "errors are largest differences over the size (root mean square) of what a step writes"]
+    lines.append(f"{fault.stage if not fault.is_none else 'no fault'}: {fault.text}")
     if command and fault.failing is not None:
         nodes = len(fault.failing.graph.nodes)
         rest = "" if fault.failing.finished else " (time was over; --bisect-seconds gives more)"
-        _say(f"smallest graph that fails: {counted(nodes, 'node')}, after {fault.failing.tried} candidates{rest}\n  {command}")
+        lines += [f"smallest graph that fails: {counted(nodes, 'node')}, after {fault.failing.tried} candidates{rest}", f"  {command}"]
+    return lines
+
+
+class _Said:
+    """Lines for people, printed as they come; none where the answer is JSON."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def say(self, *lines: str) -> None:
+        for line in () if self._quiet else lines:
+            _say(line)
 
 
 def _print_times(times: dict[str, CallTimes]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilefuse.driver.compare_reduce import Array, candidates, halving, reduced, sizes_below
+from tilefuse.driver.compare_reduce import Array, candidates, defined_values, halving, reduced, sizes_below
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import verify
@@ -48,7 +48,7 @@ def test_two_nodes_that_fail_together_stay_together() -> None:
 
 def test_every_candidate_is_a_legal_graph_with_its_inputs() -> None:
     graph, inputs = given()
-    listed = list(candidates(graph, inputs))
+    listed = list(candidates(graph, inputs, defined_values))
     assert len(listed) > 15
     for item in listed:
         assert not verify(item.graph) and {i.name: i.type.shape for i in item.graph.inputs} == {n: a.shape for n, a in item.inputs.items()}

@@ -188,6 +188,9 @@ def test_files_that_are_no_graphs_and_no_models(tmp_path: Path, capsys: Capture)
     path = tmp_path / "bytes.txt"
     path.write_bytes(b"\xff\xfe\x00")
     assert cli.main(["opt", str(path)]) == 2 and "not text" in capsys.readouterr().err
+    damaged = tmp_path / "cut.tilefuse"
+    damaged.write_bytes(b"PK\x03\x04\xff\xfe")
+    assert cli.main(["run", str(damaged)]) == 2 and "the file is damaged" in capsys.readouterr().err
     path = tmp_path / "bad.pt2"
     path.write_bytes(b"no archive")
     assert cli.main(["opt", str(path)]) == 2 and "torch.export" in capsys.readouterr().err
