@@ -81,8 +81,7 @@ const sidePanel = {
       ["launch", `${counted(launch.num_blocks, "block")} of ${counted(launch.num_threads, "thread")}${launch.cluster > 1 ? `, clusters of ${launch.cluster}` : ""}${launch.early ? ", starts early" : ""}`],
       ["shared memory", launch.shared_bytes ? `${bytesText(launch.shared_bytes)} of ${bytesText(launch.shared_requested_bytes)} requested` : "none"],
       ["registers", resources ? `${resources.registers} a thread${resources.spill_bytes ? `, ${resources.spill_bytes} bytes spilled` : ""}` : ""],
-      ["occupancy", k.figures?.occupancy === undefined || p.e.machine.kind !== "cuda" ? "" : `${(100 * k.figures.occupancy).toFixed(0)} % of the threads a multiprocessor holds`],
-      ["schedule", k.notation ? el("code", { class: "wrap", text: k.notation }) : ""]]));
+      ["occupancy", k.figures?.occupancy === undefined || p.e.machine.kind !== "cuda" ? "" : `${(100 * k.figures.occupancy).toFixed(0)} % of the threads a multiprocessor holds`]]));
     side.append(el("h2", { text: "time" }), this.times(p, k, t, moved));
     side.append(el("h2", { text: "tiles" }), tileFigures(p, k));
     if (k.stages?.length) side.append(el("h2", { text: "stages" }), this.stages(k));
@@ -91,6 +90,7 @@ const sidePanel = {
     if (k.shared?.length) side.append(el("h2", { text: "shared memory of a block" }), sharedMap(k));
     const source = p.sources[k.name];
     if (source) side.append(el("h2", { text: "source" }), sourceView(p, k, source));
+    if (k.notation) side.append(el("h2", { text: "schedule, as --template reads it" }), el("code", { class: "wrap", text: k.notation }));
   },
 
   // Bars of everything that may bound the kernel, on one scale; the one that decides is marked.
@@ -108,7 +108,7 @@ const sidePanel = {
     for (const [name, us, origin] of shown)
       bars.append(el("span", { text: name, title: origin }), el("span", { class: "bar" }, el("i", { style: `width:${100 * us / most}%`, class: name === bound ? "decides" : "" })), el("span", { class: "figure", text: timeText(us) }));
     const reached = t.measured ?? k.predicted_us;
-    return el("div", {}, bars, el("p", { class: "hint" }, `Bound by ${k.bound_by}. `, `${bytesText(moved)} at ${(moved / reached / 1e3).toFixed(0)} GB/s ${t.measured === undefined ? "predicted" : "measured"}, `,
+    return el("div", {}, bars, el("p", { class: "hint" }, `Bound by ${k.bound_by === "flops" ? "arithmetic" : k.bound_by}. `, `${bytesText(moved)} at ${(moved / reached / 1e3).toFixed(0)} GB/s ${t.measured === undefined ? "predicted" : "measured"}, `,
       el("b", { text: `${(100 * k.limit_us / reached).toFixed(0)} % of the limit` }), "."));
   },
 

@@ -86,15 +86,23 @@ function showUnfused(p, pane, width) {
 
 // Unfused beside fused for every outermost module or layer: one kernel a node beside the plan's steps. Equal layers stand once.
 function showLayers(p, pane) {
-  const groups = [...p.boxes.values()].filter(b => b.kind === "group" && !b.parent), loose = p.order.filter(id => !p.boxes.get(id).parent);
-  if (!groups.length || !p.graph.nodes.some(n => n.alone_us !== undefined)) return;
-  const rows = groups.map(b => ({ label: b.label, id: b.id, same: b.same_as, steps: graphView.stepsIn(b) }));
-  if (loose.length) rows.push({ label: "outside of these", id: "", same: "", steps: loose });
-  const told = rows.map(r => ({ ...r, count: 1 + rows.filter(q => q.same === r.label).length, ...layerTimes(p, r.steps) })).filter(r => !r.same && r.fused), most = Math.max(...told.map(r => r.unfused));
+  const outer = layerRows(p, "");
+  if (!outer.length || !p.graph.nodes.some(n => n.alone_us !== undefined)) return;
+  // Where all outermost layers are equal, the parts of one of them tell more.
+  const told = outer.length === 1 ? [...outer, ...layerRows(p, outer[0].id).map(r => ({ ...r, label: `\u00a0\u00a0${r.label}` }))] : outer, most = Math.max(...told.map(r => r.unfused));
   pane.append(el("h2", { text: "unfused beside fused, layer by layer, predicted" }), table(["layer", { text: "kernels", number: true }, { text: "unfused", number: true }, { text: "this plan", number: true }, { text: "saved", number: true }, ""], told.map(r => el("tr", { class: "row", onclick: () => r.id && page.goTo(r.id) },
     el("td", { class: "wrap", text: r.label + (r.count > 1 ? ` (${r.count} such)` : "") }), el("td", { class: "number", text: `${r.kernels} of ${r.nodes}` }), el("td", { class: "number", text: timeText(r.unfused) }), el("td", { class: "number", text: timeText(r.fused) }),
     el("td", { class: "number", text: `${(100 * (1 - r.fused / r.unfused)).toFixed(0)} %` }),
     el("td", { class: "pair" }, el("i", { style: `width:${140 * r.unfused / most}px`, class: "unfused", title: `unfused ${timeText(r.unfused)}` }), el("i", { style: `width:${140 * r.fused / most}px`, class: "fused", title: `this plan ${timeText(r.fused)}` }))))));
+}
+
+// The groups inside a box, and the steps that are in none of them; of equal groups the first, with their number.
+function layerRows(p, parent) {
+  const groups = [...p.boxes.values()].filter(b => b.kind === "group" && (b.parent ?? "") === parent), loose = p.order.filter(id => (p.boxes.get(id).parent ?? "") === parent);
+  if (!groups.length) return [];
+  const rows = groups.map(b => ({ label: b.label, id: b.id, same: b.same_as, steps: graphView.stepsIn(b) }));
+  if (loose.length) rows.push({ label: parent ? "its other steps" : "outside of these", id: "", same: "", steps: loose });
+  return rows.map(r => ({ ...r, count: 1 + rows.filter(q => q.same === r.label).length, ...layerTimes(p, r.steps) })).filter(r => !r.same && r.fused);
 }
 
 function layerTimes(p, steps) {
