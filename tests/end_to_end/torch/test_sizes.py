@@ -268,10 +268,10 @@ def test_the_backward_of_one_size_runs_elsewhere_than_its_forward() -> None:
 def test_programs_kept_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """A program that was not called since the last call of another size makes room for it, and is compiled again when it returns."""
     fn = torch.compile(lambda x: x.tanh() * 2, backend=strict, options={"recompile_limit": 2, "sizes_at_once": 3})
-    with caplog.at_level(logging.INFO, logger="tilefuse"):
+    with caplog.at_level(logging.INFO, logger="tilefuse.sizes"):
         for n in (2, 3, 4, 3, 5, 3, 5, 4, 4):
             close(fn(torch.ones(n)), torch.ones(n).tanh() * 2)
-    assert caplog.text.count("tilefuse forgets") == 2 and [key[0] for key in sized_parts()[0].compiled] == [(5,), (4,)]
+    assert caplog.text.count("is forgotten") == 2 and [key[0] for key in sized_parts()[0].compiled] == [(5,), (4,)]
 
 
 def test_more_sizes_in_turn_than_are_kept() -> None:
