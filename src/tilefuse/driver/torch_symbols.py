@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -135,7 +136,10 @@ class _Fixed:
     def _tensor(self, traced: torch.Tensor) -> torch.Tensor:
         """A stand-in like a traced one, of fixed sizes. Dimensions that depend on data stay as they are."""
         shape, strides = ([self.of(n) for n in numbers] for numbers in (traced.shape, traced.stride()))
-        return traced.new_empty_strided(shape, strides)
+        if type(traced) is not FakeTensor or not all(type(n) is int for n in (*shape, *strides)):
+            return traced.new_empty_strided(shape, strides)
+        # The same, made directly: torch's dispatch of the call above takes ten times as long, for every node of a call's graph.
+        return FakeTensor(traced.fake_mode, torch.empty_strided(shape, strides, dtype=traced.dtype, device="meta"), traced.device)
 
 
 def _numbers(value: Any) -> Iterator[Any]:

@@ -5,11 +5,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tilefuse.driver.torch_sizes import Policy, SizedPart
+from tilefuse.driver.torch_symbols import with_sizes
 
 
 class SteeredCompiler:
@@ -115,3 +117,17 @@ def test_threads_load_a_program_once() -> None:
     for thread in threads:
         thread.join()
     assert len(ran) == 200 and set(ran) <= {"7", "torch"} and ran[-1] == "7" and len(compiler.made) == 1
+
+
+def test_stand_ins_are_those_that_torch_would_make() -> None:
+    """Types of nodes with numbers for symbols: shape, strides, type, device and mode as by torch's own call, memory of their own."""
+    gm = make_fx(lambda x: ((x * 2).t(), x.half().expand(3, *x.shape), x.sum(0) > 0), tracing_mode="symbolic")(torch.ones(5, 4))
+    traced = [n.meta["val"] for n in gm.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    numbers = {s: sympy.Integer(n) for s, n in zip(dict.fromkeys(d.node.expr for d in traced[0].shape), (7, 6))}
+    made = [n.meta["val"] for n in with_sizes(gm, numbers).graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    assert len(made) == len(traced) and tuple(made[0].shape) == (7, 6)
+    for new, old in zip(made, traced, strict=True):
+        wanted = old.new_empty_strided(tuple(new.shape), new.stride())
+        assert type(new) is type(wanted) and new.fake_mode is wanted.fake_mode and (new.dtype, new.device) == (wanted.dtype, wanted.device)
+        assert all(type(n) is int for n in (*new.shape, *new.stride())) and not new.requires_grad
+    assert len({new.untyped_storage()._cdata for new in made}) == len(made)
