@@ -4,8 +4,8 @@
     a kernel is printed   an idle process compiles it, else this one, else it waits for either
     20 s without kernels  they end; with this process they end at once, however it ends
 
-Seven kernels of a language model take 0.135 s of an H200's host in one process, with any number of threads. Where no process can be
-started, all is compiled in this one.
+Seven kernels of a language model take 0.135 s of an H200's host in one process, with any number of threads. Printing and compiling nine
+takes 98 ms with four processes, 172 without. Where no process can be started, all is compiled in this one.
 """
 from __future__ import annotations
 
