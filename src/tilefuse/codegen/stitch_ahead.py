@@ -14,12 +14,11 @@ from tilefuse.codegen.walk import parts, statements
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.stitch_plan import Stage
+from tilefuse.target.memory import LINE_BYTES
 
 if TYPE_CHECKING:
     from tilefuse.codegen.compose_stitch import StitchWriter
 
-# Bytes that one request to the cache brings.
-LINE_BYTES = 128
 # Of the second-level cache that such operands may take together.
 CACHE_SHARE = 0.25
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from tilefuse.driver.in_place_walks import Walks
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
 from tilefuse.plan.views import strides_of
+from tilefuse.target.memory import SMALL_TENSOR_BYTES
 
-# Peaks that differ by less are alike: torch's allocator hands out whole MiB of large tensors.
-LEAST_BYTES = 1 << 20
+# Fall of the peak for which memory is taken over.
+LEAST_BYTES = SMALL_TENSOR_BYTES
 
 
 @dataclass(slots=True)

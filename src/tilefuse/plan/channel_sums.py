@@ -23,11 +23,9 @@ from tilefuse.ir.scalar import Expr, Read, call, const, walk
 from tilefuse.plan.views import strides_of
 from tilefuse.schedule.tile import Layouts
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import LINE_BYTES
 
 Over = tuple[tuple[str, int], ...]
-
-# A group's channels at one place are read like a row where they fill more than a line of the caches.
-LINE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,10 @@ def split_channel_sums(graph: Graph, layouts: Layouts, device: DeviceSpec) -> Gr
 
 
 def channel_axes(graph: Graph, node: Node, layouts: Layouts) -> ChannelAxes | None:
-    """The axes of a reduction that takes, at every place, some of the channels that are neighbours in memory; None for any other node."""
+    """The axes of a reduction that takes, at every place, some of the channels that are neighbours in memory; None for any other node.
+
+    A group's channels at one place are read like a row, by whole lines of the caches, where they fill more than a line.
+    """
     if node.kind not in ("reduce.sum", "reduce.m2") or not node.type.dtype.is_float or not node.type.num_elements or node.body is None:
         return None
     kept, over = set(node.axes), {a for a, n in node.over if n > 1}

@@ -10,10 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilefuse.plan.pattern import LibraryCall, Plan, PlanStep, outside_reads
+from tilefuse.target.memory import SMALL_TENSOR_BYTES
 
-# Least fall of the peak for which the order changes. Units: bytes.
-LEAST_BYTES = 1 << 20
-# How many steps ahead a step is looked for that lets go of more than it makes.
+# How many steps ahead a step is looked for that lets go of more than it makes; without a limit the search is quadratic in the steps. A
+# gradient of weights stands next to that of its operand. Peaks as planned for an H200, in MiB: six layers of ViT-S with 128 images 2113 in
+# the usual order, 2094.5 with 2, 4, 8, ... 128 steps or all; 50 linear layers and eight layers of a language model fall with none.
 STEPS_AHEAD = 64
 
 
@@ -28,7 +29,7 @@ def in_release_order(plan: Plan, given_up: Collection[str]) -> Plan:
     usual = list(range(len(plan.steps)))
     most = flow.peak_bytes(usual)
     lowest = flow.peak_bytes(flow.ordered(0))
-    if lowest > most - LEAST_BYTES:
+    if lowest > most - SMALL_TENSOR_BYTES:
         return plan
     # No step leaves its place but where the lowest peak would be passed.
     order = flow.ordered(lowest)

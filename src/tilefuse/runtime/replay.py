@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from tilefuse.runtime.program import Program
 
 MAX_RECORDINGS = 64
-# Recordings of a backward part: one for each place of what its forward part keeps, each with memory of its own.
+# Recordings of a backward part: one for each place of what its forward part keeps. A place is a recording of the forward part, of which a
+# loop has one (each stream and each set of parameters has its own); where that part runs directly, places are whatever the allocator gives.
+# Each recording holds all gradients: at twice as many, a part whose places never settle holds 16 times the weights before it gives up;
+# at half, a loop over five sets of parameters gives up.
 MAX_BACKWARD_RECORDINGS = 8
 # A recording takes about as long as three calls, so it waits for three: the total is at most twice that of the better choice.
 CALLS_BEFORE_RECORDING = 3

@@ -11,6 +11,7 @@ from tilefuse.schedule.resolved import Domain, resolved_dtype
 from tilefuse.schedule.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD, Columns
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
 
 # Rows a thread of a 256-thread block below which columns are short: blocks that split one would only wait for each other.
 FEW_ROWS = 16
@@ -32,8 +33,7 @@ TALL_SPLIT, TALL_THREADS, TALL_BATCH = 32, 512, 8
 # Threads of the smallest blocks that columns which need no split are given to, so that all blocks run at a time.
 LEAST_THREADS = 64
 
-# A line of the caches, and the parts of a column that one block reads back in a few rounds of loads.
-LINE_BYTES, SECTOR_BYTES = 128, 32
+# Parts of a column that one block reads back in a few rounds of loads.
 MOST_PARTS = 160
 
 # Rows a thread of a kernel that also writes its elements, where that gives so many waves of blocks (see `choose_rows.MANY_WAVES`).

@@ -17,8 +17,8 @@ from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.side_by_side import last_axis
 from tilefuse.schedule.template import Columns, Pointwise, Rows, Transpose
 from tilefuse.schedule.tile import TileProgram
+from tilefuse.target.memory import SECTOR_BYTES
 
-SECTOR_BYTES = 32
 # How many times as much as a warp wants the sectors that it touches must hold, to count as scattered.
 WASTE = 2
 UNLIMITED = 1 << 62
