@@ -8,6 +8,7 @@ same code, where its guards hold: `is_found_by` asks them. Nothing here runs whi
 """
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import threading
@@ -24,6 +25,8 @@ import torch
 from tilefuse.base.logs import log_of
 
 _BREAKS, _RECOMPILES = log_of("graph_breaks"), log_of("recompiles")
+# What reading torch's own records raises where they have changed: that is no reason for a compile to fail.
+TORCH_CHANGED = (AttributeError, ImportError, TypeError, LookupError, ValueError, RuntimeError)
 # Compiles that are remembered; the oldest go.
 MOST_RECORDS = 1024
 _TORCH = str(Path(torch.__file__).parent)
@@ -119,15 +122,14 @@ class Records:
             self._absorb()
             self._found.clear()
 
-    def graph(self, gm: torch.fx.GraphModule, name: str) -> Compilation:
-        """The compilation of the frame that torch compiles now, which has this graph under this name."""
-        self.listen()
-        with self._lock:
+    def graph(self, gm: torch.fx.GraphModule, name: str) -> None:
+        """Notes the graph of the frame that torch compiles now under this name."""
+        with self._lock, contextlib.suppress(*TORCH_CHANGED):
+            self.listen()
             found = self._now()
             found.graph = name
             found.num_operators = sum(n.op.startswith("call_") for n in gm.graph.nodes)
             found.inputs = tuple(input_names(gm, found))
-            return found
 
     def of_graph(self, name: str) -> Compilation | None:
         """The compilation of a graph. name: the graph's, or that of a part of it, which begins with the graph's."""
@@ -163,12 +165,12 @@ class Records:
         """Torch begins to compile a frame, or a backward graph, which belongs to a frame compiled before."""
         if getattr(getattr(told, "callback_trigger", None), "name", "DYNAMO") != "DYNAMO":
             return
-        with self._lock:
+        with self._lock, contextlib.suppress(*TORCH_CHANGED):
             self._absorb()
             self._now()
 
     def _ended(self, told: Any = None) -> None:
-        with self._lock:
+        with self._lock, contextlib.suppress(*TORCH_CHANGED):
             self._take_breaks()
             reason = _recompile_reason()
             last = self._found[-1] if self._found else None

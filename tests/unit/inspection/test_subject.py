@@ -259,3 +259,17 @@ def test_a_training_step_names_gradients_and_saved_values() -> None:
     assert {told for told, _ in backward["inputs"]} > {"gradient of result 0", "x"}
     assert {"gradient of linear.weight", "gradient of linear.bias"} == {told for told, _ in backward["results"]}
     assert {n["path"] for n in backward["graph"]["nodes"]} <= {"linear", ""} and all(n["place"] for n in backward["graph"]["nodes"])
+
+
+def test_a_torch_whose_records_have_changed_is_no_reason_for_a_compile_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilefuse.driver import torch_records
+
+    def changed() -> None:
+        raise AttributeError("no such attribute")
+
+    monkeypatch.setattr(torch_records, "_surroundings", changed)
+    model = torch.compile(Whole(), backend="tilefuse", options={"strict": True})
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(model(x), model._orig_mod(x))
+    with pytest.raises(UserError, match="has no program"):
+        tilefuse.programs(model)
