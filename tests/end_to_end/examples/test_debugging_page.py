@@ -23,10 +23,16 @@ PAGE = "docs/debugging.md"
 assert folder  # the fixture
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of compiled kernels: the page's programs and its commands compile the same model."""
+    return tmp_path_factory.mktemp("kernels")
+
+
 @pytest.mark.slow
-def test_the_programs_of_the_page_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_of_the_page_run(folder: Path, kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("netron")
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(kernels))
     texts = blocks(PAGE, "python")
     torch_backend.reset()
     shared: dict[str, Any] = {}
@@ -46,7 +52,7 @@ def test_the_programs_of_the_page_run(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_page_run(folder: Path, kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in commands(PAGE):
         assert cli.main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
     (folder / "net.py").write_text(blocks(PAGE, "python")[0], encoding="utf-8")
@@ -56,7 +62,7 @@ def test_the_commands_of_the_page_run(folder: Path, capsys: pytest.CaptureFixtur
     for line in lines:
         words = shlex.split(line)
         given = dict(word.split("=", 1) for word in words if "=" in word)
-        environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {**os.environ, **given, "TILEFUSE_CACHE_DIR": str(kernels), "PYTHONPATH": os.pathsep.join(sys.path)}
         run = subprocess.run([sys.executable, *words[words.index("python") + 1:]], env=environment, capture_output=True, text=True,
                              timeout=300)
         assert run.returncode == 0, run.stderr
