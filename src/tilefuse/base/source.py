@@ -13,7 +13,7 @@ class Span:
 
     `path`: the module or scope of the user's model that the place belongs to, as in "layers.0.linear1"; `operator`: what stands there, in
     the words of the model's own framework, as in "aten.gelu" or "BatchNormalization". Both "" where the model tells nothing.
-    `node`: the name of the node that the frontend was given (a node of an ONNX graph, or of dynamo's).
+    `line_text`: the line; where the text has none, the name of the place (an ONNX node's). `node`: the node of dynamo's graph behind it.
     """
 
     source: str
@@ -26,8 +26,8 @@ class Span:
 
     @property
     def place(self) -> str:
-        """`file:line`, or the node where no line is known; "" for neither."""
-        return f"{self.source}:{self.line}" if self.line else self.node
+        """`file:line`, or the name of a place in a text without lines; "" for neither."""
+        return f"{self.source}:{self.line}" if self.line else self.line_text
 
     def __str__(self) -> str:
         if not self.line:

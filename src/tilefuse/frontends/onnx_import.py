@@ -265,7 +265,7 @@ class ModelImporter:
             known = fold(concrete_node(node, self.scope.attributes), arrays, schema.since_version, self.scope.opsets)
             if known is not None:
                 return [Value(array=a, depends=depends) for a in known]
-        self.builder.span = Span(f"{self.title}: {call.place}", path=scope_path(label), operator=call.op, node=label)
+        self.builder.span = Span(f"{self.title}: {call.place}", line_text=label, path=scope_path(label), operator=call.op)
         lowering = ONNX_OPS.get((domain, node.op_type))
         if lowering is None:
             return self._expand(node, schema, call)
