@@ -26,13 +26,12 @@ def _folders(header: str) -> list[Path]:
     return [p for p in places if (p / header).exists()]
 
 
-def _compiles(made: Exported, sources: Sequence[str], include: Sequence[Path] = (), define: str = "") -> None:
+def _compiles(made: Exported, sources: Sequence[str], include: Sequence[Path] = ()) -> None:
     """All sources as one unit: reading the toolkit's headers takes most of the time."""
     unit = made.folder / "unit.cu"
     unit.write_text("".join(f'#include "{made.folder / s}"\n' for s in sources))
     command = ["nvcc", "-std=c++20", "-arch=sm_90a", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra", "-c", str(unit), "-o",
-               str(unit.with_suffix(".o")), *(f"-I{p}" for p in (made.folder / "include", made.folder / "src", *include)),
-               *([f"-D{define}"] if define else [])]
+               str(unit.with_suffix(".o")), *(f"-I{p}" for p in (made.folder / "include", made.folder / "src", *include))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -58,10 +57,9 @@ def test_the_program_compiles(made: Exported) -> None:
 
 @pytest.mark.slow
 def test_the_libraries_calls_compile(made: Exported) -> None:
-    """Products, convolutions, attention with and without cuDNN."""
+    """Products, convolutions, attention."""
     folders = [*_folders("cublasLt.h"), *_folders("cudnn.h")]
     if not _folders("cublasLt.h") or not _folders("cudnn.h"):
         pytest.skip("no headers of cuBLASLt and cuDNN")
-    for name in ("products", "convolutions", "attentions", "fused_attentions", "handles"):
+    for name in ("products", "convolutions", "attentions", "handles"):
         _compiles(made, [f"src/cuda_{name}.cu"], folders)
-    _compiles(made, ["src/cuda_fused_attentions.cu"], folders, "UNFUSED_ATTENTION")

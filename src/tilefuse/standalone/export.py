@@ -22,7 +22,7 @@ from tilefuse.standalone.weights import Weights, write_weights
 # Marks of parts of a source that only programs with such calls need.
 _PART = re.compile(r"^@(\w+):begin@\n(.*?)^@\1:end@\n", re.MULTILINE | re.DOTALL)
 _GPU_SOURCES = {"product": ("cuda_products.cu",), "convolution": ("cuda_records.h", "cuda_convolutions.cu"),
-                "attention": ("cuda_attention.h", "cuda_records.h", "cuda_fused_attentions.cu", "cuda_attentions.cu")}
+                "attention": ("cuda_attentions.cu",)}
 _HOST_SOURCES = {"product": ("host_products.cpp",), "convolution": ("host_convolutions.cpp",), "attention": ("host_attentions.cpp",)}
 
 
@@ -91,8 +91,6 @@ def _texts(spec: ProgramSpec, made: ProgramText, weights: Weights, name: str, on
     """Every text file of the folder, by its path."""
     suffix = "cu" if on_gpu else "cpp"
     kinds = made.kinds | ({"product"} if on_gpu and "attention" in made.kinds else frozenset())
-    # Attention alone does without cuDNN where it is missing.
-    marks = {**marks, "uses_cudnn": "1" if "convolution" in kinds else "!defined(UNFUSED_ATTENTION)" if "attention" in kinds else "0"}
     files = {f"include/{name}.h": _source("interface.h", marks, kinds),
              "src/parts.h": _source("parts.h", marks, kinds), "src/parts.cpp": _source("parts.cpp", marks, kinds),
              f"src/program.{suffix}": made.text}

@@ -44,21 +44,13 @@ target_link_libraries({name}_example PRIVATE {name})
     finds, links = "", "CUDA::cudart"
     if "product" in kinds:
         links += " CUDA::cublasLt"
-    include = without = ""
-    if kinds & {"convolution", "attention"}:
-        required = " REQUIRED" if "convolution" in kinds else ""
-        finds = f"""# cuDNN stands beside CUDA, or where CUDNN_ROOT says: also the folder nvidia/cudnn of the Python package.
-find_path(CUDNN_INCLUDE cudnn.h HINTS ${{CUDNN_ROOT}} $ENV{{CUDNN_ROOT}} PATH_SUFFIXES include{required})
-find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${{CUDNN_ROOT}} $ENV{{CUDNN_ROOT}}
-             PATH_SUFFIXES lib lib64{required})
-"""
-        without = f"""if(CUDNN_INCLUDE AND CUDNN_LIBRARY)
-  target_include_directories({name} PRIVATE ${{CUDNN_INCLUDE}})
-  target_link_libraries({name} PRIVATE ${{CUDNN_LIBRARY}})
-else()
-  message(STATUS "no cuDNN: attention in three steps")
-  target_compile_definitions({name} PRIVATE UNFUSED_ATTENTION)
-endif()
+    include = ""
+    if "convolution" in kinds:
+        links += " ${CUDNN_LIBRARY}"
+        include = " ${CUDNN_INCLUDE}"
+        finds = """# cuDNN stands beside CUDA, or where CUDNN_ROOT says: also the folder nvidia/cudnn of the Python package.
+find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} PATH_SUFFIXES include REQUIRED)
+find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} PATH_SUFFIXES lib lib64 REQUIRED)
 """
     return f"""cmake_minimum_required(VERSION 3.18)
 project({name} LANGUAGES CXX CUDA)
@@ -77,7 +69,7 @@ add_library({name} SHARED
 target_include_directories({name} PUBLIC include PRIVATE src{include})
 set_target_properties({name} PROPERTIES CUDA_ARCHITECTURES {arch})
 target_link_libraries({name} PRIVATE {links})
-{without}
+
 add_executable({name}_example src/example.cu)
 set_target_properties({name}_example PROPERTIES CUDA_ARCHITECTURES {arch})
 target_link_libraries({name}_example PRIVATE {name} CUDA::cudart)
@@ -100,9 +92,7 @@ def readme_text(spec: ProgramSpec, made: ProgramText, weights: Weights, name: st
         arch = spec.kernels[0].arch if spec.kernels else "native"
         needs = f"an NVIDIA GPU of architecture {arch}, the CUDA toolkit" + "".join(
             f", {w}" for k, w in (("product", "cuBLASLt"), ("convolution", "cuDNN 9")) if k in kinds)
-        if "attention" in kinds and "convolution" not in kinds:
-            needs += ", cuDNN 9 (or -DUNFUSED_ATTENTION: attention in three steps)"
-        libraries = " -lcublasLt" * ("product" in kinds) + " -lcudnn" * bool(kinds & {"convolution", "attention"})
+        libraries = " -lcublasLt" * ("product" in kinds) + " -lcudnn" * ("convolution" in kinds)
         command = (f"nvcc {CUDA_FLAGS} -arch={arch} -shared -Iinclude -Isrc src/[!e]*.c* src/kernels/*.cu{libraries} -o lib{name}.so\n"
                    f"nvcc -O3 -std=c++20 -arch={arch} -Iinclude src/example.cu lib{name}.so -o {name}_example")
     else:

@@ -89,13 +89,14 @@ CASES = {
 
 
 def _attention(q: Any, k: Any, v: Any, dtype: str = "f32", mask: Any = None, **attributes: Any) -> Case:
-    order = attributes.pop("order", None)
+    order, result_order = attributes.pop("order", None), attributes.pop("result_order", None)
     operands = [(dtype, q, order), (dtype, k, order), (dtype, v, order), *([mask] if mask else [])]
-    return Case("attention", tuple(operands), tuple(sorted((attributes | {"has_mask": bool(mask)}).items())))
+    return Case("attention", tuple(operands), tuple(sorted((attributes | {"has_mask": bool(mask)}).items())), (), result_order)
 
 
 CASES |= {
     "attention": _attention((2, 3, 40, 16), (2, 3, 50, 16), (2, 3, 50, 24), order=(0, 2, 1, 3)),
+    "heads inside": _attention((2, 3, 20, 16), (2, 3, 21, 16), (2, 3, 21, 16), order=(0, 2, 1, 3), result_order=(0, 2, 1, 3)),
     "causal": _attention((1, 2, 200, 8), (1, 2, 200, 8), (1, 2, 200, 8), causal=True, scale=0.3),
     "mask": _attention((2, 2, 9, 8), (2, 2, 33, 8), (2, 2, 33, 8), mask=("bool", (2, 1, 9, 33), None)),
     "added mask": _attention((2, 2, 9, 8), (2, 2, 33, 8), (2, 2, 33, 8), mask=("f32", (1, 33), None)),

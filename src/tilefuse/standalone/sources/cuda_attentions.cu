@@ -1,12 +1,12 @@
-// Attention: by one kernel of cuDNN where it has one for the shape, else in three steps: scores = q k^T in f32, their softmax in the
-// operands' type, and its product with v.
+// Attention in three steps: scores = q k^T in f32, their softmax in the operands' type, and its product with v. The library walks one batch
+// dimension; operands whose batches lie in several are brought together first, because a product a batch would cost more than the copy.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "@name@.h"
-#include "cuda_attention.h"
 #include "cuda_library.h"
 
 namespace @name@_parts {
@@ -79,14 +79,58 @@ int64_t rounded(int64_t num_bytes) { return (num_bytes + 255) / 256 * 256; }
 
 }  // namespace
 
+// An operand as the products see it: strides of one batch dimension, rows and columns; a dense copy where `copied`.
+struct Side {
+  int64_t batch = 0, row = 0, column = 0;
+  bool copied = false;
+  CopyShape copy;
+  int64_t num_bytes = 0;  // of the copy
+};
+
 struct Attention::State {
   AttentionShape shape;
   Rows rows;
   int64_t count = 1;
-  std::unique_ptr<FusedAttention> fused;
   Product scores, sums;
+  Side q, k, v, y;
   int64_t scores_bytes = 0, weights_bytes = 0;
 };
+
+namespace {
+
+// `stride`: of a batch dimension of the operand.
+Side side_of(const AttentionShape& s, int64_t AttentionBatch::* stride, int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
+  Side side;
+  side.row = by_row;
+  side.column = by_column;
+  bool is_one = true;
+  for (size_t n = 0; n + 1 < s.batches.size(); ++n) {
+    is_one = is_one && s.batches[n].*stride == s.batches[n + 1].*stride * s.batches[n + 1].extent;
+  }
+  if (!s.batches.empty()) side.batch = s.batches.back().*stride;
+  if (is_one) return side;
+  int64_t count = 1;
+  for (const AttentionBatch& batch : s.batches) count *= batch.extent;
+  side.copied = true;
+  side.copy.itemsize = itemsize(s.dtype);
+  int64_t dense = count * rows * columns;
+  side.num_bytes = rounded(dense * side.copy.itemsize);
+  for (const AttentionBatch& batch : s.batches) {
+    dense /= batch.extent;
+    side.copy.extents.push_back(batch.extent);
+    side.copy.from.push_back(batch.*stride);
+    side.copy.to.push_back(dense);
+  }
+  side.copy.extents.insert(side.copy.extents.end(), {rows, columns});
+  side.copy.from.insert(side.copy.from.end(), {by_row, by_column});
+  side.copy.to.insert(side.copy.to.end(), {columns, int64_t(1)});
+  side.batch = rows * columns;
+  side.row = columns;
+  side.column = 1;
+  return side;
+}
+
+}  // namespace
 
 Attention::Attention() = default;
 Attention::~Attention() = default;
@@ -94,9 +138,9 @@ Attention::Attention(Attention&&) noexcept = default;
 
 size_t Attention::scratch_bytes() const {
   if (!state_) return 0;
-  if (state_->fused) return state_->fused->scratch_bytes();
-  const size_t most = std::max(state_->scores.scratch_bytes(), state_->sums.scratch_bytes());
-  return size_t(state_->scores_bytes + state_->weights_bytes) + most;
+  const State& s = *state_;
+  const size_t most = std::max(s.scores.scratch_bytes(), s.sums.scratch_bytes());
+  return size_t(s.scores_bytes + s.weights_bytes + s.q.num_bytes + s.k.num_bytes + s.v.num_bytes + s.y.num_bytes) + most;
 }
 
 void Attention::prepare(Libraries& libraries, const AttentionShape& shape) {
@@ -106,8 +150,6 @@ void Attention::prepare(Libraries& libraries, const AttentionShape& shape) {
   if (shape.dtype != Dtype::f32 && shape.dtype != Dtype::f16 && shape.dtype != Dtype::bf16) {
     fail(@NAME@_INTERNAL_ERROR, "attention of a type other than f32, f16 and bf16");
   }
-  s.fused = fused_attention(libraries, shape);
-  if (s.fused) return;
   if (shape.batches.size() > size_t(max_batches)) fail(@NAME@_INTERNAL_ERROR, "attention over more than 6 batch dimensions");
   s.rows = {shape.rows, shape.keys, int(shape.batches.size()), {}, {}, shape.mask_row, shape.mask_column, float(shape.scale), shape.causal, shape.mask};
   for (size_t n = 0; n < shape.batches.size(); ++n) {
@@ -115,18 +157,16 @@ void Attention::prepare(Libraries& libraries, const AttentionShape& shape) {
     s.rows.extents[n] = shape.batches[n].extent;
     s.rows.mask[n] = shape.batches[n].mask;
   }
-  ProductShape scores = {shape.dtype, shape.rows, shape.keys, shape.depth, shape.q_row, shape.q_column, shape.k_column, shape.k_row, 0, 0,
-                         shape.keys, 1, {}, false, false, 16, true};
-  ProductShape sums = {shape.dtype, shape.rows, shape.width, shape.keys, shape.keys, 1, shape.v_row, shape.v_column, 0, 0,
-                       shape.y_row, shape.y_column, {}, false, false, 16, false};
-  int64_t distance = shape.rows * shape.keys;
-  for (size_t n = shape.batches.size(); n-- > 0;) {
-    const AttentionBatch& b = shape.batches[n];
-    scores.batches.insert(scores.batches.begin(), Batch{b.extent, b.q, b.k, 0, distance});
-    sums.batches.insert(sums.batches.begin(), Batch{b.extent, distance, b.v, 0, b.y});
-    distance *= b.extent;
-  }
-  scores.alignment = sums.alignment = shape.alignment;
+  s.q = side_of(shape, &AttentionBatch::q, shape.rows, shape.depth, shape.q_row, shape.q_column);
+  s.k = side_of(shape, &AttentionBatch::k, shape.keys, shape.depth, shape.k_row, shape.k_column);
+  s.v = side_of(shape, &AttentionBatch::v, shape.keys, shape.width, shape.v_row, shape.v_column);
+  s.y = side_of(shape, &AttentionBatch::y, shape.rows, shape.width, shape.y_row, shape.y_column);
+  std::swap(s.y.copy.from, s.y.copy.to);
+  const int64_t area = shape.rows * shape.keys;
+  ProductShape scores = {shape.dtype, shape.rows, shape.keys, shape.depth, s.q.row, s.q.column, s.k.column, s.k.row, 0, 0,
+                         shape.keys, 1, {Batch{s.count, s.q.batch, s.k.batch, 0, area}}, false, false, shape.alignment, true};
+  ProductShape sums = {shape.dtype, shape.rows, shape.width, shape.keys, shape.keys, 1, s.v.row, s.v.column, 0, 0,
+                       s.y.row, s.y.column, {Batch{s.count, area, s.v.batch, 0, s.y.batch}}, false, false, shape.alignment, false};
   s.scores.prepare(libraries, scores);
   s.sums.prepare(libraries, sums);
   s.scores_bytes = rounded(s.count * shape.rows * shape.keys * 4);
@@ -136,11 +176,23 @@ void Attention::prepare(Libraries& libraries, const AttentionShape& shape) {
 void Attention::run(Libraries& libraries, const void* q, const void* k, const void* v, const void* mask, void* y, void* scratch,
                     cudaStream_t stream) {
   State& s = *state_;
-  if (s.fused) return s.fused->run(libraries, q, k, v, y, scratch, stream);
   char* const scores = static_cast<char*>(scratch);
   char* const weights = scores + s.scores_bytes;
-  char* const rest = weights + s.weights_bytes;
-  s.scores.run(libraries, q, k, nullptr, scores, rest, stream);
+  char* rest = weights + s.weights_bytes;
+  const auto brought = [&](const Side& side, const void* from) {
+    if (!side.copied) return from;
+    char* const to = rest;
+    rest += side.num_bytes;
+    copy(side.copy, from, to, stream);
+    return static_cast<const void*>(to);
+  };
+  const void* const queries = brought(s.q, q);
+  const void* const keys = brought(s.k, k);
+  const void* const values = brought(s.v, v);
+  char* const dense = rest;
+  void* const made = s.y.copied ? dense : y;
+  rest += s.y.num_bytes;
+  s.scores.run(libraries, queries, keys, nullptr, scores, rest, stream);
   const unsigned blocks = unsigned(s.count * s.shape.rows);
   switch (s.shape.dtype) {
     case Dtype::f32:
@@ -154,7 +206,8 @@ void Attention::run(Libraries& libraries, const void* q, const void* k, const vo
                                                                    reinterpret_cast<__nv_bfloat16*>(weights), mask);
   }
   check(cudaGetLastError(), "softmax");
-  s.sums.run(libraries, weights, v, nullptr, y, rest, stream);
+  s.sums.run(libraries, weights, values, nullptr, made, rest, stream);
+  if (s.y.copied) copy(s.y.copy, dense, y, stream);
 }
 
 }  // namespace @name@_parts

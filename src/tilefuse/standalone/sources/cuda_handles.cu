@@ -2,9 +2,9 @@
 @products:begin@
 #include <cublasLt.h>
 @products:end@
-#if @uses_cudnn@
+@convolutions:begin@
 #include <cudnn.h>
-#endif
+@convolutions:end@
 
 #include "@name@.h"
 #include "cuda_library.h"
@@ -17,9 +17,9 @@ Libraries::~Libraries() {
 @products:begin@
   if (product_) cublasLtDestroy(static_cast<cublasLtHandle_t>(product_));
 @products:end@
-#if @uses_cudnn@
+@convolutions:begin@
   if (convolution_) cudnnDestroy(static_cast<cudnnHandle_t>(convolution_));
-#endif
+@convolutions:end@
 }
 
 void* Libraries::product_handle() {
@@ -34,14 +34,14 @@ void* Libraries::product_handle() {
 }
 
 void* Libraries::convolution_handle() {
-#if @uses_cudnn@
+@convolutions:begin@
   if (!convolution_) {
     cudnnHandle_t made;
     const cudnnStatus_t status = cudnnCreate(&made);
     if (status != CUDNN_STATUS_SUCCESS) fail(@NAME@_DEVICE_ERROR, std::string("cudnnCreate: ") + cudnnGetErrorString(status));
     convolution_ = made;
   }
-#endif
+@convolutions:end@
   return convolution_;
 }
 

@@ -85,6 +85,24 @@ template <class T> void copy_as(const CopyPlan& plan, const void* from, void* to
   check(cudaGetLastError(), "copy");
 }
 
+// Whether both sides can be moved 16 bytes at a time; the plan is then one of such pieces.
+bool by_vectors(CopyPlan& plan, int64_t itemsize, const void* from, const void* to) {
+  const int last = plan.rank - 1;
+  const long long pieces = 16 / itemsize;
+  if (plan.rank == 0 || plan.from[last] != 1 || plan.to[last] != 1 || plan.extents[last] % pieces) return false;
+  if ((reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to)) % 16) return false;
+  for (int d = 0; d < last; ++d) {
+    if (plan.from[d] % pieces || plan.to[d] % pieces) return false;
+  }
+  for (int d = 0; d < last; ++d) {
+    plan.from[d] /= pieces;
+    plan.to[d] /= pieces;
+  }
+  plan.extents[last] /= pieces;
+  plan.count /= pieces;
+  return true;
+}
+
 }  // namespace
 
 void copy(const CopyShape& shape, const void* from, void* to, cudaStream_t stream) {
@@ -99,6 +117,7 @@ void copy(const CopyShape& shape, const void* from, void* to, cudaStream_t strea
   }
   plan.rank = int(shape.extents.size());
   if (!plan.count) return;
+  if (by_vectors(plan, shape.itemsize, from, to)) return copy_as<uint4>(plan, from, to, stream);
   switch (shape.itemsize) {
     case 1: return copy_as<unsigned char>(plan, from, to, stream);
     case 2: return copy_as<unsigned short>(plan, from, to, stream);
