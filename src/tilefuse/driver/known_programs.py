@@ -70,23 +70,24 @@ def files_digest(rooms: tuple[str, ...]) -> str:
 
 def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts: Layouts | None, device: DeviceSpec, options: Options,
                    fallbacks: Iterable[tuple[str, str]], result_layouts: Layouts | None, free_results: Collection[int],
-                   static: Collection[str] = (), given_up: Collection[str] = ()) -> str:
+                   static: Collection[str] = (), given_up: Collection[str] = (), text: str = "") -> str:
     """The digest under which the program of these arguments of `compile_graph` is kept.
 
+    text: the graph's, where it was printed already.
     Cost: linear in the graph's text and in the small constants' bytes.
     """
     told = [
-        told_in_numbers(graph, input_layouts, fallbacks, result_layouts), told_in_words(graph, device, options),
+        told_in_numbers(text or print_graph(graph), input_layouts, fallbacks, result_layouts), told_in_words(graph, device, options),
         sorted(free_results), sorted(static), sorted(given_up), _tuning_digest(device, options) if options.tuned else "",
         [(name, _content(data)) for name, data in sorted(constants.items()) if isinstance(data, np.ndarray)],
     ]
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
-def told_in_numbers(graph: Graph, input_layouts: Layouts | None, fallbacks: Iterable[tuple[str, str]],
+def told_in_numbers(text: str, input_layouts: Layouts | None, fallbacks: Iterable[tuple[str, str]],
                     result_layouts: Layouts | None) -> list[object]:
-    """The part of a program's digest in which sizes stand. Cost: linear in the graph's text."""
-    return [print_graph(graph), _strides(input_layouts), _strides(result_layouts), sorted(fallbacks)]
+    """The part of a program's digest in which sizes stand. text: the graph's."""
+    return [text, _strides(input_layouts), _strides(result_layouts), sorted(fallbacks)]
 
 
 def told_in_words(graph: Graph, device: DeviceSpec, options: Options) -> list[object]:

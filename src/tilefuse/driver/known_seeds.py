@@ -19,6 +19,7 @@ from typing import Any
 from tilefuse.base.options import Options
 from tilefuse.driver.known_programs import find_program, is_keepable, keep_program, program_digest, told_in_numbers, told_in_words
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import print_graph
 from tilefuse.plan.seeded import Seed, parse_seed, seed_of
 from tilefuse.runtime.cache import SEEDS, cache_of
 from tilefuse.runtime.program_store import StoredProgram
@@ -50,11 +51,12 @@ def look_up(graph: Graph, facts: Mapping[str, Any]) -> Found:
     facts: all but the graph, as `program_digest` takes them.
     """
     options: Options = facts["options"]
-    digest = program_digest(graph, **facts)
+    text = print_graph(graph)
+    digest = program_digest(graph, **facts, text=text)
     known = find_program(digest, options)
     if known is not None or not uses_seeds(options):
         return Found(digest, program=known)
-    key = seed_key(graph, facts)
+    key = seed_key(graph, facts, text)
     seeds = sorted(_seeds(key, options), key=lambda s: _distance(s, graph))
     for seed in seeds:
         known = find_program(seeded_digest(digest, seed), options)
@@ -78,12 +80,13 @@ def uses_seeds(options: Options) -> bool:
     return options.reuse_plans and is_keepable(options) and not options.plan and not options.template
 
 
-def seed_key(graph: Graph, facts: Mapping[str, Any]) -> str:
+def seed_key(graph: Graph, facts: Mapping[str, Any], text: str = "") -> str:
     """The key under which seeds of graphs like this one are kept: equal for graphs equal up to sizes, other numbers and their name.
 
-    Legality, tiles and prices are found anew, so numbers that are no sizes need not be equal.
+    Legality, tiles and prices are found anew, so numbers that are no sizes need not be equal. text: the graph's, where it was printed.
     """
-    sized = told_in_numbers(replace(graph, name=""), facts["input_layouts"], facts["fallbacks"], facts["result_layouts"])
+    _, _, nameless = (text or print_graph(graph)).partition("(")
+    sized = told_in_numbers(nameless, facts["input_layouts"], facts["fallbacks"], facts["result_layouts"])
     told = [_NUMBER.sub("N", repr(sized)), told_in_words(graph, facts["device"], facts["options"]),
             [sorted(facts[name]) for name in ("free_results", "static", "given_up")]]
     return hashlib.sha256(repr(told).encode()).hexdigest()
