@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tilefuse.base.options import option_table
+from tilefuse.base.options import OptionRecord, option_table
 from tilefuse.tools.console import emit_json, errors, results
 from tilefuse.tools.explain import bytes_text
+from tilefuse.tools.lines import output_width, print_lines
 
 cache_app = typer.Typer(no_args_is_help=True, help="The kernel cache: list, why, export, import, clear.")
 
@@ -115,17 +116,20 @@ def key(path: Annotated[Path, typer.Argument(help="the file to write; it must no
 
 
 def options(as_json: AsJson = False) -> None:
-    """List every option: its environment variable, default, legal values and meaning."""
+    """List every option, one a line: name=default, meaning, legal values, environment variable.
+
+    An option is a keyword of tilefuse.compile, -O name=value of a command, or the variable.
+    """
     rows = option_table()
     if as_json:
         emit_json([{"name": r.name, "variable": r.variable, "default": r.default, "choices": list(r.choices), "doc": r.doc,
                     "affects_code": r.affects_code} for r in rows])
         return
-    table = Table(title="options: keyword of tilefuse.compile, -O name=value, or environment variable", title_justify="left")
-    for column in ("option", "variable", "default", "meaning"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        legal = f" ({', '.join(map(str, row.choices))})" if row.choices else ""
-        default = json.dumps(row.default) if not isinstance(row.default, str) else row.default or '""'
-        table.add_row(row.name, row.variable, default, row.doc + legal)
-    results().print(table)
+    print_lines((_option_line(row) for row in rows), wrap=True, width=output_width())
+
+
+def _option_line(row: OptionRecord) -> str:
+    """An option in one line, which grep finds by its name, its variable and the words of its meaning."""
+    legal = f" ({', '.join(map(str, row.choices))})" if row.choices else ""
+    default = json.dumps(row.default) if not isinstance(row.default, str) else row.default or '""'
+    return f"{row.name}={default}  {row.doc}{legal}; {row.variable}"

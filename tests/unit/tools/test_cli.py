@@ -16,6 +16,7 @@ import pytest
 
 from tilefuse import tools
 from tilefuse.base import errors
+from tilefuse.base.options import option_table
 from tilefuse.runtime.cache import CacheWarning
 from tilefuse.tools import __main__ as start
 from tilefuse.tools import cli, commands_cache
@@ -251,3 +252,17 @@ def test_a_closed_output_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_is_not_there_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(cli, "app", raising(MemoryError("5 PiB")))
     assert cli.main([]) == 4 and "please report" not in capsys.readouterr().err
+
+
+def test_options_are_lines_that_grep_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["options"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(option_table())
+    (line,) = [line for line in lines if line.startswith("planner=")]
+    assert line.startswith("planner=ilp  ") and line.endswith("TILEFUSE_PLANNER")
+
+
+def test_usage_errors_show_no_escapes_of_the_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "x", "--bogus\x1b[31m"]) == 2
+    err = capsys.readouterr().err
+    assert "\x1b" not in err and "--bogus\\x1b[31m" in err and "Usage: tilefuse run" in err
