@@ -132,14 +132,29 @@ def test_a_cache_that_is_updated_in_place(mode: str | None) -> None:
         close(mine, theirs)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_threads_and_streams(mode: str | None) -> None:
+def shared_model(mode: str | None) -> tuple[Callable[..., Any], list[torch.Tensor]]:
+    """A compiled model that was called once, and what it gives for `images(0)` to `images(3)`."""
     model = Small().cuda().eval()
     made = compiled(model, mode)
-    wrong: list[str] = []
     with torch.no_grad():
         expected = [model(images(n)) for n in range(4)]
         made(images())
+    return made, expected
+
+
+def in_threads(work: Callable[[int], None]) -> None:
+    """Runs `work(0)` to `work(3)` at the same time."""
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_and_streams(mode: str | None) -> None:
+    made, expected = shared_model(mode)
+    wrong: list[str] = []
     torch.cuda.synchronize()
 
     def work(number: int) -> None:
@@ -150,11 +165,7 @@ def test_threads_and_streams(mode: str | None) -> None:
                 if not torch.allclose(y, expected[(number + n) % 4], rtol=2e-4, atol=2e-4):
                     wrong.append(f"thread {number} call {n}")
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert wrong == []
     with torch.no_grad():
         for n in range(20):
@@ -420,12 +431,8 @@ def test_autocast_comes_and_goes(mode: str | None) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_threads_on_one_stream(mode: str | None) -> None:
-    model = Small().cuda().eval()
-    made = compiled(model, mode)
+    made, expected = shared_model(mode)
     wrong: list[str] = []
-    with torch.no_grad():
-        expected = [model(images(n)) for n in range(4)]
-        made(images())
 
     def work(number: int) -> None:
         kept = []
@@ -435,11 +442,7 @@ def test_threads_on_one_stream(mode: str | None) -> None:
             torch.cuda.synchronize()
         wrong.extend(f"thread {number}" for y, k in kept if not torch.allclose(y, expected[k], rtol=2e-4, atol=2e-4))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert wrong == []
 
 
