@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tilefuse.array as ta
-from benchmarks import readme
+from benchmarks import tables
 from benchmarks.array_networks import NETWORKS, load_into
 from benchmarks.arrays import COMPILE_CASE, listed, measure_array_case
 from benchmarks.peers import NotApplicable
@@ -69,4 +69,4 @@ def test_a_record_tells_what_fusing_gives(tmp_path: Path) -> None:
     assert row["vs unfused"] == 1.3 and row["vs best"] == 1.0 and row["asked fusion"] == 1.4
     assert "slower on 0" in verdict(record)
     line = "| lenet/training/f32/64 | 0.300 | 0.200 | 0.260 | 0.200 | - | 1.50 | 1.00 | 1.30 | 1.0 | 1.0 | 1.0 |"
-    assert line in readme.arrays_table(record)
+    assert line in tables.arrays_table(record)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from benchmarks import size_streams
-from benchmarks.readme import sizes_table
 from benchmarks.record import Record
 from benchmarks.size_streams import TINY_SIZES, Stream, measured
+from benchmarks.tables import sizes_table
 from tilefuse.driver import torch_backend
 
 HOST = torch.device("cpu")
