@@ -5,8 +5,9 @@ is the same model in f64: by torch with every float type replaced, else by the d
 """
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -205,11 +206,22 @@ class _Doubled(TorchDispatchMode):
         return func(*wide[0], **wide[1])
 
 
+@contextlib.contextmanager
+def _as_defined() -> Iterator[None]:
+    """Inside, torch's own shortcut for encoder layers is off: on a GPU it takes GELU for its approximation by tanh, in f64 too."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def reference(subject: Subject) -> tuple[list[torch.Tensor] | None, bool, str]:
     """(the outputs in f64, whether tilefuse had no part in them, how they were computed or why there are none)."""
     if subject.kind == "torch":
         try:
-            with _Doubled(), torch.no_grad():
+            with _Doubled(), _as_defined(), torch.no_grad():
                 model = copy.deepcopy(subject.model).double() if isinstance(subject.model, torch.nn.Module) else subject.model
                 given, named = pytree.tree_map_only(torch.Tensor, _double, subject.fresh())
                 found = flat_tensors(model(*given, **named))

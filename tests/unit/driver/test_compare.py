@@ -79,6 +79,18 @@ def test_the_reference_of_a_torch_model_keeps_no_smaller_type() -> None:
     assert torch.equal(found[0], x.double() * 3)
 
 
+def test_the_reference_takes_no_shortcut_of_torch() -> None:
+    """For encoder layers torch has one whose GELU on a GPU is the approximation by tanh: 3e-4 from the layer's definition, in f64 too."""
+    seen: list[bool] = []
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.backends.mha.get_fastpath_enabled())
+        return x + 1
+
+    reference(Subject("torch", model, [torch.rand(4)], {}, {}, {}, torch.device("cpu")))
+    assert seen == [False] and torch.backends.mha.get_fastpath_enabled()
+
+
 @pytest.mark.parametrize(("against", "says"), [("onnxruntime", "eager, inductor, unfused, interpreter"), ("eagre", "did you mean eager")])
 def test_a_peer_that_the_model_has_not_is_refused(against: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
