@@ -33,3 +33,12 @@ def operators_as_found() -> Iterator[None]:
     yield
     for name in set(CUSTOM_FUNCTIONS) - known:
         unregister_function(name)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_found() -> Iterator[None]:
+    """Logs that a test shows are off again: where plans are shown, no program is taken from the cache."""
+    yield
+    from tilefuse.base.logs import from_environment
+
+    from_environment({})

@@ -38,9 +38,10 @@ FUSED = "fused"
 class Planned:
     """Decisions of the pass fusion: the prepared graph, the patterns by kernel name, and the plan or a known program's parts.
 
-    digest: where the program is kept; "" where it is not. spec: of a known program; plan: of a new one.
+    given: the graph before passes. digest: where the program is kept; "" where it is not. spec: of a known program; plan: of a new one.
     """
 
+    given: Graph
     prepared: Prepared
     patterns: Mapping[str, Pattern]
     digest: str
@@ -75,12 +76,12 @@ def fusion(graph: AttributedGraph) -> AttributedGraph:
         known = find_program(digest, graph.options)
     if known is not None:
         outline = parse_plan(known.spec.plan_text)
-        planned = Planned(ready, _patterns(outline), digest, spec=known.spec, known_constants=known.constants)
+        planned = Planned(graph.graph, ready, _patterns(outline), digest, spec=known.spec, known_constants=known.constants)
         text = known.spec.plan_text
     else:
         plan = plan_on_device(ready.graph, ready.given, graph.device, graph.options, result_layouts=ready.fixed, layouts=ready.layouts)
         outline = outline_of(plan)
-        planned, text = Planned(ready, _patterns(outline), digest, plan=plan), print_plan(plan)
+        planned, text = Planned(graph.graph, ready, _patterns(outline), digest, plan=plan), print_plan(plan)
     fused, subgraphs = fused_graph(ready.graph, planned.patterns)
     return graph.with_graph(fused).with_attributes(subgraph=subgraphs, plan=text, planned=planned, constants=dict(ready.constants))
 
@@ -100,17 +101,17 @@ def codegen(graph: AttributedGraph) -> AttributedGraph:
             plan = _planned_again(flat, patterns, planned.prepared, graph.device, graph.options)
             called = {p: name for name, p in patterns.items()}
             names = [called.get(k.pattern, k.name) for k in plan.kernels]
-        spec = _program_spec(plan, graph)
+        spec = _program_spec(plan, graph, planned.given)
     launches = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
     code_of = dict(zip(names, launches, strict=True))
     kernels = {n.name: code_of[kernel] for n in graph.graph.nodes if (kernel := kernel_of(n))}
     return graph.with_attributes(kernel=kernels, spec=spec, unchanged=unchanged)
 
 
-def _program_spec(plan: Plan, graph: AttributedGraph) -> ProgramSpec:
-    """The program of a plan with its texts, as `generate` makes it."""
+def _program_spec(plan: Plan, graph: AttributedGraph, given: Graph) -> ProgramSpec:
+    """The program of a plan with its texts, as `generate` makes it. given: the graph before passes."""
     spec = lower(plan, graph.device, graph.options)
-    explanation = json.dumps(explanation_of(plan, spec, (), graph.options.changed(), graph.device))
+    explanation = json.dumps(explanation_of(plan, spec, (), graph.options.changed(), graph.device, given))
     return replace(spec, plan_text=print_plan(plan), explanation=explanation,
                    plan_seconds=plan.search.seconds if plan.search is not None else None)
 
