@@ -189,6 +189,7 @@ def results_of(graph: Graph, inputs: Mapping[str, Any], wide: bool) -> list[torc
             released.setdefault(n, []).append(value)
     with np.errstate(all="ignore"):
         for n, node in enumerate(meaning.graph.nodes):
-            meaning.value(node.name)
+            if node.name in last_use or node.name in graph.escaping:  # of a call's results some may be nobody's, and without a definition
+                meaning.value(node.name)
             meaning.forget(released.get(n, ()))
     return [as_tensor(meaning.value(r)) for r in graph.results]
