@@ -20,13 +20,15 @@ from tilefuse.schedule.windows import taps_of
 
 
 def windows_in_lanes(writer: KernelWriter, lane_env: dict[str, Affine], lane: str, width: int) -> None:
-    """Reduces all windows of the current point for `width` lanes; `writer.lane_values` then has their results.
+    """Reduces all windows of the current point for `width` lanes; `writer.lane_values` then has their results. Those that are
+    the same for all lanes have been reduced before (`hoist_without_lane`).
 
     Requires: `windows_fit` for the axis that the lanes walk.
     """
     writer.lane_values.clear()
     writer.lane_expressions.clear()
-    windows = [i for i in writer.domain.instances if i.serial] if width > 1 else []
+    found = writer.emitter.find
+    windows = [i for i in writer.domain.instances if i.serial and found(i.key) is None] if width > 1 else []
     shared = _shared_by_taps(writer, windows, lane_env, lane, width)
     for instance in windows:
         writer.lane_values[instance.key] = _window(writer, instance, lane_env, lane, width, shared)

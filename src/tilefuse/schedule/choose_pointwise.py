@@ -5,14 +5,12 @@ from math import lcm, prod
 
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.schedule.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
+from tilefuse.schedule.parts import VECTOR_BYTES
 from tilefuse.schedule.resolved import Domain
 from tilefuse.schedule.side_by_side import SHORTEST_SIDE, lanes_across, last_axis
 from tilefuse.schedule.template import Pointwise, Transpose
 from tilefuse.schedule.windows import sums_fit, windows_fit
 from tilefuse.target.device import DeviceSpec
-
-# The widest access of a thread.
-SLOT_BYTES = 16
 
 # A read axis that is short, and what a block turns at a time where all of it lies in one run.
 MOST_OF_RUN = 64
@@ -43,10 +41,12 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     width = widest_vector(found, tuple(last), total if len(last) == 0 else max(total, 1), limit)
     if domain.scatter is not None or any(i.serial for i in domain.instances):
         along = last[0] if domain.scatter is None and last and last == list(order[-1:]) else ""
-        if device.kind == "cuda" and not along:
+        if device.kind != "cuda":
+            width = min(width, 4)
+        elif not along:
             width = 1
-        elif device.kind != "cuda" or not sums_fit(domain, along, width):
-            width = min(width, 4) if device.kind != "cuda" or windows_fit(domain, along, min(width, 4)) else 1
+        elif not sums_fit(domain, along, width):
+            width = min(width, 4) if windows_fit(domain, along, min(width, 4)) else 1
     if device.kind == "host":
         vectors = max(total // width, 1)
         return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)
@@ -198,7 +198,7 @@ def _transpose_tile(domain: Domain, device: DeviceSpec, found: list[Access], ord
     columns = min(along * max(1, across // _power_above(writes, 1)), _power_above(reads, SHORTEST_SIDE))
     # Two whole vectors' bytes a thread, in as many loads as their places allow. Measured on H200: up to 1 us of 65 better than four or
     # eight; tiles of half the side lose 1 us, and 3 where rows are powers of two apart (8192 x 8192).
-    threads = max(64, min(1024, rows * columns * itemsize // (2 * SLOT_BYTES)))
+    threads = max(64, min(1024, rows * columns * itemsize // (2 * VECTOR_BYTES)))
     depth = max(1, min(2, rows * columns // (threads * read_vector)))
     while domain.extents[write_axis] % depth:
         depth //= 2

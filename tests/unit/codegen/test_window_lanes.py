@@ -88,3 +88,14 @@ def test_rows_of_images_are_no_vectors_of_taps() -> None:
     graph = parse_graph(THERE.replace("C", "8"))
     source = generate(graph, constants={}, device=H200, options=Options()).spec.kernels[0].source
     assert "tf_vector_load" not in source
+
+
+def test_a_sum_that_a_vector_shares_is_reduced_once() -> None:
+    """It fits a window as well: an element for all of a vector at each tap."""
+    graph = parse_graph("""graph @shared(%x: f32[64, 512, 128], %q: f32[64, 4]) -> (f32[64, 512, 128]) {
+  %s: f32[64] = reduce.sum [n] over [k < 4] { %q[n, k] }
+  %y: f32[64, 512, 128] = map [n, p, c] { add(%x[n, p, c], %s[n]) }
+  return %y
+}""")
+    (kernel,) = generate(graph, constants={}, device=H200, options=Options()).spec.kernels
+    assert kernel.source.count("reduce.sum by one thread") == 1 and "tf_vector_load" in kernel.source
