@@ -20,6 +20,7 @@ from tilefuse.driver.product_precision import framework_convolutions, framework_
 from tilefuse.driver.request import traced
 from tilefuse.runtime.binaries import build_kernels
 from tilefuse.runtime.cache import cache_of
+from tilefuse.runtime.nvrtc_process import end_with_parent
 
 # Below the user's own processes. Units: steps of Unix priority
 PRIORITY_STEPS = 10
@@ -33,7 +34,7 @@ def main() -> None:
     # Replies go through a pipe of their own; what anything prints goes to the errors.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     send(replies, "")
     if not select.select([0], [], [], QUIET_S)[0]:
         _load_torch()
@@ -77,14 +78,6 @@ def _calculate_as(products: str, convolutions: str) -> None:
         torch.backends.cuda.matmul.allow_tf32 = products == "tf32"
     if framework_convolutions() != convolutions:
         torch.backends.cudnn.allow_tf32 = convolutions == "default"
-
-
-def _end_with_parent() -> None:
-    """Ends this process as soon as nobody can write to it, also in the middle of a compile: the cache holds whole files only."""
-    poll = select.poll()
-    poll.register(0, 0)
-    poll.poll()
-    os._exit(0)
 
 
 if __name__ == "__main__":

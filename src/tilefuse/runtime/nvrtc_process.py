@@ -81,7 +81,7 @@ def main(version: str, arch: str, *paths: str) -> None:
     # Replies go through a pipe of their own, so that nothing that is printed comes between them.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     library = next((found for found in map(ctypes.CDLL, paths) if version_of(found) == version), None)
     if library is None:
         return
@@ -95,7 +95,8 @@ def main(version: str, arch: str, *paths: str) -> None:
             send(replies, [str(status).encode(), log, cubin])
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Ends this process as soon as nobody can write to it, also in the middle of a compile."""
     poll = select.poll()
     poll.register(0, 0)
     poll.poll()

@@ -31,7 +31,7 @@ Told = tuple[str, str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written. `kinds`: of library calls; inputs, results: (name, data type, extents) of each.
+    """The folder that was written. `kinds`: of library calls; inputs, results: (name, data type, extents) of each.
 
     Units: `weight_bytes`, `workspace_bytes` (without the libraries' own) in bytes.
     """
@@ -117,7 +117,7 @@ def kernel_text(kernel: KernelCode, name: str) -> str:
     includes = list(dict.fromkeys(line.strip() for line in INCLUDE_LINE.findall(kernel.source)))
     body = INCLUDE_LINE.sub("", kernel.source).strip("\n")
     space = f"{name}_{kernel.entry}"
-    # What only some forms of a template read is declared in all of them.
+    # Names that only some forms of a template read are declared in all of them.
     includes += ["#pragma nv_diag_suppress 177"] if kernel.target == "cuda" else [
         '#pragma GCC diagnostic ignored "-Wunused-variable"', '#pragma GCC diagnostic ignored "-Wunused-but-set-variable"']
     lines = [*includes, *([""] if includes else []), f"namespace {space} {{", "", body, "", f"}}  // namespace {space}", ""]

@@ -27,7 +27,7 @@ BYTE_ORDER = 0x01020304
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What was written. Units: bytes, from the start of the data."""
+    """Places of the tensors that were written. Units: bytes, from the start of the data."""
 
     offsets: Mapping[str, int]
     num_bytes: int

@@ -5,7 +5,6 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,8 @@ from tilefuse.base.logs import NAMES, from_environment, help_text, is_shown, log
 
 
 @pytest.fixture(autouse=True)
-def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TILEFUSE_LOGS", raising=False)
-    tilefuse.set_logs()
-    yield
     tilefuse.set_logs()
 
 

@@ -17,7 +17,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("TILEFUSE_LOGS", raising=False)
     torch_backend.reset()
     yield
-    tilefuse.set_logs()
     torch_backend.reset()
 
 

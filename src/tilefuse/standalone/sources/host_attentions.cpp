@@ -157,13 +157,7 @@ void Attention::run(const void* q, const void* k, const void* v, const void* mas
     using E = decltype(element);
     attend(shape_, static_cast<const E*>(q), static_cast<const E*>(k), static_cast<const E*>(v), mask, static_cast<E*>(y));
   };
-  switch (shape_.dtype) {
-    case Dtype::f64: return with(double());
-    case Dtype::f32: return with(float());
-    case Dtype::f16: return with(Half());
-    case Dtype::bf16: return with(Bfloat());
-    default: fail(@NAME@_INTERNAL_ERROR, "attention of a type other than f64, f32, f16 and bf16");
-  }
+  by_float_type(shape_.dtype, with, [] { fail(@NAME@_INTERNAL_ERROR, "attention of a type other than f64, f32, f16 and bf16"); });
 }
 
 }  // namespace @name@_parts

@@ -273,13 +273,7 @@ CONTRACTED void convolve_channels(const ConvolutionShape& s, const Geometry& g, 
 }
 
 template <class Body> void by_type(Dtype dtype, Body body) {
-  switch (dtype) {
-    case Dtype::f64: return body(double());
-    case Dtype::f32: return body(float());
-    case Dtype::f16: return body(Half());
-    case Dtype::bf16: return body(Bfloat());
-    default: fail(@NAME@_INTERNAL_ERROR, "a convolution of a type other than f64, f32, f16 and bf16");
-  }
+  by_float_type(dtype, body, [] { fail(@NAME@_INTERNAL_ERROR, "a convolution of a type other than f64, f32, f16 and bf16"); });
 }
 
 }  // namespace

@@ -133,6 +133,17 @@ template <class E>
 using Computed = std::conditional_t<std::is_same_v<E, double>, double,
                                     std::conditional_t<std::is_integral_v<E>, std::conditional_t<sizeof(E) == 8, uint64_t, uint32_t>, float>>;
 
+// Calls `body` with a value of the element's type, or `otherwise` where that is no type of floats.
+template <class Body, class Otherwise> void by_float_type(Dtype dtype, Body body, Otherwise otherwise) {
+  switch (dtype) {
+    case Dtype::f64: return body(double());
+    case Dtype::f32: return body(float());
+    case Dtype::f16: return body(Half());
+    case Dtype::bf16: return body(Bfloat());
+    default: return otherwise();
+  }
+}
+
 // Memory of this thread that stays until the thread ends; a second use within one call takes another `slot`.
 char* thread_scratch(int slot, size_t num_bytes);
 template <class T> T* scratch_of(int slot, int64_t count) { return reinterpret_cast<T*>(thread_scratch(slot, size_t(count) * sizeof(T))); }
