@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-# What a run may take once it measures: starting and the last peer's answer take up to 30 s more. Units: seconds.
+# Time that a run may take once it measures: starting and the last peer's answer take up to 30 s more. Units: seconds.
 # One H200, four suites at a time on it: patterns 149 s, models 135, stitched 98, workloads 77; calls 157, sizes 160, blas 120, arrays 94;
 # compiler 83, search 113.
 BUDGET_S = 150.0

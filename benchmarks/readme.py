@@ -46,7 +46,7 @@ def totals(record: Record) -> list[Figures]:
     return found
 
 
-# What a line says, its suite, its figures.
+# A line's text, its suite, its figures.
 LINES: tuple[tuple[str, str, Callable[[Record], list[Figures]]], ...] = (
     ("memory-bound patterns", "patterns", times()),
     ("whole models, inference", "models", times(lambda name: "/training/" not in name)),

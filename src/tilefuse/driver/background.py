@@ -183,7 +183,7 @@ class BackgroundProcess:
             return ""
         # The other process finds the same packages; no GPU, whose memory belongs to this one; no Ctrl-C, which is meant for this one.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path), "CUDA_VISIBLE_DEVICES": ""}
-        # What is logged of a compile there is logged here.
+        # Lines that a compile logs there are logged here.
         environment = {name: value for name, value in environment.items() if name not in (VARIABLE, OUT_VARIABLE)}
         try:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)

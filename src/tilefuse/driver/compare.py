@@ -155,7 +155,7 @@ def result_names(program: Any, count: int) -> list[str]:
 
 def subject_of(kind: str, model: Any, program: Any, arguments: Sequence[Any], named: Mapping[str, Any],
                shapes: Mapping[str, Sequence[int]] | None = None, options: Mapping[str, Any] | None = None) -> Subject:
-    """What is compared: a model, its compiled form, and the arguments of a call of both."""
+    """The model that is compared, its compiled form, and the arguments of a call of both."""
     leaves = getattr(program, "leaves", None)
     tensors = list(leaves(arguments, named)) if leaves is not None else list(arguments)
     spec = program.spec

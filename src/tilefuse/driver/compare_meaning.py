@@ -1,4 +1,4 @@
-"""What a graph means, value by value: in the types that it declares, or with every float in f64.
+"""Values of a graph by its definition, one by one: in the types that it declares, or with every float in f64.
 
 Nodes are evaluated one by one, by the interpreter; calls of the library by torch, so that a model with convolutions is done in seconds.
 In f64 no conversion rounds any more: integers that are computed from floats may differ from those of the declared types.

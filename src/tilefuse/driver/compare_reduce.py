@@ -21,7 +21,7 @@ from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.verify import verify
 
-# What a candidate that makes no sense raises when it is evaluated: an index beyond a smaller extent, a call that refuses its operands.
+# Errors that evaluating a candidate raises where it makes no sense: an index beyond a smaller extent, a call that refuses its operands.
 NONSENSE = (CompilerError, ArithmeticError, LookupError, ValueError, RuntimeError)
 
 
@@ -119,7 +119,7 @@ def defined_values(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array
 
 
 def leading_to(graph: Graph, results: Sequence[str]) -> Graph:
-    """What leads to these values."""
+    """The part of the graph that leads to these values."""
     needed: set[str] = set()
     stack = list(results)
     while stack:

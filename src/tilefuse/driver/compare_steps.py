@@ -214,7 +214,7 @@ class _Stepper:
         return tuple(overwritten)
 
     def _value_report(self, value: str, nodes: Sequence[str], held: torch.Tensor, kernel: bool) -> ValueReport:
-        """What a step wrote against its definition: in f64, and where it is outside, by what the declared types cost."""
+        """A value that a step wrote, beside its definition in f64; where it is outside the tolerance, in the declared types."""
         tolerance = self.tolerance if kernel else replace(self.tolerance, tf32=allows_tf32(held.device, (self.operator,)))
         wide = as_tensor(self.own.value(value))
         report = compare_values(value, held, wide, tolerance)
@@ -236,7 +236,7 @@ class _Stepper:
         return narrow.value(value)
 
     def _held_of(self, value: str, memory: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """What the step wrote for a value."""
+        """The tensor that the step wrote for a value."""
         name = self.storage.get(value, value)
         return memory[name if name in memory else value]
 

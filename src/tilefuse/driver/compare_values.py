@@ -33,7 +33,7 @@ EQUAL, WITHIN, AS_EXACT, DIFFERS = "equal", "within tolerance", "as exact", "dif
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What a user allows: relative to each element, and absolute. None: by the data type and the result's size.
+    """Differences that a user allows: relative to each element, and absolute. None: by the data type and the result's size.
 
     tf32: products and convolutions of f32 may round their operands to 11 bits, since torch is set to allow it (`allows_tf32`).
     """

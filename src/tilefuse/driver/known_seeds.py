@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(?<![\w.%$])\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a program before it is made.
+    """Facts about a program that are known before it is made.
 
     digest: the program's, made from nothing. key: of its seeds; "" where none are used or kept. seed: the one to start from.
     """

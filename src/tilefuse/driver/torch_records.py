@@ -25,7 +25,7 @@ import torch
 from tilefuse.base.logs import log_of
 
 _BREAKS, _RECOMPILES = log_of("graph_breaks"), log_of("recompiles")
-# What reading torch's own records raises where they have changed: that is no reason for a compile to fail.
+# Errors that reading torch's own records raises where they have changed: that is no reason for a compile to fail.
 TORCH_CHANGED = (AttributeError, ImportError, TypeError, LookupError, ValueError, RuntimeError)
 # Compiles that are remembered; the oldest go.
 MOST_RECORDS = 1024

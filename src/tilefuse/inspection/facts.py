@@ -26,7 +26,7 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
         match step:
             case KernelStep():
                 code = spec.kernels[step.kernel]
-                # What a kernel reads, another one may have written: it is known by what it writes itself.
+                # A kernel is known by the values that it writes: those that it reads may be another one's.
                 own = (a for p, a in zip(code.parameters, step.arguments, strict=True) if p.role != "in")
                 told: Mapping[str, Any] = next((kernel_of[a] for a in own if a in kernel_of), {})
                 nodes = list(told.get("nodes", code.nodes))

@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class InTorch:
-    """What torch or Python runs instead of a program of ours.
+    """A piece of the user's program that torch or Python runs instead of a program of ours.
 
     kind: "graph break", "graph", "operator", "size" or "frame". what: in the user's words; place: `file:line`, "" where nothing tells it.
     part: the part that it stands in or beside.

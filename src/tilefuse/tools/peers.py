@@ -1,4 +1,4 @@
-"""What a command's `--compare` names: a framework that runs the same model, results in a file, or another model."""
+"""The peers that a command's `--compare` names: a framework that runs the same model, results in a file, or another model."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
