@@ -27,15 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recorded call: `replay` runs it again on the memory of its inputs, and writes `results`. `kept` must stay alive.
-
-    memory: while it lives, another recording can be made in the pool, and takes the memory of results that are gone.
-    """
+    """A recorded call: `replay` runs it again on the memory of its inputs, and writes `results`. `kept` must stay alive."""
 
     replay: Callable[[], None]
     results: list[torch.Tensor]
     kept: object
-    memory: object = None
 
 
 class Recorder:
@@ -165,7 +161,7 @@ class CudaGraphs:
         finally:
             if collecting:
                 gc.enable()
-        return Recorded(graph.replay, results, (graph, frame, pool), graph)
+        return Recorded(graph.replay, results, (graph, frame, pool))
 
 
 class DeviceClock:

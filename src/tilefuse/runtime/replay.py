@@ -57,7 +57,6 @@ class _Recording:
     def __init__(self, graphs: Any, pool: Any, recorded: Any, inputs: Sequence[torch.Tensor], buffers: Mapping[int, torch.Tensor],
                  addresses: list[int], trusted: Collection[int], lent: Collection[int], are_saved: bool) -> None:
         self.guard = pool.guard
-        self.memory = pool, recorded.memory
         self._same_addresses = graphs.same_addresses
         self._addresses = addresses
         self._fixed = [i for i in range(len(addresses)) if i not in buffers]
@@ -149,8 +148,6 @@ class ReplayedProgram:
         self._recordings: dict[object, _Recording] = {}
         self._callers: dict[object, _Callers] = {}
         self._moving: set[int] = set()
-        # Memory of recordings that lent their results and were given up, by stream: the next recording takes it over.
-        self._spare: dict[int, tuple[Any, object]] = {}
         self.direct_s = float("inf")
         self._clock: Any = None
         self._is_watched = not always
@@ -243,8 +240,8 @@ class ReplayedProgram:
             if not self._copies_kept:
                 self._end("a caller keeps the results of several calls")
                 return None, False
-            self._lent, recording = frozenset(), None
             self._forget()
+            self._lent, recording = frozenset(), None
         if recording is None:
             if seen.calls <= (1 if self._always else CALLS_BEFORE_RECORDING):
                 return None, True
@@ -285,9 +282,7 @@ class ReplayedProgram:
         if self._updated & copied:
             self._end("an input that the program updates does not lie as it was compiled")
             return None
-        # Torch would not take a handle again whose graphs are all gone, and keep the memory beside that of the new recording.
-        known = stream in self._spare
-        pool, memory = self._spare.pop(stream) if known else (self._graphs.pool(stream, shared=not self._lent), None)
+        pool = self._graphs.pool(stream, shared=not self._lent)
         if not pool.guard.acquire(False):
             return None
         try:
@@ -303,11 +298,9 @@ class ReplayedProgram:
             self._end(reason.message)
             return None
         finally:
-            del memory
             pool.guard.release()
 
     def _forget(self) -> None:
-        self._spare = {stream: recording.memory for stream, recording in self._current.items()} if self._lent else {}
         self._recordings.clear()
         self._current.clear()
 
@@ -317,7 +310,6 @@ class ReplayedProgram:
         log_of("calls").info("%s: every call is a direct one from now on: %s", self.program.spec.name, why)
         self._is_over = True
         self._forget()
-        self._spare = {}
 
 
 def may_be_replayed(program: Program, always: bool) -> bool:
