@@ -132,17 +132,20 @@ SECTIONS = (
              "rank correlation": "Spearman's, of predicted and measured time: 1 means the same order",
              "lower quartile": "of measured over predicted time", "median": "of the same", "upper quartile": "of the same"}),
     Section("sizes", "Calls whose sizes change",
-            "Total time of a stream of calls, compilation included, each peer in a process of its own with empty caches: generated "
-            "tokens with "
-            "a growing cache, random batches, sizes that return.", tables.sizes_table,
+            "Total time of a stream of calls, compilation included: generated tokens with a growing cache, random batches, sizes that "
+            "return. Each peer runs three times, each time in a new process with empty caches: all peers take their turn, then the next "
+            "round begins. A total is the median of its runs, with the shortest and the longest in brackets; one without brackets is of "
+            "one run. Single runs differ by up to a factor of two where other programs use the host.", tables.sizes_table,
             {"stream": "stream / calls", "aot_eager s": "torch.compile's tracing with eager kernels: what tracing alone costs",
-             "tilefuse, cached s": "tilefuse with what an earlier process kept on disk",
+             "tilefuse, cached s": "tilefuse with what the first round's process kept on disk",
              "tilefuse, sizes_at_once=0 s": "with that option: no size is compiled before it returns",
-             "× aot_eager": "tilefuse's time over aot_eager's: below 1, tilefuse is faster",
+             "× aot_eager": "tilefuse's median over aot_eager's: below 1, tilefuse is faster",
              "× aot_eager, sizes_at_once=0": "the same with that option",
-             "third time: aot_eager s": "the same calls a third time", "third time: torch.compile s": "the same of torch.compile",
+             "third time: aot_eager s": "the same calls a third time, in the run of the median",
+             "third time: torch.compile s": "the same of torch.compile",
              "third time: tilefuse s": "the same of tilefuse",
-             "tilefuse, background done s": "the same calls once compiles in the background have ended",
+             "tilefuse, background done s": "the same calls once compiles in the background have ended, in the first round; at most 8 s "
+                                           "are waited for them",
              "results": "right: within four times eager's own error against f64"}),
 )
 

@@ -104,7 +104,10 @@ SIZES_OURS = (OURS, "warm", "tilefuse_later")
 
 
 def sizes_table(record: Record) -> str:
-    """Streams of calls with changing sizes: total seconds of every peer, compilation included, and the same calls the third time."""
+    """Streams of calls with changing sizes: total seconds of every peer, compilation included, and the same calls the third time.
+
+    A total of several runs is their median, with the shortest and the longest behind it; ratios are of medians.
+    """
     peers = (("eager", "eager"), ("aot_eager", "aot_eager"), ("inductor", "torch.compile"), (OURS, "tilefuse"),
              ("warm", "tilefuse, cached"), ("tilefuse_later", "tilefuse, sizes_at_once=0"))
     heads = ["stream", *(f"{word} s" for _, word in peers), "× aot_eager", "× aot_eager, sizes_at_once=0",
@@ -112,7 +115,7 @@ def sizes_table(record: Record) -> str:
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, entry in record.cases.items():
         found = {peer: entry["peers"].get(peer, {}) for peer, _ in peers}
-        totals = [_seconds(found[peer].get("seconds")) for peer, _ in peers]
+        totals = [_range(found[peer]) for peer, _ in peers]
         thirds = [_seconds(found[peer].get("third_seconds")) for peer, _ in peers[1:4]]
         theirs, *ours = (found[peer].get("seconds") for peer in ("aot_eager", OURS, "tilefuse_later"))
         ratios = [f"{seconds / theirs:.2f}" if seconds and theirs else "-" for seconds in ours]
@@ -121,6 +124,12 @@ def sizes_table(record: Record) -> str:
         right = "right" if found[OURS] and all(f.get("right") for p, f in found.items() if p in SIZES_OURS and f) else "wrong"
         lines.append(f"| {name} | {' | '.join((*totals, *ratios, *thirds, settled))} | {right} |")
     return "\n".join(lines)
+
+
+def _range(found: dict[str, Any]) -> str:
+    told = _seconds(found.get("seconds"))
+    is_range = found.get("num_runs", 1) > 1 and "least_seconds" in found
+    return f"{told} ({_seconds(found['least_seconds'])} to {_seconds(found['most_seconds'])})" if is_range else told
 
 
 def _seconds(value: float | None) -> str:
