@@ -51,31 +51,31 @@ class ShiftedSquares:
         origin, (_, distances, squares) = self._at(self.origins[i.key], lane), (self._at(p, lane) for p in self.parts[i.key])
         with e.when([Bound(step, 0, 1)]):
             # An infinite origin would make every distance NaN, and with them sums that are infinite.
-            finite = Call("lt", (Call("abs", (x,)), const(float("inf"), self.dtype)))  # type: ignore[arg-type]
-            e.emit(Assign(origin, Call("select", (finite, x, const(0, self.dtype)))))  # type: ignore[arg-type]
-        off = e.register(Call("sub", (x, origin)), self.dtype, "off")  # type: ignore[arg-type]
-        e.emit(Assign(distances, Call("add", (distances, off))))  # type: ignore[arg-type]
-        e.emit(Assign(squares, Call("add", (squares, Call("mul", (off, off))))))  # type: ignore[arg-type]
+            finite: KExpr = Call("lt", (Call("abs", (x,)), const(float("inf"), self.dtype)))
+            e.emit(Assign(origin, Call("select", (finite, x, const(0, self.dtype)))))
+        off = e.register(Call("sub", (x, origin)), self.dtype, "off")
+        e.emit(Assign(distances, Call("add", (distances, off))))
+        e.emit(Assign(squares, Call("add", (squares, Call("mul", (off, off))))))
 
     def next_row(self) -> None:
         """After a row that is there."""
-        self.writer.emitter.emit(Assign(self.count, Call("add", (self.count, const(1, self.dtype)))))  # type: ignore[arg-type]
+        self.writer.emitter.emit(Assign(self.count, Call("add", (self.count, const(1, self.dtype)))))
 
     def end(self) -> None:
         """After the last row: the components of Chan's formula, and the sums that follow from them."""
         e = self.writer.emitter
         one = const(1, self.dtype)
-        inverse = e.register(Call("div", (one, Call("maximum", (self.count, one)))), self.dtype, "inverse")  # type: ignore[arg-type]
+        inverse = e.register(Call("div", (one, Call("maximum", (self.count, one)))), self.dtype, "inverse")
         with e.loop("v", self.choice.vector, unroll=self.writer.unroll) as v:
             for key, squares in self.twins.items():
                 total, origin, distances = (self._at(p, v) for p in (self.parts[key][0], self.origins[squares], self.parts[squares][1]))
-                e.emit(Assign(total, Call("add", (distances, Call("mul", (origin, self.count))))))  # type: ignore[arg-type]
+                e.emit(Assign(total, Call("add", (distances, Call("mul", (origin, self.count))))))
             for i in self.squares:
                 origin, (count, mean, m2) = self._at(self.origins[i.key], v), (self._at(p, v) for p in self.parts[i.key])
-                shift = e.register(Call("mul", (mean, inverse)), self.dtype, "shift")  # type: ignore[arg-type]
-                rest = Call("sub", (m2, Call("mul", (mean, shift))))  # type: ignore[arg-type]
+                shift = e.register(Call("mul", (mean, inverse)), self.dtype, "shift")
+                rest: KExpr = Call("sub", (m2, Call("mul", (mean, shift))))
                 e.emit(Assign(m2, Call("maximum", (rest, const(0, self.dtype)))))
-                e.emit(Assign(mean, Call("add", (origin, shift))), Assign(count, self.count))  # type: ignore[arg-type]
+                e.emit(Assign(mean, Call("add", (origin, shift))), Assign(count, self.count))
 
     def _array(self, wanted: str) -> Reg:
         e, width = self.writer.emitter, self.choice.vector

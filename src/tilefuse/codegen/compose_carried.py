@@ -113,7 +113,7 @@ def _in_pairs(state: RowState, part: Reg, buffer: str, offset: Affine) -> None:
 
 
 def _either(bounds: tuple[Bound, ...], inside: Reg, outside: Reg) -> KExpr:
-    return Guard(bounds, inside, outside)  # type: ignore[arg-type]
+    return Guard(bounds, inside, outside)
 
 
 def _through_shared(state: RowState, i: Instance, part: Reg, scratch: str, buffer: str, offset: Affine) -> None:

@@ -11,14 +11,14 @@ from tilefuse.codegen.cascade import CASCADED, Cascade, Summed, nested_counts
 from tilefuse.codegen.columns_between import begin_between, finish_between
 from tilefuse.codegen.columns_squares import ShiftedSquares
 from tilefuse.codegen.columns_state import ColumnState, at_lane
-from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
+from tilefuse.codegen.kernel import Assign, Barrier, Comment, Declare, IfValue, KExpr, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.schedule.access import flat_axes
 from tilefuse.schedule.column_starts import between_columns
-from tilefuse.schedule.resolved import Domain, Instance, Touch, resolved_walk
+from tilefuse.schedule.resolved import Domain, Instance, Resolved, Touch, resolved_walk
 from tilefuse.schedule.stages import after_shared, stages, writes_rows
 from tilefuse.schedule.template import Columns
 
@@ -110,7 +110,7 @@ def _row_env(state: ColumnState, row: Affine) -> dict[str, Affine]:
     return flat_axes(state.choice.reduced_order, row, state.domain.extents, state.writer.emitter.extents)
 
 
-def _full_touches(state: ColumnState, bodies: Sequence[object]) -> list[Touch]:
+def _full_touches(state: ColumnState, bodies: Sequence[Resolved]) -> list[Touch]:
     axes = set(state.domain.reduced)
     known = axes | set(state.domain.kept)
     return [t for t in state.writer.touches(bodies) if t.offset.axes() & axes and t.offset.axes() <= known]
@@ -134,7 +134,7 @@ def _load_all(state: ColumnState) -> None:
                 w.fill(h, step, env, state.lane)
 
 
-def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, Reg],
+def _walk_rows(state: ColumnState, bodies: Sequence[Resolved], results: dict[int, Reg],
                body: Callable[[Affine, list[Held], dict[str, Affine], Affine], None], only: Sequence[Bound] = (),
                cascade: Cascade | None = None) -> None:
     """The thread's rows, `batch` at a time with their loads first; `body(place, held, env, step)` writes the work of row number `step`,
@@ -180,22 +180,22 @@ def _walk_rows(state: ColumnState, bodies: Sequence[object], results: dict[int, 
 MOST_COLUMN_OPERANDS = 4
 
 
-def _are_held(state: ColumnState, bodies: Sequence[object], walked: list[Touch]) -> bool:
+def _are_held(state: ColumnState, bodies: Sequence[Resolved], walked: list[Touch]) -> bool:
     """Whether a row's bodies read no memory besides the vectors that are `walked` and the column operands."""
     columns = _column_touches(state, bodies)
     known = {*walked, *columns}
-    found = {x for body in bodies for x in resolved_walk(body)}  # type: ignore[arg-type]
+    found = {x for body in bodies for x in resolved_walk(body)}
     return len(columns) <= MOST_COLUMN_OPERANDS and all(not x.dynamic and (x in known or not x.offset.axes() & set(state.domain.kept))
                                                         for x in found if isinstance(x, Touch)) \
         and not any(isinstance(x, Guard) for x in found)
 
 
-def _column_touches(state: ColumnState, bodies: Sequence[object]) -> list[Touch]:
+def _column_touches(state: ColumnState, bodies: Sequence[Resolved]) -> list[Touch]:
     kept, held = set(state.domain.kept), {h.touch for h in state.held}
     return [t for t in state.writer.touches(bodies) if t.offset.axes() and t.offset.axes() <= kept and t not in held]
 
 
-def _column_operands(state: ColumnState, bodies: Sequence[object]) -> list[Held]:
+def _column_operands(state: ColumnState, bodies: Sequence[Resolved]) -> list[Held]:
     """Operands that are the same for all rows (v of A + u v^T), as vectors loaded once before the walk.
 
     Left inside, their loads stand behind each row's guard, where no compiler takes them out of the loop.
@@ -235,8 +235,8 @@ def _stage(state: ColumnState, group: list[Instance], results: dict[int, Reg],
     def one_row(place: Affine, held: list[Held], env: dict[str, Affine], step: Affine) -> None:
         inverse = None
         if rows_seen is not None:
-            e.emit(Assign(rows_seen, Call("add", (rows_seen, const(1, rows_seen.dtype)))))  # type: ignore[arg-type]
-            inverse = e.register(Call("div", (const(1, rows_seen.dtype), rows_seen)), rows_seen.dtype, "inverse")  # type: ignore[arg-type]
+            e.emit(Assign(rows_seen, Call("add", (rows_seen, const(1, rows_seen.dtype)))))
+            inverse = e.register(Call("div", (const(1, rows_seen.dtype), rows_seen)), rows_seen.dtype, "inverse")
 
         def one_lane(v: Affine) -> None:
             for i in group:
@@ -275,16 +275,16 @@ def _cascade(state: ColumnState, group: list[Instance], parts: dict[int, list[Re
     return Cascade(w.emitter, w.unroll, summed, counts, restarted) if counts and summed else None
 
 
-def _welford(state: ColumnState, i: Instance, parts: list[Reg], count: Reg, inverse: object) -> None:
+def _welford(state: ColumnState, i: Instance, parts: list[Reg], count: Reg, inverse: KExpr) -> None:
     """Welford's update with the shared row count: no division a lane. Source: Welford 1962, Technometrics 4(3)."""
     e = state.writer.emitter
     dtype = count.dtype
     x = e.register(e.expression(i.body), dtype, i.node.name + "_x")
     _, mean, m2 = parts
-    off = e.register(Call("sub", (x, mean)), dtype, "off")  # type: ignore[arg-type]
+    off = e.register(Call("sub", (x, mean)), dtype, "off")
     e.emit(Assign(parts[0], count))
-    e.emit(Assign(mean, Call("add", (mean, Call("mul", (off, inverse))))))  # type: ignore[arg-type]
-    e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, Call("sub", (x, mean))))))))  # type: ignore[arg-type]
+    e.emit(Assign(mean, Call("add", (mean, Call("mul", (off, inverse))))))
+    e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, Call("sub", (x, mean))))))))
 
 
 def _declare_parts(state: ColumnState, i: Instance) -> list[Reg]:
@@ -389,7 +389,7 @@ def _ready(domain: Domain, key: int, known: dict[int, Reg]) -> bool:
     return key in known or not i.shared and all(_ready(domain, u, known) for u in i.uses)
 
 
-def _needed_bodies(state: ColumnState, keys: list[int], results: dict[int, Reg]) -> list[object]:
+def _needed_bodies(state: ColumnState, keys: list[int], results: dict[int, Reg]) -> list[Resolved]:
     return [i.body for i in reachable(state.domain, keys, set(results))]
 
 

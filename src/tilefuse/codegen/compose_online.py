@@ -127,13 +127,13 @@ class OnlineWriter(Statements):
             case Call(fn, args):
                 if checked_extent(e) is not None:
                     return self._in_range(e, guarded)
-                made = Call(fn, tuple(self.element(a, guarded) for a in args))  # type: ignore[misc]
+                made = Call(fn, tuple(self.element(a, guarded) for a in args))
                 return self._kept(e, made, fn) if fn in SPECIAL and not guarded else made
             case Guard(facts, then, otherwise):
                 new = tuple(Bound(self.index(b.index), b.low, b.high) for b in facts)
                 if all(self.always(b) for b in new):
                     return self.element(then, guarded)
-                return Guard(new, self.element(then, True), self.element(otherwise, True))  # type: ignore[arg-type]
+                return Guard(new, self.element(then, True), self.element(otherwise, True))
             case Lookup(value, subscripts):
                 return self._lookup(value, subscripts, guarded)
         raise InternalError(f"not a scalar expression: {e!r}")
@@ -159,12 +159,12 @@ class OnlineWriter(Statements):
                 continue
             subscript = self.element(e, guarded)
             if self.dtype_of(subscript) != I64:
-                subscript = Call("i64", (subscript,))  # type: ignore[arg-type]
-            low = Call("maximum", (subscript, const(0, I64)))  # type: ignore[arg-type]
+                subscript = Call("i64", (subscript,))
+            low = Call("maximum", (subscript, const(0, I64)))
             dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
         return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
 
-    def _in_range(self, e: Call, guarded: bool, value: str = "", dimension: int = 0) -> InRange:
+    def _in_range(self, e: Call[Expr], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
         """A checked subscript, of dimension `dimension` of `value` where it is one."""
         extent = checked_extent(e)
         assert extent is not None
@@ -389,17 +389,17 @@ class OnlineWriter(Statements):
             if t.value in self.lazy:
                 made = self.lazy[t.value].maximum(i)
             if t.top in self.lazy:
-                made = Call("mul", (made, self.lazy[t.top].whole(i)))  # type: ignore[arg-type]
+                made = Call("mul", (made, self.lazy[t.top].whole(i)))
             elif t.top and t.shift == self.form.reads[t.top]:
-                made = Call("select", (self._is_empty(t.top, i), const(float("nan"), t.dtype), made))  # type: ignore[arg-type]
+                made = Call("select", (self._is_empty(t.top, i), const(float("nan"), t.dtype), made))
             for fn, e in t.late:
-                made = Call(fn, (made, self.element(e)))  # type: ignore[arg-type]
+                made = Call(fn, (made, self.element(e)))
             self.remember(self._read_of(t.value), self.register(made, t.dtype, t.value))
 
-    def _is_empty(self, top: str, i: Affine) -> Call:
+    def _is_empty(self, top: str, i: Affine) -> KExpr:
         """Whether a maximum is -inf, as of a row of nothing else: differences from it are NaN."""
         own = self.carried[top]
-        return Call("eq", (Reg(own.name, own.dtype, i), const(-INFINITY, own.dtype)))  # type: ignore[arg-type]
+        return Call("eq", (Reg(own.name, own.dtype, i), const(-INFINITY, own.dtype)))
 
     def _weighted_at(self, w: Weighted, here: Fragment, i: Affine) -> None:
         """Applies a row's late factors to its finished products, in their registers."""
@@ -408,13 +408,13 @@ class OnlineWriter(Statements):
         if w.total.top in self.lazy:
             factors.append(("mul", self.register(self.lazy[w.total.top].whole(i), own.dtype, "whole")))
         elif w.total.top and w.total.shift == self.form.reads[w.total.top]:
-            nan = Call("select", (self._is_empty(w.total.top, i), const(float("nan"), own.dtype), const(1, own.dtype)))
+            nan: KExpr = Call("select", (self._is_empty(w.total.top, i), const(float("nan"), own.dtype), const(1, own.dtype)))
             factors.append(("mul", self.register(nan, own.dtype, "whole")))
         with self.loop("g", here.groups, unroll=self.unroll) as g, self.loop("v", here.vector, unroll=self.unroll) as v:
             reg = Reg(own.name, own.dtype, here.place(i, g, v))
             made: KExpr = reg
             for fn, factor in factors:
-                made = Call(fn, (made, factor))  # type: ignore[arg-type]
+                made = Call(fn, (made, factor))
             self.emit(Assign(reg, made))
 
     def _read_of(self, value: str) -> Read:
@@ -425,7 +425,7 @@ class OnlineWriter(Statements):
         """One element of a result."""
         dtype = self.buffers[name].dtype
         made = self.element(e)
-        made = made if self.dtype_of(made) == dtype else Call(dtype.name, (made,))  # type: ignore[arg-type]
+        made = made if self.dtype_of(made) == dtype else Call(dtype.name, (made,))
         self.emit(Store(self.buffers[name].name, self.global_offset(name, self.form.points[name]), made))
 
     def _store_wide(self, name: str, e: Expr, products: list[Fragment], i: Affine) -> None:
@@ -444,10 +444,10 @@ class OnlineWriter(Statements):
                             own = self.carried[w.value]
                             made: KExpr = Reg(own.name, own.dtype, other.place(i, g, number(v)))
                             if w.bias is not None:
-                                made = Call("add", (made, Call(own.dtype.name, (self.element(w.bias),))))  # type: ignore[arg-type]
+                                made = Call("add", (made, Call(own.dtype.name, (self.element(w.bias),))))
                             self.remember(self._read_of(w.value), made)
                         value = self.element(e)
-                        value = value if self.dtype_of(value) == dtype else Call(dtype.name, (value,))  # type: ignore[arg-type]
+                        value = value if self.dtype_of(value) == dtype else Call(dtype.name, (value,))
                         self.emit(Assign(Reg(array, dtype, number(v)), value))
                         if not whole:
                             offset = self.global_offset(name, self.form.points[name])
@@ -470,7 +470,7 @@ class OnlineWriter(Statements):
         with self.loop("i", here.rows, unroll=self.unroll) as i:
             own = Reg(array.name, array.dtype, i)
             for amount in here.amounts:
-                self.emit(Shuffle(other, own, "xor", amount), Assign(own, Call(fn, (own, other))))  # type: ignore[arg-type]
+                self.emit(Shuffle(other, own, "xor", amount), Assign(own, Call(fn, (own, other))))
 
     def finish(self) -> Kernel:
         """The kernel."""
@@ -486,9 +486,9 @@ def _plain(e: KExpr) -> Expr:
         case Reg() | Load() | InRange():
             return const(0, e.dtype)
         case Call(fn, args):
-            return Call(fn, tuple(_plain(a) for a in args))  # type: ignore[arg-type]
+            return Call(fn, tuple(_plain(a) for a in args))
         case Guard(facts, then, otherwise):
-            return Guard(facts, _plain(then), _plain(otherwise))  # type: ignore[arg-type]
+            return Guard(facts, _plain(then), _plain(otherwise))
     return e
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.codegen.kernel import Assign, Atomic, Comment, Declare, IfValue, KExpr, Load, Reg, Store
+from tilefuse.codegen.kernel import Assign, Atomic, Comment, Declare, IfValue, KExpr, Load, Reg, Stmt, Store
 from tilefuse.codegen.kernel_writer import Held, KernelWriter, hoist_without_lane, reachable
 from tilefuse.codegen.vector_operands import vector_operands
 from tilefuse.codegen.window_lanes import windows_in_lanes
@@ -182,7 +182,7 @@ def _scatter_lanes(writer: KernelWriter, width: int, held: list[Held], chunk: Af
         writer.bind(held, chunk, v)
         offset = Affine()
         dynamic = []
-        inside = None
+        inside: KExpr | None = None
         for n, (subscript, extent, stride) in enumerate(target):
             if isinstance(subscript, Call) and checked_extent(subscript) is not None:
                 value: KExpr = e.in_range(subscript, False, name, n, kept=True)
@@ -193,18 +193,18 @@ def _scatter_lanes(writer: KernelWriter, width: int, held: list[Held], chunk: Af
                 if e.always(Bound(value.affine, 0, extent)):
                     continue
             elif not (isinstance(value, (Reg, Load, Const)) and value.dtype == I64):
-                value = Call("i64", (value,))  # type: ignore[arg-type]
+                value = Call("i64", (value,))
             held_value = e.register(value, I64, "target")
-            ok = Call("logical_and", (Call("ge", (held_value, const(0, I64))), Call("lt", (held_value, const(extent, I64)))))  # type: ignore[arg-type]
+            ok: KExpr = Call("logical_and", (Call("ge", (held_value, const(0, I64))), Call("lt", (held_value, const(extent, I64)))))
             inside = ok if inside is None else Call("logical_and", (inside, ok))
             if not isinstance(value, Index):
                 dynamic.append((held_value, stride))
         value = e.register(e.expression(body), buffer.dtype, name + "_x")
         if monoid == "set":
-            statement: object = Store(buffer.name, offset, value, tuple(dynamic))
+            statement: Stmt = Store(buffer.name, offset, value, tuple(dynamic))
         else:
             statement = Atomic(monoid, buffer.name, offset, value, tuple(dynamic))
         if inside is None:
-            e.emit(statement)  # type: ignore[arg-type]
+            e.emit(statement)
         else:
-            e.emit(IfValue(e.register(inside, BOOL, "inside"), (statement,)))  # type: ignore[arg-type]
+            e.emit(IfValue(e.register(inside, BOOL, "inside"), (statement,)))

@@ -10,7 +10,7 @@ from tilefuse.codegen.rows_exchange import cluster_exchange, slot_base
 from tilefuse.codegen.rows_walk import RowState, in_row, lane_env_of, restart_scans, vector_at
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import F32, F64
-from tilefuse.ir.scalar import Bound
+from tilefuse.ir.scalar import Bound, Const
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.resolved import Instance
 
@@ -112,7 +112,7 @@ def _scan_lanes(state: RowState, i: Instance, value: Reg, lane: Affine) -> None:
         step *= 2
 
 
-def _scan_slots(state: RowState, i: Instance, shared: str, base: Affine, slots: int, lane: Affine, identity: KExpr) -> tuple[str, Reg]:
+def _scan_slots(state: RowState, i: Instance, shared: str, base: Affine, slots: int, lane: Affine, identity: Const) -> tuple[str, Reg]:
     """Combination of all before each warp's part of each chunk, in shared memory; and a total that is the block's in the last lane.
 
     Every warp adds up the slots with its lanes, neighbouring slots a lane; the row's first one writes. Ends with a barrier.
@@ -121,8 +121,8 @@ def _scan_slots(state: RowState, i: Instance, shared: str, base: Affine, slots: 
     e = w.emitter
     width = min(c.threads, 32)
     each = -(-slots // width)
-    below = w.shared(i.node.name + "_below", identity.dtype, slots * c.rows * (2 if c.groups else 1))  # type: ignore[union-attr]
-    parts = Reg(e.fresh("slot_sums"), identity.dtype)  # type: ignore[union-attr]
+    below = w.shared(i.node.name + "_below", identity.dtype, slots * c.rows * (2 if c.groups else 1))
+    parts = Reg(e.fresh("slot_sums"), identity.dtype)
     total, lower = (Reg(e.fresh(name), parts.dtype) for name in ("block_total", "before_slot"))
     e.emit(Declare(parts.name, parts.dtype, each), Declare(total.name, parts.dtype, None, identity), Declare(lower.name, parts.dtype))
     with e.loop("slot", each, unroll=w.unroll) as n, e.when([Bound(lane * each + n, 0, slots)]):

@@ -39,7 +39,7 @@ from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Index, const
 from tilefuse.schedule.access import is_vector
 from tilefuse.schedule.online import KERNEL_MONOIDS
-from tilefuse.schedule.regions import inside, num_elements
+from tilefuse.schedule.regions import Span, inside, num_elements
 from tilefuse.schedule.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.schedule.template import Stitched
 from tilefuse.schedule.tile import TileProgram
@@ -212,8 +212,10 @@ class StitchWriter(StitchValues):
     def keep(self, p: Piece, values: list[KExpr], at: Callable[[Affine], Affine] | None = None) -> None:
         """Neighbouring elements of a piece into its register array, if it stays in one: at `at(v)`, or where `keep_at` says."""
         place = at or self.keep_at
-        for v, value in enumerate(values if p.key in self.held and place is not None else ()):
-            self.emit(Assign(Reg(self.held[p.key], p.dtype, place(number(v))), value))  # type: ignore[misc]
+        if p.key not in self.held or place is None:
+            return
+        for v, value in enumerate(values):
+            self.emit(Assign(Reg(self.held[p.key], p.dtype, place(number(v))), value))
 
     def _straddles(self, p: Piece, width: int) -> bool:
         """Whether some of `width` neighbouring elements may lie beyond the end of the last dimension and others not."""
@@ -252,9 +254,9 @@ class StitchWriter(StitchValues):
                 self.store_vector(p, self.start(region, local, number(0)), arrays[p.key], number(0), width)
                 self.keep(p, [Reg(arrays[p.key], p.dtype, number(v)) for v in range(width)])
 
-    def start(self, region: tuple[object, ...], local: Point, v: Affine) -> Point:
+    def start(self, region: tuple[Span, ...], local: Point, v: Affine) -> Point:
         last = len(local) - 1
-        return tuple(self.index(s.offset) + x + (v if n == last else 0) for n, (s, x) in enumerate(zip(region, local, strict=True)))  # type: ignore[attr-defined]
+        return tuple(self.index(s.offset) + x + (v if n == last else 0) for n, (s, x) in enumerate(zip(region, local, strict=True)))
 
     def _value_of(self, p: Piece, at: Point) -> KExpr:
         if p.kind == "copy":

@@ -17,7 +17,7 @@ from tilefuse.ir.affine import Affine, Extents, axis, floordiv, mod, number, sub
 from tilefuse.ir.scalar import Bound
 from tilefuse.schedule.access import flat_axes, is_vector, stride_of
 from tilefuse.schedule.contraction import WARP
-from tilefuse.schedule.resolved import Touch
+from tilefuse.schedule.resolved import Resolved, Touch
 from tilefuse.schedule.template import Transpose
 
 # Bytes that neighbouring threads read together: two lines of the caches. With one, vectors in shared memory would meet no bank twice, but
@@ -265,7 +265,7 @@ def _lanes_of_write(c: Transpose, itemsize: int) -> int:
     return min(c.rows // c.write_vector, max(run, c.threads // c.columns))
 
 
-def _direct(writer: KernelWriter, tiles: dict[Touch, str], bodies: Sequence[object], env: dict[str, Affine], lane: str,
+def _direct(writer: KernelWriter, tiles: dict[Touch, str], bodies: Sequence[Resolved], env: dict[str, Affine], lane: str,
             width: int) -> list[Held]:
     """Other operands that already run along the write axis, as vectors."""
     held = []

@@ -326,9 +326,9 @@ class _CudaPrinter:
                 return f"tf_bulk_wait(tf_arrivals + {self.scope.operand(barrier)}, {text(phase)});"
         raise InternalError(f"not a kernel statement: {s!r}")
 
-    def _element(self, name: str, index: object) -> str:
+    def _element(self, name: str, index: Affine) -> str:
         """Address of an element of a buffer or register array."""
-        text = self.scope.text(index)  # type: ignore[arg-type]
+        text = self.scope.text(index)
         return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
 
     def _lane_mask(self) -> str:

@@ -101,14 +101,14 @@ class Emitter(Statements):
 
     def finished(self, instance: Instance, parts: list[Reg]) -> KExpr:
         """The result of a reduction from its components."""
-        made = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
+        made: KExpr = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
         if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
             return Call("i64", (made,))
         dtype, summed = instance.node.type.dtype, self.dtype(instance.body)
         # Sums of narrow types stay in the type they are summed in, but for those that the host widens beside squared deviations.
         if instance.node.detail == "m2" and summed != dtype or instance.node.detail == "sum" and summed == F64 != dtype:
             return Call(dtype.name, (made,))
-        return made  # type: ignore[no-any-return]
+        return made
 
     def accumulate(self, instance: Instance, parts: list[Reg]) -> None:
         """parts = combine(parts, lift(body)), at the current point."""
@@ -129,23 +129,24 @@ class Emitter(Statements):
         best, at = parts
         strict, loose = ARG_COMPARISON[instance.node.detail]
         if dtype.is_float:
-            better = Call("logical_and", (Call("logical_not", (Call(loose, (x, best)),)), Call("logical_not", (Call("isnan", (best,)),))))  # type: ignore[arg-type]
+            is_number, no_better = Call("logical_not", (Call("isnan", (best,)),)), Call("logical_not", (Call(loose, (x, best)),))
+            better: KExpr = Call("logical_and", (no_better, is_number))
         else:
-            better = Call(strict, (x, best))  # type: ignore[arg-type]
-        first = Call("eq", (at, self.identities(instance)[1]))  # type: ignore[arg-type]
+            better = Call(strict, (x, best))
+        first: KExpr = Call("eq", (at, self.identities(instance)[1]))
         take = self.register(Call("logical_or", (first, better)), BOOL, "take")
         if at.dtype != I64:
-            position = Call(at.dtype.name, (position,))  # type: ignore[arg-type]
-        self.emit(Assign(best, Call("select", (take, x, best))), Assign(at, Call("select", (take, position, at))))  # type: ignore[arg-type]
+            position = Call(at.dtype.name, (position,))
+        self.emit(Assign(best, Call("select", (take, x, best))), Assign(at, Call("select", (take, position, at))))
 
     def dtype(self, body: Resolved) -> DType:
         """The dtype of a resolved body."""
         return resolved_dtype(body, self.domain)
 
-    def expression(self, e: Resolved | KExpr, guarded: bool = False) -> KExpr:
+    def expression(self, e: Resolved, guarded: bool = False) -> KExpr:
         """A resolved expression as a kernel expression; operands that need statements are emitted before it."""
         match e:
-            case Const() | Reg() | Load() | InRange():
+            case Const():
                 return e
             case Index(affine):
                 return Index(self.index(affine))
@@ -155,7 +156,7 @@ class Emitter(Statements):
                         return f.expressions[e]
                 if checked_extent(e) is not None:
                     return self.in_range(e, guarded)
-                return Call(fn, tuple(self.expression(a, guarded) for a in args))  # type: ignore[misc,arg-type]
+                return Call(fn, tuple(self.expression(a, guarded) for a in args))
             case Use(key):
                 return self.value(key)
             case Touch():
@@ -163,8 +164,8 @@ class Emitter(Statements):
             case Guard(bounds, then, otherwise):
                 new = tuple(Bound(self.index(b.index), b.low, b.high) for b in bounds)
                 if all(self.always(b) for b in new):
-                    return self.expression(then, guarded)  # type: ignore[arg-type]
-                return Guard(new, self.expression(then, True), self.expression(otherwise, True))  # type: ignore[arg-type]
+                    return self.expression(then, guarded)
+                return Guard(new, self.expression(then, True), self.expression(otherwise, True))
         raise InternalError(f"not a resolved expression: {e!r}")
 
     def touch(self, e: Touch, guarded: bool) -> KExpr:
@@ -198,13 +199,13 @@ class Emitter(Statements):
         return tuple((self._clamped(d, extent, guarded, e.value, known.index((extent, stride)) if (extent, stride) in known else 0), stride)
                      for d, extent, stride in e.dynamic)
 
-    def in_range(self, e: Call, guarded: bool, value: str = "", dimension: int = 0, kept: bool = False) -> InRange:
+    def in_range(self, e: Call[Resolved], guarded: bool, value: str = "", dimension: int = 0, kept: bool = False) -> InRange:
         """A checked subscript, of dimension `dimension` of `value` where it is one."""
         extent = checked_extent(e)
         assert extent is not None
-        source, place = self._read_from(e.args[0])  # type: ignore[arg-type]
+        source, place = self._read_from(e.args[0])
         buffer = self.buffers[value].name if value else ""
-        index = self.expression(e.args[0], guarded)  # type: ignore[arg-type]
+        index = self.expression(e.args[0], guarded)
         return InRange(index, extent, buffer, dimension, source, place, counts_from_end(e.args[0]), kept)
 
     def _read_from(self, index: Resolved) -> tuple[str, Affine]:
@@ -228,8 +229,8 @@ class Emitter(Statements):
         value = self.expression(subscript, guarded)
         dtype = dtype_of(value, lambda _: I64) if not isinstance(value, (Reg, Load, Const)) else value.dtype
         if dtype.name != "i64":
-            value = Call("i64", (value,))  # type: ignore[arg-type]
-        return Call("minimum", (Call("maximum", (value, const(0, I64))), const(max(extent - 1, 0), I64)))  # type: ignore[arg-type]
+            value = Call("i64", (value,))
+        return Call("minimum", (Call("maximum", (value, const(0, I64))), const(max(extent - 1, 0), I64)))
 
     # -- hoisting ------------------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ def _under_guard(body: Resolved, leaf: Resolved) -> bool:
         if e == leaf:
             return False
         if isinstance(e, Call):
-            stack.extend(e.args)  # type: ignore[arg-type]
+            stack.extend(e.args)
         elif isinstance(e, Touch):
             stack.extend(d for d, _, _ in e.dynamic)
     return True

@@ -245,14 +245,14 @@ class ExpressionPrinter:
                 return self._call(e)
             case Guard(facts, then, otherwise):
                 with self.scope.assuming(facts):
-                    inside, dtype = self.typed(then)  # type: ignore[arg-type]
-                return f"({self.scope.condition(facts)} ? {inside} : {self.text(otherwise)})", dtype  # type: ignore[arg-type]
+                    inside, dtype = self.typed(then)
+                return f"({self.scope.condition(facts)} ? {inside} : {self.text(otherwise)})", dtype
         raise InternalError(f"not a kernel expression: {e!r}")
 
-    def _call(self, e: Call) -> tuple[str, DType]:
+    def _call(self, e: Call[KExpr]) -> tuple[str, DType]:
         if self.narrow and e.fn == "add" and (one_plus := self._one_plus(e)):
             return one_plus, F32
-        typed = [self.typed(a) for a in e.args]  # type: ignore[arg-type]
+        typed = [self.typed(a) for a in e.args]
         texts = [text for text, _ in typed]
         if e.fn.startswith("random_") and isinstance(e.args[1], Index):
             texts[1] = self._counter(e.args[1].affine)
@@ -267,11 +267,11 @@ class ExpressionPrinter:
         by_dtype = op.cuda if self.target == "cuda" else op.host
         return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
 
-    def _one_plus(self, e: Call) -> str:
+    def _one_plus(self, e: Call[KExpr]) -> str:
         """Text of 1 + f(a) in f32 for the functions that have one for it; "" for any other sum."""
         for one, other in (e.args, e.args[::-1]):
             if one == const(1, F32) and isinstance(other, Call) and other.fn in ops.NARROW_ONE_PLUS:
-                return ops.NARROW_ONE_PLUS[other.fn].format(self.text(other.args[0]))  # type: ignore[arg-type]
+                return ops.NARROW_ONE_PLUS[other.fn].format(self.text(other.args[0]))
         return ""
 
     def _counter(self, counter: Affine) -> str:

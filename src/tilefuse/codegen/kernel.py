@@ -125,7 +125,7 @@ class InRange:
         return I64
 
 
-KExpr = Union[Const, Call, Index, Guard, Reg, Load, InRange]
+KExpr = Union[Const, Index, Reg, Load, InRange, "Call[KExpr]", "Guard[KExpr]"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,9 +184,9 @@ class KernelWriter:
 
     # -- touches in register arrays --------------------------------------------------------------------------------
 
-    def touches(self, bodies: Iterable[object]) -> list[Touch]:
+    def touches(self, bodies: Iterable[Resolved]) -> list[Touch]:
         """Distinct unguarded direct touches of bodies, in order; none of values without elements, of which there is nothing to load."""
-        found = dict.fromkeys(t for body in bodies for t in direct_touches(body))  # type: ignore[arg-type]
+        found = dict.fromkeys(t for body in bodies for t in direct_touches(body))
         return [t for t in found if self.emitter.buffers[t.value].num_elements]
 
     def runs(self, touch: Touch, width: int, lane: str, env: dict[str, Affine]) -> bool:
@@ -258,8 +258,8 @@ class KernelWriter:
             join, name = partial(self.joined, scan.instance), scan.instance.node.name
             have, work = e.dtype(scan.instance.body), scan.value.dtype
             x = e.expression(scan.instance.body)
-            e.emit(Assign(scan.value, join(scan.value, x if work == have else Call(work.name, (x,)))))  # type: ignore[arg-type]
-            value: KExpr = scan.value if work == have else Call(have.name, (scan.value,))  # type: ignore[arg-type]
+            e.emit(Assign(scan.value, join(scan.value, x if work == have else Call(work.name, (x,)))))
+            value: KExpr = scan.value if work == have else Call(have.name, (scan.value,))
             if scan.before is not None:
                 before = Reg(scan.before.name, scan.before.dtype, chunk)
                 value = e.register(join(before, value), scan.value.dtype, name)
@@ -432,5 +432,5 @@ def _used(body: Resolved) -> list[int]:
         case Use(key):
             return [key]
         case Call(_, args):
-            return [key for a in args for key in _used(a)]  # type: ignore[arg-type]
+            return [key for a in args for key in _used(a)]
     return []

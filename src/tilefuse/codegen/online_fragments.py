@@ -4,6 +4,7 @@ On the matrix unit a warp has whole rows, spread over its lanes as sums of m16n8
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -142,7 +143,7 @@ def multiply_powers(w: OnlineWriter, number_: int, total: Reg, here: Fragment, h
         if plan.arithmetic:
             with w.loop("n", here.size, unroll=w.unroll) as n:
                 own = Reg(total.name, total.dtype, n)
-                w.emit(Assign(own, Call("add", (own, Reg(part.name, part.dtype, n)))))  # type: ignore[arg-type]
+                w.emit(Assign(own, Call("add", (own, Reg(part.name, part.dtype, n)))))
         return
     left = plan.tile("powers", number_)
     a, b = w.fresh("powers"), w.fresh(f"{right.role}")
@@ -169,7 +170,7 @@ def _on_matrix_unit(w: OnlineWriter, total: Reg, held: str, right: OnChip, stage
                          here.groups, inner, True, w.plan.arithmetic))
 
 
-def _rows_of(w: OnlineWriter, array: str, tile: OnChip, count: int, row, start: Affine) -> None:  # type: ignore[no-untyped-def]
+def _rows_of(w: OnlineWriter, array: str, tile: OnChip, count: int, row: Callable[[Affine], Affine], start: Affine) -> None:
     """`STEP` elements from `start` on of several rows of a tile, in a register array."""
     w.emit(Declare(array, tile.dtype, count * STEP))
     lane = w.fresh("v")
@@ -182,8 +183,8 @@ def _rows_of(w: OnlineWriter, array: str, tile: OnChip, count: int, row, start: 
 
 def _add(w: OnlineWriter, own: Reg, a: Reg, b: Reg) -> None:
     x, y = (_widened(e, own.dtype) for e in (a, b))
-    w.emit(Assign(own, Call("fma", (x, y, own))))  # type: ignore[arg-type]
+    w.emit(Assign(own, Call("fma", (x, y, own))))
 
 
 def _widened(e: Reg, dtype: DType) -> KExpr:
-    return e if e.dtype == dtype else Call(dtype.name, (e,))  # type: ignore[arg-type]
+    return e if e.dtype == dtype else Call(dtype.name, (e,))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Comment, Declare, IfValue, KExpr, Reg
 from tilefuse.codegen.online_fragments import Fragment, clear
+from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, F32
 from tilefuse.ir.scalar import Call, Const, Expr, const
 from tilefuse.schedule.online_products import Total
@@ -57,7 +58,7 @@ class LazyTop:
         clear(w, self.negated, rows, math.inf)
         w.emit(Declare(self.used.name, F32, rows))
 
-    def _row(self, array: Reg, i) -> Reg:  # type: ignore[no-untyped-def]
+    def _row(self, array: Reg, i: Affine) -> Reg:
         return Reg(array.name, array.dtype, i)
 
     def grow(self, new: Reg, products: list[Fragment]) -> None:
@@ -68,45 +69,45 @@ class LazyTop:
         limit = const(LIMIT, F32)
         with w.loop("i", self.rows, unroll=w.unroll) as i:
             over = self._row(above, i)
-            w.emit(Assign(over, Call("fma", (self._row(new, i), self.by, self._row(self.negated, i)))),  # type: ignore[arg-type]
-                   Assign(grown, Call("logical_or", (grown, Call("gt", (over, limit))))))  # type: ignore[arg-type]
+            w.emit(Assign(over, Call("fma", (self._row(new, i), self.by, self._row(self.negated, i)))),
+                   Assign(grown, Call("logical_or", (grown, Call("gt", (over, limit))))))
         with w.nested() as inner, w.loop("i", self.rows, unroll=w.unroll) as i:
             over, negated = self._row(above, i), self._row(self.negated, i)
-            here = Call("gt", (over, limit))  # type: ignore[arg-type]
-            now = w.register(Call("neg", (Call("mul", (self._row(new, i), self.by)),)), F32, "negated")  # type: ignore[arg-type]
+            here: KExpr = Call("gt", (over, limit))
+            now = w.register(Call("neg", (Call("mul", (self._row(new, i), self.by)),)), F32, "negated")
             # Before the first element it is infinite, and the factor 0.
-            ratio = Call("exp2", (Call("sub", (now, negated)),))  # type: ignore[arg-type]
+            ratio: KExpr = Call("exp2", (Call("sub", (now, negated)),))
             factor = w.register(Call("select", (here, ratio, const(1, F32))), F32, "factor")
-            w.emit(Assign(negated, Call("select", (here, now, negated))))  # type: ignore[arg-type]
+            w.emit(Assign(negated, Call("select", (here, now, negated))))
             for s in form.sums:
                 if s.top == self.total.value:
                     own = Reg(w.carried[s.value].name, s.dtype, i)
-                    w.emit(Assign(own, Call("mul", (own, factor))))  # type: ignore[arg-type]
+                    w.emit(Assign(own, Call("mul", (own, factor))))
             for weighted, product in zip(form.weighted, products, strict=True):
                 if weighted.total.top == self.total.value:
                     carried = w.carried[weighted.value]
                     with w.loop("g", product.groups, unroll=w.unroll) as g, w.loop("v", product.vector, unroll=w.unroll) as v:
                         own = Reg(carried.name, carried.dtype, product.place(i, g, v))
-                        w.emit(Assign(own, Call("mul", (own, factor))))  # type: ignore[arg-type]
+                        w.emit(Assign(own, Call("mul", (own, factor))))
         w.emit(IfValue(grown, tuple(inner.statements)))
         with w.loop("i", self.rows, unroll=w.unroll) as i:
             negated = self._row(self.negated, i)
-            nothing = Call("eq", (negated, const(math.inf, F32)))  # type: ignore[arg-type]
-            w.emit(Assign(self._row(self.used, i), Call("select", (nothing, const(0, F32), negated))))  # type: ignore[arg-type]
+            nothing: KExpr = Call("eq", (negated, const(math.inf, F32)))
+            w.emit(Assign(self._row(self.used, i), Call("select", (nothing, const(0, F32), negated))))
 
-    def know(self, element: Reg, i) -> None:  # type: ignore[no-untyped-def]
+    def know(self, element: Reg, i: Affine) -> None:
         """Makes the element at hand and its power known."""
         w, read = self.w, self.w.form.reads[self.total.value]
-        w.remember(self.total.body, element if self.scale == 1.0 else Call("mul", (element, const(self.scale, F32))))  # type: ignore[arg-type]
-        power = Call("exp2", (Call("fma", (element, self.by, self._row(self.used, i))),))  # type: ignore[arg-type]
+        w.remember(self.total.body, element if self.scale == 1.0 else Call("mul", (element, const(self.scale, F32))))
+        power: KExpr = Call("exp2", (Call("fma", (element, self.by, self._row(self.used, i))),))
         w.remember(Call("exp", (Call("sub", (self.total.body, read)),)), w.register(power, F32, "power"))
 
-    def maximum(self, i) -> KExpr:  # type: ignore[no-untyped-def]
+    def maximum(self, i: Affine) -> KExpr:
         """The true maximum, at the end."""
         own = self._row(self.w.carried[self.total.value], i)
-        return own if self.scale == 1.0 else Call("mul", (own, const(self.scale, F32)))  # type: ignore[arg-type]
+        return own if self.scale == 1.0 else Call("mul", (own, const(self.scale, F32)))
 
-    def whole(self, i) -> KExpr:  # type: ignore[no-untyped-def]
+    def whole(self, i: Affine) -> KExpr:
         """Factor that makes sums relative to the true maximum; NaN for a row of nothing but -inf, as exp(-inf - -inf) gives."""
         own = self._row(self.w.carried[self.total.value], i)
-        return Call("exp2", (Call("neg", (Call("fma", (own, self.by, self._row(self.negated, i))),)),))  # type: ignore[arg-type]
+        return Call("exp2", (Call("neg", (Call("fma", (own, self.by, self._row(self.negated, i))),)),))

@@ -69,7 +69,7 @@ class Turn:
         for s, reg in zip(w.form.scores, self.sums, strict=True):
             made: KExpr = Reg(reg.name, reg.dtype, place)
             if s.bias is not None:
-                made = Call("add", (made, Call(reg.dtype.name, (w.element(s.bias),))))  # type: ignore[arg-type]
+                made = Call("add", (made, Call(reg.dtype.name, (w.element(s.bias),))))
             w.remember(w.form.reads[s.value], made)
 
     def _maximum(self, t: Total, shifts: dict[Expr, Reg]) -> None:
@@ -99,7 +99,7 @@ class Turn:
                 w.emit(*([If(facts, tuple(inner.statements), tuple(other.statements))] if facts else inner.statements))
             with w.loop("i", here.rows, unroll=w.unroll) as i:
                 so_far, element = Reg(new.name, new.dtype, i), Reg(elements.name, t.dtype, self._place(i, j))
-                w.emit(Assign(so_far, Call("maximum", (so_far, element))))  # type: ignore[arg-type]
+                w.emit(Assign(so_far, Call("maximum", (so_far, element))))
         w.over_lanes("maximum", new, here)
         if lazy is not None:
             lazy.grow(new, self.products)
@@ -132,10 +132,10 @@ class Turn:
             before, after = (self._shift_at(t, shift, top, row) for top in (old, now))
             if shift == form.reads[t.value]:
                 # Where all is -inf so far the differences would be NaN; less 0 instead, the powers are exp(-inf) = 0.
-                after = Call("select", (Call("eq", (now, lowest)), const(0, t.dtype), now))  # type: ignore[arg-type]
-            ratio = Call("exp", (Call("sub", (before, by)),))  # type: ignore[arg-type]
+                after = Call("select", (Call("eq", (now, lowest)), const(0, t.dtype), now))
+            ratio = Call("exp", (Call("sub", (before, by)),))
             # Before the first element nothing is summed up, whatever the difference would be.
-            w.emit(Assign(by, after), Assign(grown, Call("select", (Call("eq", (old, lowest)), const(0, t.dtype), ratio))))  # type: ignore[arg-type]
+            w.emit(Assign(by, after), Assign(grown, Call("select", (Call("eq", (old, lowest)), const(0, t.dtype), ratio))))
             for s in form.sums:
                 if s.top == t.value and s.shift == shift:
                     self._rescale(Reg(w.carried[s.value].name, s.dtype, i), grown)
@@ -155,8 +155,8 @@ class Turn:
         return made
 
     def _rescale(self, reg: Reg, factor: Reg) -> None:
-        by: KExpr = factor if factor.dtype == reg.dtype else Call(reg.dtype.name, (factor,))  # type: ignore[arg-type]
-        self.w.emit(Assign(reg, Call("mul", (reg, by))))  # type: ignore[arg-type]
+        by: KExpr = factor if factor.dtype == reg.dtype else Call(reg.dtype.name, (factor,))
+        self.w.emit(Assign(reg, Call("mul", (reg, by))))
 
     def _scores_read(self, t: Total) -> bool:
         """Whether scores are read elsewhere than in what the maximum is of."""
@@ -208,10 +208,10 @@ class Turn:
         return held
 
     def _add(self, total: Reg, made: KExpr) -> None:
-        self.w.emit(Assign(total, Call("add", (total, made))))  # type: ignore[arg-type]
+        self.w.emit(Assign(total, Call("add", (total, made))))
 
     def _assign(self, target: Reg, made: KExpr) -> None:
-        self.w.emit(Assign(target, made if self.w.dtype_of(made) == target.dtype else Call(target.dtype.name, (made,))))  # type: ignore[arg-type]
+        self.w.emit(Assign(target, made if self.w.dtype_of(made) == target.dtype else Call(target.dtype.name, (made,))))
 
     def _store(self, tile: OnChip, offset: Affine, made: KExpr) -> None:
         self.w.emit(Store(self.w.shared[tile].name, offset, made))

@@ -43,7 +43,7 @@ def combine(w: RoutineWriter, e: Element, into: Reg, other: Reg) -> tuple[Stmt, 
         touched = (Touched(into.name, (into.index or number(0)) + axis("tf_w"), (("tf_w", e.units),), False, True),
                    Touched(other.name, (other.index or number(0)) + axis("tf_w"), (("tf_w", e.units),), False, True))
         return (RoutineCall(w.namespaces.combine(function, implementation), (into, other), touched),)
-    return (Assign(into, Call(operator_of(function)[0], (into, other))),)  # type: ignore[arg-type]
+    return (Assign(into, Call(operator_of(function)[0], (into, other))),)
 
 
 def operator_of(function: ElementaryFunction) -> tuple[str, str]:
@@ -66,8 +66,8 @@ def exchange(w: RoutineWriter, e: Element, array: str, combination: Combination)
                 own = Reg(array, e.unit, number(slot * units + u))
                 if halved:
                     beyond = Reg(array, e.unit, number((slot + slots) * units + u))
-                    body.append(Assign(Reg(sent, e.unit, number(u)), Guard((upper,), own, beyond)))  # type: ignore[arg-type]
-                    body.append(Assign(own, Guard((upper,), beyond, own)))  # type: ignore[arg-type]
+                    body.append(Assign(Reg(sent, e.unit, number(u)), Guard((upper,), own, beyond)))
+                    body.append(Assign(own, Guard((upper,), beyond, own)))
                 else:
                     body.append(Assign(Reg(sent, e.unit, number(u)), own))
                 body.append(Shuffle(Reg(got, e.unit, number(u)), Reg(sent, e.unit, number(u)), "xor", 1 << bit))

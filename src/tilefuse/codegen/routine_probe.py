@@ -18,7 +18,7 @@ KEPT = "kept"
 def fill(w: RoutineWriter, e: Element, again: bool) -> tuple[Stmt, ...]:
     """Every word some number; `again`: one more than before."""
     def value(old: KExpr, place: Affine) -> KExpr:
-        return Call("add", (old, const(1, e.unit))) if again else Call(e.unit.name, (Index(place),))  # type: ignore[arg-type]
+        return Call("add", (old, const(1, e.unit))) if again else Call(e.unit.name, (Index(place),))
 
     if e.in_registers:
         words = (Reg(f"{e.name}_l", e.unit, number(n)) for n in range(e.held * e.units))
@@ -39,11 +39,11 @@ def keep(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
         words: list[KExpr] = [Reg(f"{e.name}_l", e.unit, number(n)) for n in range(e.held * e.units)]
     else:
         words = [Load(f"{e.name}_l", e.unit, axis("thread") % (e.words * e.units))]
-    found += [Assign(total, Call("add", (total, word))) for word in words]  # type: ignore[arg-type]
+    found += [Assign(total, Call("add", (total, word))) for word in words]
     name = f"{KEPT}_{e.unit.name}"
     if all(b.name != name for b in w.scratch):
         w.scratch.append(Buffer(name, e.unit, 1, "global", "workspace"))
-    unreached = Call("eq", (total, const(UNREACHED if e.unit.is_float else 123456789, e.unit)))  # type: ignore[arg-type]
+    unreached: KExpr = Call("eq", (total, const(UNREACHED if e.unit.is_float else 123456789, e.unit)))
     hit = f"{e.name}_hit"
     found += [Declare(hit, BOOL, None, unreached), IfValue(Reg(hit, BOOL), (Store(name, number(0), total),))]
     return tuple(found)

@@ -123,4 +123,4 @@ def twin_sums(group: Sequence[Instance], parts: Mapping[int, Sequence[Sequence[R
 
 
 def _call(fn: str, *args: KExpr) -> KExpr:
-    return Call(fn, args)  # type: ignore[arg-type]
+    return Call(fn, args)

@@ -40,12 +40,12 @@ def merge_all(state: RowState, instance: Instance, parts: list[Reg], values: Reg
     e, c = state.writer.emitter, state.choice
     dtype, (top, total) = values.dtype, parts
     with e.loop("v", c.chunks * c.vector, unroll=state.writer.unroll) as v:
-        e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
+        e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))
     _shuffle_maximum(state, top, min(c.threads, 32))
     state.warp_tops.add(instance.key)
     shift = _shift(state, top)
     with e.lanes(c.chunks * c.vector, state.writer.unroll) as v:
-        e.emit(Assign(total, Call("add", (total, _exponential(state, Reg(values.name, dtype, v), shift, dtype)))))  # type: ignore[arg-type]
+        e.emit(Assign(total, Call("add", (total, _exponential(state, Reg(values.name, dtype, v), shift, dtype)))))
 
 
 def merge_vector(state: RowState, parts: list[Reg], values: Reg, width: int) -> None:
@@ -55,12 +55,12 @@ def merge_vector(state: RowState, parts: list[Reg], values: Reg, width: int) -> 
     top = Reg(e.fresh(parts[0].name + "_top"), dtype)
     e.emit(Declare(top.name, dtype, None, parts[0]))
     with e.loop("v", width, unroll=state.writer.unroll) as v:
-        e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
+        e.emit(Assign(top, Call("maximum", (top, Reg(values.name, dtype, v)))))
     shift = _shift(state, top)
-    e.emit(Assign(parts[1], Call("mul", (parts[1], _exponential(state, parts[0], shift, dtype)))), Assign(parts[0], top))  # type: ignore[arg-type]
+    e.emit(Assign(parts[1], Call("mul", (parts[1], _exponential(state, parts[0], shift, dtype)))), Assign(parts[0], top))
     with e.lanes(width, state.writer.unroll) as v:
         term = _exponential(state, Reg(values.name, dtype, v), shift, dtype)
-        e.emit(Assign(parts[1], Call("add", (parts[1], term))))  # type: ignore[arg-type]
+        e.emit(Assign(parts[1], Call("add", (parts[1], term))))
 
 
 def shuffle_exponentials(state: RowState, instance: Instance, parts: list[Reg], width: int) -> None:
@@ -78,9 +78,9 @@ def shuffle_exponentials(state: RowState, instance: Instance, parts: list[Reg], 
         own = Reg(e.fresh(top.name + "_own"), top.dtype)
         e.emit(Declare(own.name, own.dtype, None, top))
         _shuffle_maximum(state, top, width)
-        e.emit(Assign(total, Call("mul", (total, _exponential(state, own, _shift(state, top), top.dtype)))))  # type: ignore[arg-type]
+        e.emit(Assign(total, Call("mul", (total, _exponential(state, own, _shift(state, top), top.dtype)))))
     for step in _steps(width):
-        e.emit(Assign(total, Call("add", (total, of_other_lane(state, total, step, width)))))  # type: ignore[arg-type]
+        e.emit(Assign(total, Call("add", (total, of_other_lane(state, total, step, width)))))
 
 
 def gather_exponentials(state: RowState, parts: list[Reg], buffers: list[str], base: Affine, slots: int) -> None:
@@ -89,13 +89,13 @@ def gather_exponentials(state: RowState, parts: list[Reg], buffers: list[str], b
     (top, total), (tops, totals) = parts, buffers
     e.emit(Assign(top, Load(tops, top.dtype, base)))
     with e.loop("slot", slots, start=1, unroll=unroll) as slot:
-        e.emit(Assign(top, Call("maximum", (top, Load(tops, top.dtype, base + slot)))))  # type: ignore[arg-type]
+        e.emit(Assign(top, Call("maximum", (top, Load(tops, top.dtype, base + slot)))))
     shift = _shift(state, top)
     e.emit(Assign(total, const(0, total.dtype)))
     with e.loop("slot", slots, unroll=unroll) as slot:
         other = e.register(Load(tops, top.dtype, base + slot), top.dtype, top.name + "_other")
-        scaled = Call("mul", (Load(totals, total.dtype, base + slot), _exponential(state, other, shift, top.dtype)))  # type: ignore[arg-type]
-        e.emit(Assign(total, Call("add", (total, scaled))))  # type: ignore[arg-type]
+        scaled = Call("mul", (Load(totals, total.dtype, base + slot), _exponential(state, other, shift, top.dtype)))
+        e.emit(Assign(total, Call("add", (total, scaled))))
 
 
 def of_other_lane(state: RowState, p: Reg, step: int, width: int) -> Reg:
@@ -113,7 +113,7 @@ def _steps(width: int) -> list[int]:
 def _shuffle_maximum(state: RowState, top: Reg, width: int) -> None:
     e = state.writer.emitter
     for step in _steps(width):
-        e.emit(Assign(top, Call("maximum", (top, of_other_lane(state, top, step, width)))))  # type: ignore[arg-type]
+        e.emit(Assign(top, Call("maximum", (top, of_other_lane(state, top, step, width)))))
 
 
 def _lowest(dtype: DType) -> KExpr:
@@ -123,11 +123,11 @@ def _lowest(dtype: DType) -> KExpr:
 def _shift(state: RowState, top: Reg) -> KExpr:
     """Number subtracted from every element: the maximum; 0 where all are -inf, whose differences would be NaN."""
     e = state.writer.emitter
-    chosen = Call("select", (Call("eq", (top, _lowest(top.dtype))), const(0, top.dtype), top))  # type: ignore[arg-type]
+    chosen: KExpr = Call("select", (Call("eq", (top, _lowest(top.dtype))), const(0, top.dtype), top))
     return e.register(chosen, top.dtype, "shift")
 
 
 def _exponential(state: RowState, x: KExpr, shift: KExpr, dtype: DType) -> KExpr:
     """exp(x - shift) for x <= shift, as a term of a sum that is at least 1."""
     fn = "exp_of_difference" if dtype == F32 and not state.writer.narrow else "exp"
-    return Call(fn, (Call("sub", (x, shift)),))  # type: ignore[arg-type]
+    return Call(fn, (Call("sub", (x, shift)),))

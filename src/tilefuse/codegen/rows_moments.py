@@ -122,8 +122,8 @@ def _moments_of_thread(state: RowState, total: Instance, dtype: DType, outputs: 
                 one_lane(v)
         mean = _held(state, _times(t, 1.0 / width, dtype), dtype, "mean_of_vector")
         with e.loop("v", width, unroll=w.unroll) as v:
-            off = _held(state, Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
-            e.emit(Assign(q, _sum(q, Call("mul", (off, off)))))  # type: ignore[arg-type]
+            off = _held(state, Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")
+            e.emit(Assign(q, _sum(q, Call("mul", (off, off)))))
     w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
     counts = [c.vector] * c.chunks
     step = 1
@@ -141,10 +141,10 @@ def _merge(state: RowState, into: Sequence[Reg], other: Sequence[Reg], count: in
     e = state.writer.emitter
     t, q = into
     if count == other_count:
-        apart = _held(state, _times(Call("sub", (t, other[0])), 1.0 / count, dtype), dtype, "apart")  # type: ignore[arg-type]
+        apart = _held(state, _times(Call("sub", (t, other[0])), 1.0 / count, dtype), dtype, "apart")
     else:
-        apart = _held(state, Call("sub", (_times(t, 1.0 / count, dtype), _times(other[0], 1.0 / other_count, dtype))), dtype, "apart")  # type: ignore[arg-type]
-    between = _times(Call("mul", (apart, apart)), count * other_count / (count + other_count), dtype)  # type: ignore[arg-type]
+        apart = _held(state, Call("sub", (_times(t, 1.0 / count, dtype), _times(other[0], 1.0 / other_count, dtype))), dtype, "apart")
+    between = _times(Call("mul", (apart, apart)), count * other_count / (count + other_count), dtype)
     e.emit(Assign(q, _sum(_sum(q, other[1]), between)), Assign(t, _sum(t, other[0])))
 
 
@@ -195,8 +195,8 @@ def _gather(state: RowState, buffers: list[str], t: Reg, q: Reg, slots: int, cou
     _add_lanes(state, t, width)
     mean = _held(state, _times(t, 1.0 / (count * slots), dtype), dtype, "mean_of_slots")
     with e.when([Bound(lane, 0, slots)]):
-        apart = _held(state, Call("sub", (_times(mine, 1.0 / count, dtype), mean)), dtype, "apart")  # type: ignore[arg-type]
-        e.emit(Assign(squares, _sum(squares, _times(Call("mul", (apart, apart)), count, dtype))))  # type: ignore[arg-type]
+        apart = _held(state, Call("sub", (_times(mine, 1.0 / count, dtype), mean)), dtype, "apart")
+        e.emit(Assign(squares, _sum(squares, _times(Call("mul", (apart, apart)), count, dtype))))
     e.emit(Assign(q, squares))
     _add_lanes(state, q, width)
 
@@ -215,8 +215,8 @@ def _held(state: RowState, value: KExpr, dtype: DType, wanted: str) -> KExpr:
 
 
 def _sum(a: KExpr, b: KExpr) -> KExpr:
-    return Call("add", (a, b))  # type: ignore[arg-type]
+    return Call("add", (a, b))
 
 
 def _times(a: KExpr, factor: float, dtype: DType) -> KExpr:
-    return Call("mul", (a, const(factor, dtype)))  # type: ignore[arg-type]
+    return Call("mul", (a, const(factor, dtype)))

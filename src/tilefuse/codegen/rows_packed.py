@@ -154,7 +154,7 @@ def _fold(state: RowState, like: Instance, held: list[Reg], lane: Affine, width:
 def _choose(state: RowState, upper: Affine, low: Reg, high: Reg, name: str) -> Reg:
     e = state.writer.emitter
     made = Reg(e.fresh(name), low.dtype)
-    chosen: KExpr = Guard((Bound(upper, 0, 1),), low, high)  # type: ignore[arg-type]
+    chosen: KExpr = Guard((Bound(upper, 0, 1),), low, high)
     e.emit(Declare(made.name, made.dtype, None, chosen))
     return made
 

@@ -20,7 +20,7 @@ from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS, flops_of
 from tilefuse.ir.scalar import Call, const
 from tilefuse.schedule.online import EXPSUM
-from tilefuse.schedule.resolved import Instance, Touch, Use, resolved_walk
+from tilefuse.schedule.resolved import Instance, Resolved, Touch, Use, resolved_walk
 from tilefuse.schedule.row_starts import BY_VECTOR
 from tilefuse.schedule.template import KEPT_BYTES_PER_THREAD
 from tilefuse.schedule.wide_squares import narrow_body
@@ -188,7 +188,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         i = instances[k]
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
         used_later = any(k in i.uses for i in later)
-        costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow and not on_host else flops_of(i.body) >= KEEP_FLOPS  # type: ignore[arg-type]
+        costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow and not on_host else flops_of(i.body) >= KEEP_FLOPS
         worth = k in stretched or costly or _replaced_bytes(state, k, later) > i.node.type.dtype.itemsize
         # Terms of a sum by one thread have no place: one element of the row has many.
         one_each = not i.serial and not i.depends & w.domain.serial_loops
@@ -216,7 +216,7 @@ def _narrow_flops(w: KernelWriter, key: int) -> int:
     found = 0
     for i in reachable(w.domain, [key], {n for n, other in enumerate(w.domain.instances) if other.shared} | set(w.chunk_values)):
         calls = [x.fn for x in resolved_walk(i.body) if isinstance(x, Call)]
-        found += flops_of(i.body) + sum(NARROW_FLOPS[fn] - SCALAR_OPS[fn].flops for fn in calls if fn in NARROW_FLOPS)  # type: ignore[arg-type]
+        found += flops_of(i.body) + sum(NARROW_FLOPS[fn] - SCALAR_OPS[fn].flops for fn in calls if fn in NARROW_FLOPS)
     return found
 
 
@@ -232,7 +232,7 @@ def _declare_array(state: RowState, i: Instance) -> Reg:
     return array
 
 
-def hoist_lane_free(state: RowState, bodies: Sequence[object], env: dict[str, Affine], held: list[Held]) -> None:
+def hoist_lane_free(state: RowState, bodies: Sequence[Resolved], env: dict[str, Affine], held: list[Held]) -> None:
     """Loads that are the same for all lanes of the vector happen once, before the lane loop."""
     e = state.writer.emitter
     loaded = {h.touch for h in held}
@@ -288,11 +288,11 @@ def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: 
     m2 = Reg(e.fresh(instance.node.name + "_chunk_m2"), dtype)
     e.emit(Declare(mean.name, dtype, None, const(0, dtype)), Declare(m2.name, dtype, None, const(0, dtype)))
     with e.lanes(width, state.writer.unroll) as v:
-        e.emit(Assign(mean, Call("add", (mean, Reg(values.name, dtype, v)))))  # type: ignore[arg-type]
-    e.emit(Assign(mean, Call("mul", (mean, const(1.0 / width, dtype)))))  # type: ignore[arg-type]
+        e.emit(Assign(mean, Call("add", (mean, Reg(values.name, dtype, v)))))
+    e.emit(Assign(mean, Call("mul", (mean, const(1.0 / width, dtype)))))
     with e.lanes(width, state.writer.unroll) as v:
-        off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")  # type: ignore[arg-type]
-        e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))  # type: ignore[arg-type]
+        off = e.register(Call("sub", (Reg(values.name, dtype, v), mean)), dtype, "off")
+        e.emit(Assign(m2, Call("add", (m2, Call("mul", (off, off))))))
     e.combine("m2", parts, (const(width, dtype), mean, m2), dtype)
 
 

@@ -83,9 +83,9 @@ def _share_of_thread(state: RowState, total: Instance, dtype: DType) -> tuple[Re
             x = e.register(e.expression(total.body), dtype, name + "_x")
             with e.when([Bound(chunk, 0, 1), Bound(v, 0, 1)]):
                 # An infinite origin would make every distance NaN, and with them sums that are infinite.
-                finite = Call("lt", (Call("abs", (x,)), const(float("inf"), dtype)))  # type: ignore[arg-type]
-                e.emit(Assign(origin, Call("select", (finite, x, const(0, dtype)))))  # type: ignore[arg-type]
-            off = e.register(Call("sub", (x, origin)), dtype, "off")  # type: ignore[arg-type]
+                finite: KExpr = Call("lt", (Call("abs", (x,)), const(float("inf"), dtype)))
+                e.emit(Assign(origin, Call("select", (finite, x, const(0, dtype)))))
+            off = e.register(Call("sub", (x, origin)), dtype, "off")
             d, s = (Reg(r.name, dtype, v % c.lanes) for r in (distances, squares))
             e.emit(Assign(d, _sum(d, off)), Assign(s, _sum(s, _times(off, off))))
             for k, array in arrays.items():
@@ -96,7 +96,7 @@ def _share_of_thread(state: RowState, total: Instance, dtype: DType) -> tuple[Re
             e.emit(Assign(Reg(r.name, dtype, number(0)), _sum(Reg(r.name, dtype, number(0)), Reg(r.name, dtype, number(lane)))))
     d, s = (Reg(r.name, dtype, number(0)) for r in (distances, squares))
     t, q = (Reg(e.fresh(name + suffix), dtype) for suffix in ("_row", "_row_squares"))
-    rest = Call("sub", (s, _times(d, _times(d, _inverse(count, dtype)))))  # type: ignore[arg-type]
+    rest = Call("sub", (s, _times(d, _times(d, _inverse(count, dtype)))))
     e.emit(Declare(t.name, dtype, None, _sum(d, _times(origin, count))),
            Declare(q.name, dtype, None, Call("maximum", (rest, const(0, dtype)))))
     return t, q, count
@@ -123,7 +123,7 @@ def _settle(state: RowState, parts: Sequence[Reg], width: int, dtype: DType) -> 
     e.emit(Declare(own_mean.name, dtype, None, _times(t, _inverse(n, dtype))), Declare(own_count.name, dtype, None, n))
     _add_lanes(state, (t, n), width)
     mean = e.register(_times(t, _inverse(n, dtype)), dtype, "mean_of_shares")
-    apart = e.register(Call("sub", (own_mean, mean)), dtype, "apart")  # type: ignore[arg-type]
+    apart = e.register(Call("sub", (own_mean, mean)), dtype, "apart")
     e.emit(Assign(q, _sum(q, _times(own_count, _times(apart, apart)))))
     _add_lanes(state, (q,), width)
 
@@ -141,13 +141,13 @@ def _add_lanes(state: RowState, parts: Sequence[Reg], width: int) -> None:
 
 
 def _sum(a: KExpr, b: KExpr) -> KExpr:
-    return Call("add", (a, b))  # type: ignore[arg-type]
+    return Call("add", (a, b))
 
 
 def _times(a: KExpr, b: KExpr) -> KExpr:
-    return Call("mul", (a, b))  # type: ignore[arg-type]
+    return Call("mul", (a, b))
 
 
 def _inverse(count: KExpr, dtype: DType) -> KExpr:
     """1 / count; 1 of an empty share, whose sum is zero."""
-    return Call("div", (const(1, dtype), Call("maximum", (count, const(1, dtype)))))  # type: ignore[arg-type]
+    return Call("div", (const(1, dtype), Call("maximum", (count, const(1, dtype)))))

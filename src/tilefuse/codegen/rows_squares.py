@@ -187,4 +187,4 @@ def _converted(x: KExpr, source: DType, target: DType) -> KExpr:
 
 
 def _call(fn: str, *args: KExpr) -> KExpr:
-    return Call(fn, args)  # type: ignore[arg-type]
+    return Call(fn, args)

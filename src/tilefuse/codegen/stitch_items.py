@@ -1,6 +1,7 @@
 """How the threads of a block share the items of a stage: the loop over them, and the bounds under which a thread has one."""
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tilefuse.ir.affine import Affine, axis, number
@@ -37,7 +38,7 @@ class Items:
             w.narrow_to(item, self.count)
         return item
 
-    def __exit__(self, *failure: object) -> None:
-        self._when.__exit__(*failure)  # type: ignore[arg-type]
-        self._loop.__exit__(*failure)  # type: ignore[arg-type]
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._when.__exit__(kind, error, trace)
+        self._loop.__exit__(kind, error, trace)
         self.writer.active, self.writer.lane = (), number(0)

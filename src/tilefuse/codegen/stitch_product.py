@@ -149,7 +149,7 @@ def _add_others(w: StitchWriter, reg: Reg, count: int, amount: int) -> None:
     with w.loop("n", count, unroll=w.unroll) as n:
         own = Reg(reg.name, reg.dtype, n)
         w.emit(Shuffle(Reg(other, reg.dtype), own, "xor", amount),
-               Assign(own, Call("add", (own, Reg(other, reg.dtype)))))  # type: ignore[arg-type]
+               Assign(own, Call("add", (own, Reg(other, reg.dtype)))))
 
 
 def _scatter_sums(w: StitchWriter, reg: Reg, t: Tiling, part: Affine) -> None:
@@ -167,9 +167,9 @@ def _scatter_sums(w: StitchWriter, reg: Reg, t: Tiling, part: Affine) -> None:
         w.emit(Declare(other, reg.dtype), Declare(given, reg.dtype))
         with w.loop("n", count, unroll=w.unroll) as n:
             low, high, away = Reg(reg.name, reg.dtype, n), Reg(reg.name, reg.dtype, n + count), Reg(given, reg.dtype)
-            w.emit(Assign(away, Guard(upper, low, high)), Assign(low, Guard(upper, high, low)),  # type: ignore[arg-type]
+            w.emit(Assign(away, Guard(upper, low, high)), Assign(low, Guard(upper, high, low)),
                    Shuffle(Reg(other, reg.dtype), away, "xor", amount * t.side),
-                   Assign(low, Call("add", (low, Reg(other, reg.dtype)))))  # type: ignore[arg-type]
+                   Assign(low, Call("add", (low, Reg(other, reg.dtype)))))
         amount //= 2
     while amount:
         _add_others(w, reg, 1, amount * t.side)
@@ -216,14 +216,15 @@ def _multiply(w: StitchWriter, p: Piece, t: Tiling, patch: _Patch, inner: Affine
         with w.loop("i", t.rows, unroll=w.unroll) as i, w.loop("j", t.columns, unroll=w.unroll) as j:
             own = Reg(total.name, total.dtype, i * t.columns + j)
             a, b = (_widened(x, total.dtype) for x in (left(i, k), right(j, k)))
-            w.emit(Assign(own, Call("fma", (a, b, own))))  # type: ignore[arg-type]
+            w.emit(Assign(own, Call("fma", (a, b, own))))
 
 
 def _widened(e: Reg, dtype: DType) -> KExpr:
-    return e if e.dtype == dtype else Call(dtype.name, (e,))  # type: ignore[arg-type]
+    return e if e.dtype == dtype else Call(dtype.name, (e,))
 
 
-def _fetched(w: StitchWriter, contraction: Contraction, p: Piece, lead: list[Affine], which: str, count: int, step: int, at, along):  # type: ignore[no-untyped-def]
+def _fetched(w: StitchWriter, contraction: Contraction, p: Piece, lead: list[Affine], which: str, count: int, step: int,
+             at: Callable[[Affine, Affine], tuple[Affine, Affine, Affine]], along: bool) -> Callable[[Affine, int], Reg]:
     """The operand's elements for one turn in a register array, read as vectors along the inner axis or across it, whichever lies so;
     gives a function (n, k) -> register."""
     value = contraction.left if which == "left" else contraction.right
@@ -333,7 +334,7 @@ def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict
                        for n, (s, x) in enumerate(zip(p.region, local, strict=True)))
             reg = Reg(sums[p.key].name, sums[p.key].dtype, element(v))
             value = with_bias(w, w.plan.contractions[p.value], reg, at)
-            value = value if reg.dtype == p.dtype else Call(p.dtype.name, (value,))  # type: ignore[arg-type]
+            value = value if reg.dtype == p.dtype else Call(p.dtype.name, (value,))
             w.remember(p.value, at, w.register(value, p.dtype, p.value))
 
     w.before_lane, w.keep_at = sums_at, element

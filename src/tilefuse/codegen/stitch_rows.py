@@ -219,4 +219,4 @@ class Row:
 
 
 def _call(fn: str, *args: KExpr) -> KExpr:
-    return Call(fn, args)  # type: ignore[arg-type]
+    return Call(fn, args)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilefuse.codegen.kernel import Assign, Declare, If, KExpr, Reg, Shuffle, Store
 from tilefuse.ir.affine import Affine, from_terms, number, substitute
-from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.ir.scalar import Bound, Call, Const, const
 from tilefuse.schedule.contraction import Contraction, Tiling
 from tilefuse.schedule.online import KERNEL_MONOIDS
 from tilefuse.schedule.regions import inside
@@ -93,7 +93,7 @@ class SumRows:
         for value, (product, total) in self.sums.items():
             if product.key == p.key or product.key in w.plan.sources[p.key] and product.key not in self.full:
                 held = with_bias(w, w.plan.contractions[value], Reg(total.name, total.dtype, place.element(v)), at)
-                held = held if total.dtype == product.dtype else Call(product.dtype.name, (held,))  # type: ignore[arg-type]
+                held = held if total.dtype == product.dtype else Call(product.dtype.name, (held,))
                 w.remember(value, at, w.register(held, product.dtype, value))
 
     # -- pieces -------------------------------------------------------------------------------------------------------------
@@ -127,13 +127,13 @@ class SumRows:
             w.keep(p, [const(0, p.dtype)] * self.width, lambda v: place.element(v + first))
         w.emit(*((If(beyond, tuple(inner.statements), tuple(other.statements)),) if beyond else inner.statements))
 
-    def _array(self, p: Piece, wanted: str, start: KExpr) -> str:
+    def _array(self, p: Piece, wanted: str, start: Const) -> str:
         """A new array with an element for each row of the lane."""
         w = self.w
         name = w.fresh(wanted)
-        w.emit(Declare(name, start.dtype, 2 * self.tiling.rows))  # type: ignore[union-attr]
+        w.emit(Declare(name, start.dtype, 2 * self.tiling.rows))
         with self._rows() as (n, _):
-            w.emit(Assign(Reg(name, start.dtype, n), start))  # type: ignore[union-attr]
+            w.emit(Assign(Reg(name, start.dtype, n), start))
         return name
 
     def _of_row(self, p: Piece) -> None:
@@ -214,5 +214,5 @@ def with_bias(w: StitchWriter, contraction: Contraction, total: Reg, at: Point) 
     by_axis = dict(zip(contraction.axes, at, strict=True))
     bias = w.element(contraction.bias, tuple(substitute(e, by_axis) for e in contraction.bias_index))
     dtype = w.graph.type_of(contraction.bias).dtype
-    widened = bias if dtype == total.dtype else Call(total.dtype.name, (bias,))  # type: ignore[arg-type]
-    return Call("add", (total, widened))  # type: ignore[arg-type]
+    widened = bias if dtype == total.dtype else Call(total.dtype.name, (bias,))
+    return Call("add", (total, widened))

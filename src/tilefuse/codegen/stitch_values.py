@@ -167,12 +167,12 @@ class StitchValues(Statements):
             case Call(fn, args):
                 if checked_extent(e) is not None:
                     return self._in_range(e, at, guarded)
-                return Call(fn, tuple(self.expression(a, at, guarded) for a in args))  # type: ignore[misc]
+                return Call(fn, tuple(self.expression(a, at, guarded) for a in args))
             case Guard(facts, then, otherwise):
                 new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
                 if all(self.always(b) for b in new):
                     return self.expression(then, at, guarded)
-                return Guard(new, self.expression(then, at, True), self.expression(otherwise, at, True))  # type: ignore[arg-type]
+                return Guard(new, self.expression(then, at, True), self.expression(otherwise, at, True))
             case Lookup(value, subscripts):
                 return self._lookup(value, subscripts, at, guarded)
         raise InternalError(f"not a scalar expression: {e!r}")
@@ -188,12 +188,12 @@ class StitchValues(Statements):
                 continue
             subscript = self.expression(e, at, guarded)
             if dtype_of(e, lambda v: self.graph.type_of(v).dtype).name != "i64":
-                subscript = Call("i64", (subscript,))  # type: ignore[arg-type]
-            low = Call("maximum", (subscript, const(0, I64)))  # type: ignore[arg-type]
+                subscript = Call("i64", (subscript,))
+            low = Call("maximum", (subscript, const(0, I64)))
             dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
         return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
 
-    def _in_range(self, e: Call, at: dict[str, Affine], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
+    def _in_range(self, e: Call[Expr], at: dict[str, Affine], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
         """A checked subscript, of dimension `dimension` of `value` where it is one."""
         extent = checked_extent(e)
         assert extent is not None

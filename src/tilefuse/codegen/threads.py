@@ -364,9 +364,9 @@ def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
     held = Reg(s.left, dtype, -(-s.inner // 8) * 4 * a + 4 * (k // 8) + 2 * (q // 2) + k % 2)
     operands = held if s.left_registers else Load(s.left, dtype, left), Load(s.right, dtype, right)
     if s.arithmetic:
-        total = Call(f"{s.arithmetic}_fma", (*operands, own))  # type: ignore[arg-type]
+        total: KExpr = Call(f"{s.arithmetic}_fma", (*operands, own))
     else:
-        total = Call("add", (own, Call("mul", tuple(Call("f32", (e,)) for e in operands))))  # type: ignore[arg-type]
+        total = Call("add", (own, Call("mul", tuple(Call("f32", (e,)) for e in operands))))
     body: tuple[Stmt, ...] = (Assign(own, total),)
     if s.columns:
         body = (If((Bound(column, 0, s.columns),), body),)
@@ -405,7 +405,7 @@ def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
         match s:
             case Assign(Reg(name, dtype, None), value) if name not in declared:
                 match value:
-                    case Call("add" | "mul" as fn, (Reg(_, _, None) as old, rest)) if old.name == name not in register_names(rest):  # type: ignore[has-type]
+                    case Call("add" | "mul" as fn, (Reg(_, _, None) as old, rest)) if old.name == name not in register_names(rest):
                         op = "+" if fn == "add" else "*"
                     case _:
                         return None

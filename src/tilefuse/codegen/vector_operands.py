@@ -99,10 +99,10 @@ def _collect(e: Resolved, path: Path, found: dict[Touch, set[Path]]) -> None:
             found.setdefault(e, set()).add(path)
         case Call(_, args):
             for a in args:
-                _collect(a, path, found)  # type: ignore[arg-type]
+                _collect(a, path, found)
         case Guard(bounds, then, otherwise):
-            _collect(then, (*path, (bounds, True)), found)  # type: ignore[arg-type]
-            _collect(otherwise, (*path, (bounds, False)), found)  # type: ignore[arg-type]
+            _collect(then, (*path, (bounds, True)), found)
+            _collect(otherwise, (*path, (bounds, False)), found)
 
 
 class _Point:

@@ -57,13 +57,13 @@ def _shared_by_taps(writer: KernelWriter, windows: Sequence[Instance], lane_env:
             case Const():
                 return True
             case Call(_, args):
-                same = [collect(a) for a in args]  # type: ignore[arg-type]
+                same = [collect(a) for a in args]
                 if not all(same):
                     parts.update((a, None) for a, is_same in zip(args, same, strict=True) if is_same and isinstance(a, Call))
                 return all(same)
             case Guard(_, then, otherwise):
                 for inner in (then, otherwise):
-                    if collect(inner) and isinstance(inner, Call):  # type: ignore[arg-type]
+                    if collect(inner) and isinstance(inner, Call):
                         parts[inner] = None
         return False
 

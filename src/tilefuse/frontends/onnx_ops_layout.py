@@ -11,7 +11,7 @@ from tilefuse.frontends.onnx_model import element_dtype
 from tilefuse.frontends.onnx_ops_resample import resize_by
 from tilefuse.ir.affine import axis
 from tilefuse.ir.build import axis_names
-from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Guard, Read, const
+from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Expr, Guard, Read, const
 from tilefuse.ir.tensor_elementwise import broadcast_shapes
 
 
@@ -265,7 +265,7 @@ def col2im(n: Call) -> str:
                 bounds.append(Bound(offset % strides[d], 0, 1))
             at.append(offset // strides[d])
         fixed = tuple(axis(axes[0]) * 0 + p for p in place)
-        body = Guard(tuple(bounds), Read(x, (axis(axes[0]), axis(axes[1]), *fixed, *at)), const(0, n.dtype(0)))
+        body: Expr = Guard(tuple(bounds), Read(x, (axis(axes[0]), axis(axes[1]), *fixed, *at)), const(0, n.dtype(0)))
         part = n.b.make_map("col2im", n.dtype(0), (batch, channels, *image), axes, body)
         total = part if not total else n.b.elementwise("add", total, part)
     return total

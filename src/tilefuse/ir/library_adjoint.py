@@ -193,7 +193,7 @@ def _causal(b: TensorBuilder, scores: str) -> str:
     shape, dtype = b.shape_of(scores), b.dtype_of(scores)
     axes = axis_names(len(shape))
     ahead = axis(axes[-1]) - axis(axes[-2])
-    seen = Guard((Bound(ahead, -shape[-2], 1),), b.read(scores, shape, axes), const(float("-inf"), dtype))
+    seen: Expr = Guard((Bound(ahead, -shape[-2], 1),), b.read(scores, shape, axes), const(float("-inf"), dtype))
     return b.make_map("causal", dtype, shape, axes, seen)
 
 

@@ -8,7 +8,7 @@ from tilefuse.ir.build import axis_names
 from tilefuse.ir.graph import Attribute, Node, Type
 from tilefuse.ir.library_adjoint import OF_COMPLEX, Request, adjoint_of
 from tilefuse.ir.library_adjoint_linalg import LIBRARY_ADJOINTS
-from tilefuse.ir.scalar import Bound, Guard, call, const
+from tilefuse.ir.scalar import Bound, Expr, Guard, call, const
 from tilefuse.ir.tensor import TensorBuilder
 
 __all__ = ["LIBRARY_ADJOINTS"]
@@ -60,5 +60,5 @@ def _to_real(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     element = b.read(g, held, axes)
     along = axis(axes[over[-1]])
     double = call("mul", const(2, b.dtype_of(g)), element)
-    twice = Guard((Bound(along, 1, 1 + count - held[over[-1]]),), double, element) if held[over[-1]] > 1 else element
+    twice: Expr = Guard((Bound(along, 1, 1 + count - held[over[-1]]),), double, element) if held[over[-1]] > 1 else element
     return (b.make_map("fft", b.dtype_of(g), held, axes, twice),)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tilefuse.base.errors import InternalError, NameLookupError, TypeMismatchError, nearest
 from tilefuse.ir import meaning as m
 from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
-from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Expr, Guard, Index, Lookup, Read, saturated
+from tilefuse.ir.scalar import NUMPY_DTYPES, Call, Const, Guard, Index, Lookup, Read, saturated
 
 # Which dtypes a function accepts. "any" also takes storage types: it moves values and computes nothing.
 OPERAND_CLASSES: dict[str, tuple[str, ...]] = {
@@ -382,7 +381,7 @@ def _result_of(fn: str, args: tuple[DType, ...], text: Callable[[], str]) -> DTy
     return operands[0] if op.result == "same" else DTYPES[op.result]
 
 
-def dtype_of(e: Any, read_dtype: Callable[[str], DType]) -> DType:
+def dtype_of(e: object, read_dtype: Callable[[str], DType]) -> DType:
     """Data type of an expression; `read_dtype` gives that of a named value. Also takes kernel expressions, whose leaves carry theirs.
 
     Raises: TypeMismatchError where operands do not fit a function, NameLookupError for an unknown function; whatever `read_dtype` raises.
@@ -413,8 +412,10 @@ def dtype_of(e: Any, read_dtype: Callable[[str], DType]) -> DType:
     raise InternalError(f"not a scalar expression: {e!r}")
 
 
-def flops_of(e: Expr) -> int:
-    """Estimated floating-point operations of one evaluation of `e`. Units: operations; a guard counts its dearer branch."""
+def flops_of(e: object) -> int:
+    """Estimated floating-point operations of one evaluation of `e`, an expression of any level. Units: operations; a guard counts its
+    dearer branch, a leaf nothing.
+    """
     match e:
         case Call(fn, args):
             own = SCALAR_OPS[fn].flops if fn in SCALAR_OPS else 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Generic, TypeVar, Union
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +22,9 @@ NUMPY_DTYPES: dict[str, np.dtype] = {
     "bool": np.dtype(np.bool_),
 }
 LARGEST_F32 = float(np.finfo(np.float32).max)
+
+# Expression type of one level: of the graph (`Expr`), of a pattern (`schedule.resolved.Resolved`), of a kernel (`codegen.kernel.KExpr`).
+Operand = TypeVar("Operand", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,11 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Generic[Operand]):
     """A scalar function of `ops.SCALAR_OPS`, or a conversion: then `fn` is the name of the target dtype."""
 
     fn: str
-    args: tuple[Expr, ...]
+    args: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +90,15 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Generic[Operand]):
     """`then` where all bounds hold, else `otherwise`. The branch not taken is not evaluated: its reads may be out of range."""
 
     bounds: tuple[Bound, ...]
-    then: Expr
-    otherwise: Expr
+    then: Operand
+    otherwise: Operand
 
 
-Expr = Union[Const, Read, Lookup, Index, Call, Guard]
+Expr = Union[Const, Read, Lookup, Index, "Call[Expr]", "Guard[Expr]"]
 LEAVES = (Const, Read, Index)
 
 
@@ -145,7 +148,7 @@ def cast(x: Expr, to: DType) -> Expr:
     return Call(to.name, (x,))
 
 
-def call(fn: str, *args: Expr) -> Call:
+def call(fn: str, *args: Expr) -> Call[Expr]:
     """The application of a scalar function."""
     return Call(fn, args)
 

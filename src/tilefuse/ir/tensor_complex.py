@@ -229,7 +229,7 @@ class ComplexBuilder(TensorBuilder):
         at = tuple(number(0) if s == 1 else axis(e) for s, e in zip((*batch, k, 1, n), axes[:-1], strict=True))
         where = (*at[:len(batch)], at[len(batch)], at[len(batch) + 2])
         real, imaginary = (Read(b, (*where, number(which))) for which in (0, 1))
-        same = Guard((Bound(row - column, 0, 1),), real, Guard((Bound(row, 0, 1),), imaginary, call("neg", imaginary)))
+        same: Expr = Guard((Bound(row - column, 0, 1),), real, Guard((Bound(row, 0, 1),), imaginary, call("neg", imaginary)))
         squares = super().map("squares", part, (*batch, k, 2, n, 2), axes, same)
         right = self.reshape(squares, [*batch, 2 * k, 2 * n])
         with self._as_pairs(a):

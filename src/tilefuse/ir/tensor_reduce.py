@@ -90,7 +90,7 @@ class ReduceBuilder(LayoutBuilder):
         made = super().scan(self.hint or f"scan_{monoid}", monoid, work, shape, names, names[d], element)
         if exclusive:
             back = tuple(along - 1 if n == d else number(0) if s == 1 else axis(names[n]) for n, s in enumerate(shape))
-            shifted = Guard((Bound(along - 1, 0, shape[d]),), Read(made, back), identity_of(monoid, work))
+            shifted: Expr = Guard((Bound(along - 1, 0, shape[d]),), Read(made, back), identity_of(monoid, work))
             made = self.make_map("shift", work, shape, names, shifted)
         if reverse:
             made = self.flip(made, [d])

@@ -322,7 +322,7 @@ class _Parser:
             return Const(text, dtype)
         return const(float(text), dtype)
 
-    def guard(self) -> Guard:
+    def guard(self) -> Guard[Expr]:
         t = self.tokens
         bounds: list[Bound] = []
         while not t.accept("?"):

@@ -167,7 +167,7 @@ def _running_extremum(found: Gradients, node: Node) -> Expr:
     along = axis(node.along) if node.extents[node.along] > 1 else number(0)
     before = tuple(along - 1 if a == node.along else e for a, e in zip(node.axes, here, strict=True))
     better = call("gt" if node.detail == "max" else "lt", body, Read(node.name, before))
-    fresh = Guard((Bound(along, 1, max(node.extents[node.along], 2)),),
+    fresh: Expr = Guard((Bound(along, 1, max(node.extents[node.along], 2)),),
                   call("select", call("logical_or", better, call("isnan", body)), Index(along), const(0, I64)), const(0, I64))
     if node.extents[node.along] == 1:
         return _gradient_here(found, node)

@@ -184,7 +184,7 @@ class BodyAdjoint:
             case Call():
                 self._call(e, g, value)
 
-    def _call(self, e: Call, g: Expr, value: Expr | None) -> None:
+    def _call(self, e: Call[Expr], g: Expr, value: Expr | None) -> None:
         op = SCALAR_OPS[e.fn]
         if value is not None and e.fn == "select":
             e = told_by_result(e, value, self.again)
@@ -224,7 +224,7 @@ def guarded(e: Expr, guards: Guards, otherwise: Expr) -> Expr:
     return e
 
 
-def told_by_result(e: Call, value: Expr, again: Again) -> Call:
+def told_by_result(e: Call[Expr], value: Expr, again: Again) -> Call[Expr]:
     """select(x <= 0, c * x or 0, x) with the condition asked of the result, where that is the same: then x need not be kept for it.
 
     Nor need the result be read where x can be had again from what the backward pass reads anyway.

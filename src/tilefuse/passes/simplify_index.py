@@ -36,7 +36,7 @@ def _affines(index: tuple[Affine, ...], extents: Extents) -> tuple[Affine, ...]:
     return index if new == index else new
 
 
-def _guard(e: Guard, extents: Extents, facts: Facts) -> Expr:
+def _guard(e: Guard[Expr], extents: Extents, facts: Facts) -> Expr:
     kept: list[Bound] = []
     for bound in e.bounds:
         simple = simplify(bound.index, extents)

@@ -48,10 +48,10 @@ def _accesses(domain: Domain) -> dict[Access, None]:
                 found.setdefault(Access(value, dtype.itemsize, offset, bool(dynamic), guarded, False, points))
             case Call(_, args):
                 for a in args:
-                    visit(a, guarded)  # type: ignore[arg-type]
+                    visit(a, guarded)
             case Guard(_, then, otherwise):
-                visit(then, True)  # type: ignore[arg-type]
-                visit(otherwise, True)  # type: ignore[arg-type]
+                visit(then, True)
+                visit(otherwise, True)
 
     for instance in domain.instances:
         visit(instance.body, False)
@@ -191,5 +191,5 @@ def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
         # In a flat walk, a thread that needs what one thread reduces makes it for itself.
         everywhere = {*domain.kept, *domain.reduced} if instance.serial and alone else {*domain.reduced} if instance.shared else set()
         axes = set(instance.depends) | everywhere | {a for a, _ in instance.serial}
-        flops += (flops_of(instance.body) + _combine_flops(instance)) * prod(domain.extents[a] for a in axes)  # type: ignore[arg-type]
+        flops += (flops_of(instance.body) + _combine_flops(instance)) * prod(domain.extents[a] for a in axes)
     return Traffic(sum(read.values()), written, flops)

@@ -68,7 +68,8 @@ def _windows(node: Node) -> tuple[bool, bool]:
     """Whether a reduction is over windows, and whether these may overlap."""
     over = {name for name, _ in node.over}
     windowed = overlapping = False
-    for x in walk(node.body):  # type: ignore[arg-type]
+    assert node.body is not None
+    for x in walk(node.body):
         match x:
             case Read(_, index):
                 mixed = [e for e in index if e.axes() & over and e.axes() - over]
@@ -111,7 +112,8 @@ def over_is_contiguous(node: Node) -> bool:
     The largest operands decide: the vector of a matrix-vector product runs along whichever axis is reduced.
     """
     over, extents = {name for name, _ in node.over}, node.extents
-    reads = [x for x in walk(node.body) if isinstance(x, Read) and x.index]  # type: ignore[arg-type]
+    assert node.body is not None
+    reads = [x for x in walk(node.body) if isinstance(x, Read) and x.index]
     points = [prod(extents[a] for a in frozenset().union(*(e.axes() for e in x.index))) for x in reads]
     return any(x.index[-1].axes() & over for x, n in zip(reads, points, strict=True) if n == max(points))
 

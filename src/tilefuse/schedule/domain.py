@@ -204,12 +204,12 @@ class _Builder(Placement):
             case Index(affine):
                 return Index(substitute(affine, names, self.extents))
             case Call(fn, args):
-                return Call(fn, tuple(self._resolve(a, names, guarded) for a in args))  # type: ignore[misc]
+                return Call(fn, tuple(self._resolve(a, names, guarded) for a in args))
             case Guard(bounds, then, otherwise):
                 new = tuple(Bound(substitute(b.index, names, self.extents), b.low, b.high) for b in bounds)
                 if all(_always(b, self.extents) for b in new):
                     return self._resolve(then, names, guarded)
-                return Guard(new, self._resolve(then, names, True), self._resolve(otherwise, names, True))  # type: ignore[arg-type]
+                return Guard(new, self._resolve(then, names, True), self._resolve(otherwise, names, True))
             case Read(value, index):
                 return self._resolve_read(value, tuple(substitute(i, names, self.extents) for i in index), guarded)
             case Lookup(value, subscripts):

@@ -8,20 +8,25 @@ takes, and need not stay on chip. Source: Milakov and Gimelshein 2018, arXiv:180
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tilefuse.ir.dtype import DType
-from tilefuse.ir.monoids import MONOIDS, Monoid
+from tilefuse.ir.monoids import MONOIDS, Components, Monoid
 from tilefuse.ir.scalar import Call, Const, const
 from tilefuse.schedule.resolved import Domain, Instance, Resolved, Use, rebuilt
 from tilefuse.schedule.stages import is_multi_stage, writes_rows
+
+# A component of a partial result: a register, or an expression of one level.
+Part = TypeVar("Part")
 
 
 def _minus_infinity(dtype: DType) -> Const:
     return const(float("-inf"), dtype)
 
 
-def _joined(a, b, dtype: DType):  # type: ignore[no-untyped-def]
+def _joined(a: Components, b: Components, dtype: DType) -> Components:
     top = Call("maximum", (a[0], b[0]))
     # Where all is -inf so far, the differences would be NaN; shifted by 0 instead, the terms are exp(-inf) = 0.
     shift = Call("select", (Call("eq", (top, _minus_infinity(dtype))), const(0, dtype), top))
@@ -37,7 +42,7 @@ EXPSUM = Monoid("expsum", "float", lambda t: (t, t), lambda t: (_minus_infinity(
 KERNEL_MONOIDS: dict[str, Monoid] = {**MONOIDS, EXPSUM.name: EXPSUM}
 
 
-def second_result(parts, dtype: DType) -> Call:  # type: ignore[no-untyped-def]
+def second_result(parts: Sequence[Part], dtype: DType) -> Call[Call[Part | Const] | Const | Part]:
     """The sum that goes with an online maximum: NaN for a row of -inf, as exp(-inf - -inf) gives."""
     return Call("select", (Call("eq", (parts[0], _minus_infinity(dtype))), const(float("nan"), dtype), parts[1]))
 

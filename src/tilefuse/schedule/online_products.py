@@ -11,7 +11,7 @@ the columns of weighted products). Source: Milakov and Gimelshein 2018, arXiv:18
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -439,7 +439,7 @@ class _Finder:
                 return inner and replace(inner, early=Call(fn, (inner.early,)))
         return None
 
-    def _either(self, a: Expr, b: Expr, made) -> _Parts | None:  # type: ignore[no-untyped-def]
+    def _either(self, a: Expr, b: Expr, made: Callable[[Expr, Expr], Expr]) -> _Parts | None:
         """Two elements that are relative to the same maximum and wait for the same row values; zero is relative to anything."""
         one, two = self._split(a), self._split(b)
         if one is None or two is None:

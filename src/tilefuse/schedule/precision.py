@@ -69,8 +69,8 @@ def _worth_widening(pattern: Graph) -> frozenset[str]:
                         wanted.update(_parts_read(inner))
                     case Lookup(value, _):
                         rounded.discard(value)
-        if node.name in wanted and node.name in rounded:
-            wanted.update(_parts_read(node.body))  # type: ignore[arg-type]
+        if node.name in wanted and node.name in rounded and node.body is not None:
+            wanted.update(_parts_read(node.body))
     return frozenset(rounded & wanted)
 
 

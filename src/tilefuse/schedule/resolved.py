@@ -39,7 +39,7 @@ class Touch:
     dynamic: tuple[tuple[Resolved, int, int], ...] = ()
 
 
-Resolved = Union[Const, Call, Index, Guard, Use, Touch]
+Resolved = Union[Const, Index, Use, Touch, "Call[Resolved]", "Guard[Resolved]"]
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def resolved_children(e: Resolved) -> tuple[Resolved, ...]:
     """Direct subexpressions, those of dynamic subscripts included."""
     match e:
         case Call(_, args):
-            return args  # type: ignore[return-value]
+            return args
         case Guard(_, then, otherwise):
-            return (then, otherwise)  # type: ignore[return-value]
+            return (then, otherwise)
         case Touch(_, _, _, dynamic):
             return tuple(d[0] for d in dynamic)
     return ()
@@ -126,15 +126,15 @@ def resolved_walk(e: Resolved) -> list[Resolved]:
 def rebuilt(e: Resolved, leaf: Callable[[Resolved], Resolved] = lambda x: x,
             subscript: Callable[[Affine], Affine] = lambda a: a) -> Resolved:
     """`e` with every index expression replaced by what `subscript` makes of it, and then every leaf by what `leaf` makes of that."""
-    def again(x: object) -> Resolved:
-        return rebuilt(x, leaf, subscript)  # type: ignore[arg-type]
+    def again(x: Resolved) -> Resolved:
+        return rebuilt(x, leaf, subscript)
 
     match e:
         case Call(fn, args):
-            return Call(fn, tuple(again(a) for a in args))  # type: ignore[misc]
+            return Call(fn, tuple(again(a) for a in args))
         case Guard(bounds, then, otherwise):
             limits = tuple(Bound(subscript(b.index), b.low, b.high) for b in bounds)
-            return Guard(limits, again(then), again(otherwise))  # type: ignore[arg-type]
+            return Guard(limits, again(then), again(otherwise))
         case Touch(value, dtype, offset, dynamic):
             places = tuple((again(d), extent, stride) for d, extent, stride in dynamic)
             return leaf(Touch(value, dtype, subscript(offset), places))
@@ -152,7 +152,7 @@ def direct_touches(body: Resolved) -> list[Touch]:
         if isinstance(e, Touch) and not e.dynamic:
             found.setdefault(e)
         elif isinstance(e, Call):
-            stack.extend(reversed(e.args))  # type: ignore[arg-type]
+            stack.extend(reversed(e.args))
     return list(found)
 
 
@@ -184,14 +184,14 @@ def resolved_dtype(body: Resolved, domain: Domain) -> DType:
         case Index():
             return I64
         case Guard(_, then, _):
-            return resolved_dtype(then, domain)  # type: ignore[arg-type]
+            return resolved_dtype(then, domain)
         case Call(fn, args):
             if fn in DTYPES:
                 return DTYPES[fn]
             if fn == "select":
-                return resolved_dtype(args[1], domain)  # type: ignore[arg-type]
+                return resolved_dtype(args[1], domain)
             op = SCALAR_OPS[fn]
             if op.result == "same":
-                return resolved_dtype(args[0], domain)  # type: ignore[arg-type]
+                return resolved_dtype(args[0], domain)
             return DTYPES.get(op.result, BOOL)
     raise InternalError(f"not a resolved expression: {body!r}")

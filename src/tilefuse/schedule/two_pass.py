@@ -37,8 +37,8 @@ def two_pass(domain: Domain) -> Domain:
         if total is None:
             total = add(replace(i, node=replace(i.node, kind="reduce.sum", name=i.node.name + "_total")), body, uses)
         dtype = resolved_dtype(body, new)
-        mean = Call("mul", (Use(total), const(1.0 / domain.num_reduced, dtype)))  # type: ignore[arg-type]
-        off = Call("sub", (body, mean))  # type: ignore[arg-type]
+        mean: Resolved = Call("mul", (Use(total), const(1.0 / domain.num_reduced, dtype)))
+        off: Resolved = Call("sub", (body, mean))
         squared: Resolved = Call("mul", (off, off))
         renumbered[i.key] = add(replace(i, node=replace(i.node, kind="reduce.sum"), squares_of=total), squared, (*uses, total))
     new.outputs = [(name, renumbered[key], offset) for name, key, offset in domain.outputs]

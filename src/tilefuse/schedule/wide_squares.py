@@ -28,7 +28,7 @@ def wide_squares(domain: Domain, in_stretches: bool) -> Domain:
     if not squared:
         return domain
     widened = ("m2",) if in_stretches else ("m2", "sum")
-    instances = [replace(i, body=Call("f64", (i.body,))) if i.node.detail in widened and i.body in squared else i  # type: ignore[arg-type]
+    instances = [replace(i, body=Call("f64", (i.body,))) if i.node.detail in widened and i.body in squared else i
                  for i in domain.instances]
     return Domain(domain.kept, domain.reduced, domain.extents, instances, domain.outputs, domain.scatter, domain.has_scan)
 
@@ -36,5 +36,6 @@ def wide_squares(domain: Domain, in_stretches: bool) -> Domain:
 def narrow_body(i: Instance) -> Resolved:
     """The elements of a reduction as they were before `wide_squares`."""
     body = i.body
-    widened = i.node.detail == "m2" and i.node.type.dtype == F32 and isinstance(body, Call) and body.fn == "f64"
-    return body.args[0] if widened else body  # type: ignore[union-attr,return-value]
+    if i.node.detail == "m2" and i.node.type.dtype == F32 and isinstance(body, Call) and body.fn == "f64":
+        return body.args[0]
+    return body
