@@ -9,7 +9,6 @@ The planner needs the order of candidates more than their times, so the figure i
 from __future__ import annotations
 
 import re
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import correlation
 from benchmarks.environment import describe
 from benchmarks.planned_kernels import Call, planned, sources, time_call
 from benchmarks.record import Record
@@ -140,25 +140,13 @@ def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0
             made = programs_of(graph, device)
             bench.kernels([(f"{label} {'fused' if len(p.graph.nodes) > 1 else p.graph.nodes[0].name}", p) for p in made])
     record = Record.start(out, "planner", describe(bench.torch_device))
-    record.header |= {"rank_correlation": rank_correlation([(r.predicted_us, r.measured_us) for r in bench.rows]),
-                      "templates": by_template(bench.rows)}
     record.cases = {r.label: asdict(r) for r in bench.rows}
+    record.header |= {"rank_correlation": correlation.of_rows(record.cases.values()),
+                      "templates": correlation.by_template(record.cases.values())}
     record.write()
     print(summary(device.name, record.header, len(bench.rows)))
     print(f"record: {record.path}", file=sys.stderr)
     return 1 if bench.bad else 0
-
-
-def by_template(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """For every template: kernels, rank correlation, the quartiles of measured over predicted time."""
-    found: dict[str, dict[str, float]] = {}
-    for template in sorted({r.template for r in rows}):
-        own = [r for r in rows if r.template == template]
-        ratios = sorted(r.measured_us / r.predicted_us for r in own)
-        quarter = len(ratios) // 4
-        found[template] = {"kernels": len(own), "rank_correlation": rank_correlation([(r.predicted_us, r.measured_us) for r in own]),
-                           "low": ratios[quarter], "median": statistics.median(ratios), "high": ratios[-1 - quarter]}
-    return found
 
 
 def summary(device: str, header: Mapping[str, Any], count: int) -> str:
@@ -167,26 +155,3 @@ def summary(device: str, header: Mapping[str, Any], count: int) -> str:
     lines += [f"  {template:10s} {t['kernels']:4.0f} kernels, rank correlation {t['rank_correlation']:.4f}, "
               f"{t['low']:.2f} {t['median']:.2f} {t['high']:.2f}" for template, t in header["templates"].items()]
     return "\n".join(lines)
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Spearman's rank correlation of predicted and measured times; ties share their mean rank. 0 for fewer than two distinct pairs."""
-    a, b = (_ranks([p[side] for p in pairs]) for side in (0, 1))
-    mean = (len(pairs) - 1) / 2
-    across = sum((x - mean) * (y - mean) for x, y in zip(a, b))
-    squares = sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b)
-    return across / squares ** 0.5 if squares > 0 else 0.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for place in order[start:end + 1]:
-            ranks[place] = (start + end) / 2
-        start = end + 1
-    return ranks

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from benchmarks import correlation
 from benchmarks.record import Record
 from benchmarks.report import OURS, geometric_mean, rows
 
@@ -155,9 +156,12 @@ def _figure(key: str, value: float) -> str:
 
 
 def planner_table(record: Record) -> str:
-    """Every template: kernels, rank correlation of predicted and measured times, quartiles of measured over predicted."""
+    """Every template: kernels, rank correlation of predicted and measured times, quartiles of measured over predicted.
+
+    All figures are of the record's cases: its header is of one run, and a record may hold cases of several.
+    """
     lines = ["| template | kernels | rank correlation | lower quartile | median | upper quartile |", "| --- " * 6 + "|"]
-    for template, facts in record.header.get("templates", {}).items():
+    for template, facts in correlation.by_template(record.cases.values()).items():
         cells = [f"{facts[key]:.2f}" for key in ("rank_correlation", "low", "median", "high")]
         lines.append(f"| {template} | {facts['kernels']} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", f"Over all {len(record.cases)} kernels and calls: {record.header['rank_correlation']:.3f}."])
+    return "\n".join([*lines, "", f"Over all {len(record.cases)} kernels and calls: {correlation.of_rows(record.cases.values()):.3f}."])

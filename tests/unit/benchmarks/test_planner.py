@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import planner
+from benchmarks import correlation, history, planner
 from benchmarks.record import Record
+from benchmarks.tables import planner_table
 from tilefuse.base.options import Options
 from tilefuse.target.device import H200
 
@@ -49,4 +50,17 @@ def test_products_left_to_the_library_stand_beside_the_kernels_of_a_plan() -> No
     ([(1, 10), (2, 20), (3, 30)], 1.0), ([(1, 30), (2, 20), (3, 10)], -1.0), ([(1, 5), (2, 5)], 0.0), ([], 0.0),
     ([(1, 1), (2, 3), (3, 2), (4, 4)], 0.8)])
 def test_rank_correlation(pairs: list[tuple[float, float]], found: float) -> None:
-    assert planner.rank_correlation(pairs) == pytest.approx(found)
+    assert correlation.rank_correlation(pairs) == pytest.approx(found)
+
+
+def test_the_table_of_two_runs_is_of_the_cases_of_both(tmp_path: Path) -> None:
+    """A short run after a long one used to give its own figures for the kernels of both."""
+    for time, measured in (("2026-01-01", {"a": 1.0, "b": 2.0, "c": 3.0}), ("2026-01-02", {"c": 1.5})):
+        cases = {name: {"label": name, "template": "rows", "predicted_us": 1.0 + "abc".index(name), "measured_us": us}
+                 for name, us in measured.items()}
+        header = {"suite": "planner", "cuda": "13", "time": time, "rank_correlation": 0.0,
+                  "templates": {"rows": {"kernels": len(cases), "rank_correlation": 0.0, "low": 9.0, "median": 9.0, "high": 9.0}}}
+        Record(tmp_path / f"planner-{time}.json", header, cases).write()
+    lines = planner_table(history.newest_records(tmp_path)["planner"]).splitlines()
+    assert lines[2] == "| rows | 3 | 0.50 | 0.50 | 1.00 | 1.00 |"
+    assert lines[-1] == "Over all 3 kernels and calls: 0.500."
