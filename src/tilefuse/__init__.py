@@ -104,7 +104,7 @@ def programs(compiled: Any) -> list[Any]:
     """The programs of a compiled object, one record each: name, direction, sizes, state, place, `.program`, `.explain()`, `.source()`.
 
     compiled: a model, function or method of `torch.compile(backend="tilefuse")`, also one compiled in place, or a module that holds such
-    ones; what `tilefuse.compile`, `load`, `array.compile` and `blas.compile` give.
+    ones; what `tilefuse.compile`, `load`, `array.compile` and `blas.compile` give; an `nn.TrainingStep`.
     Raises: TypeMismatchError for what tilefuse did not compile; UserError where there is no program yet, or none any more.
     """
     from tilefuse.inspection.subject import subject_of

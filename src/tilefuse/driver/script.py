@@ -19,6 +19,7 @@ from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.calibrate_routines import routine_times
 from tilefuse.driver.compile import present_device
+from tilefuse.driver.explain_script import explained
 from tilefuse.driver.script_programs import Choice, Kind, ScriptSearch
 from tilefuse.driver.script_tune import best_known
 from tilefuse.frontends.blas_functions import FunctionLibrary, read_library
@@ -152,8 +153,12 @@ class CompiledScript:
 
     def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
         search = self.search(graph, device)
-        choice = (best_known(search) if self.options.tuned else None) or search.first()
+        choice = explained(search, self.chosen(search))
         return ScriptProgram(graph, Program(choice.spec, choice.constants, place, self.options), choice)
+
+    def chosen(self, search: ScriptSearch) -> Choice:
+        """The program of the script: the fastest that a search measured, else the one expected to be fastest."""
+        return (best_known(search) if self.options.tuned else None) or search.first()
 
     def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         if len(arguments) > len(self.inputs):

@@ -23,7 +23,7 @@ from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.plan.routine_combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, cheapest, combinations
 from tilefuse.plan.routine_fusions import Fusion, Fusions, calls_between_matrices, find_fusions
 from tilefuse.plan.routine_implementations import Candidates, bound_us, implementations, list_candidates, why_none
-from tilefuse.plan.routine_prediction import RoutineTimes
+from tilefuse.plan.routine_prediction import Prediction, RoutineTimes
 from tilefuse.plan.template_prediction import template_us
 from tilefuse.runtime.spec import ProgramSpec, Value
 from tilefuse.schedule.routine_names import safe_graph
@@ -161,7 +161,7 @@ class ScriptSearch:
         parts: list[Joint] = []
         constants: dict[str, object] = {}
         for number, part in enumerate(combination.parts):
-            spec, names, data = self._part(part)
+            spec, names, data = self.part_program(part)
             parts.append(Joint(spec, names))
             constants |= {names.get(n, f"part{number}_{n}"): v for n, v in data.items()}
         graph = self.graph
@@ -169,13 +169,31 @@ class ScriptSearch:
         spec = joined_spec(graph.name, self.device.kind, parts, inputs, graph.outputs)
         return Choice(spec, how(combination), combination.predicted_us, constants, combination)
 
-    def _part(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
+    def part_program(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
+        """(program, its names of inputs and results -> the script's, data of its constants) of one part of a combination."""
         if isinstance(part.content, FusedRoutines):
             spec = routine_spec(part.content, self.device, self.options)
             return spec, {v.name: self.script_name[v.name] for v in spec.values if v.role in ("input", "result")}, {}
         made, results = self._generated[part.calls]
         names = {i: i for i in made.spec.inputs} | dict(zip(made.spec.results, results, strict=True))
         return made.spec, names, made.constants
+
+    def whole_program(self) -> Generated | None:
+        """The template of the whole script with its plan; None where a function has no meaning."""
+        numbers = tuple(range(len(self.graph.calls)))
+        return None if self.template() is None else self._generated[numbers][0]
+
+    def prediction(self, part: FusionImplementation) -> Prediction | None:
+        """The parts of the predicted time of routines; None where the decision is not among those of this search."""
+        fusion = next((f for f in self.fusions.found if f.calls == part.calls), None)
+        kept = () if fusion is None else self._listed(fusion).kept
+        return next((c.prediction for c in kept if c.decision == part.decision), None)
+
+    def alone(self, calls: tuple[int, ...]) -> tuple[float, int]:
+        """(predicted time, bytes moved) of calls as one kernel of routines; (0, 0) where no routines run them. Units: microseconds."""
+        fusion = next((f for f in self.fusions.found if f.calls == calls), None)
+        best = next(iter(self._listed(fusion).kept), None) if fusion is not None else None
+        return (0.0, 0) if best is None else (best.prediction.us, sum(m.num_bytes for m in best.facts.moved if not m.resident))
 
     def first(self) -> Choice:
         """The program expected to be fastest.

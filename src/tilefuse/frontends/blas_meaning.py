@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NoReturn, Union
 
@@ -306,7 +306,7 @@ class _Lowering:
                         result_layouts={k: s for k, s in layouts.items() if k in built.results})
 
     def call(self, made: FunctionCall) -> None:
-        self.builder.span = made.span
+        self.builder.span = None if made.span is None else replace(made.span, operator=made.function.name)
         for parameter, result in zip(made.function.outputs, made.results, strict=True):
             if parameter.name not in made.function.meaning:
                 raise UnsupportedError(f"{made.function.name} has no meaning in its metadata", where=made.span,

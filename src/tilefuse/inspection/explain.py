@@ -1,13 +1,14 @@
 """The explanation of a compiled object with all its parts: a summary of one screen, then each program's own."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilefuse.base.printable import one_line
 from tilefuse.inspection.places import short_place, where_text
 from tilefuse.inspection.subject import InTorch, Part, Subject
-from tilefuse.runtime.summary import cut, places_and_causes
+from tilefuse.runtime.summary import counted, counts_text, cut, moved_text, places_and_causes, steps_of, time_text
 
 # Rows of the summary; what is beyond is counted.
 MOST_PARTS, MOST_TOLD = 12, 8
@@ -44,17 +45,18 @@ def explanation_json(subject: Subject) -> dict[str, Any]:
 
 def summary_lines(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
     """How many programs with how many launches, what they are predicted to take, what runs in torch and why, the costliest places."""
-    kernels = sum(len(d["kernels"]) for _, d in parts)
-    calls = sum(len(d["library"]) for _, d in parts)
     device = parts[0][1]["device"] if parts else "?"
-    lines = [f"{subject.name} ({subject.kind}) on {device}: {_count(len(parts), 'program')}, {_count(kernels, 'kernel')}, "
-             f"{_count(calls, 'library call')}"]
+    joined = _joined(subject, parts)
+    steps = steps_of(joined)
+    lines = [f"{subject.name} ({subject.kind}) on {device}: {counted(len(parts), 'program')}, {counts_text(joined, steps)}"]
     totals = [d["totals"] for _, d in parts if d.get("totals")]
     if totals:
         us, unfused = sum(t["us"] for t in totals), sum(t["unfused_us"] for t in totals)
-        lines.append(f"  predicted {us:.1f} us for all of them (one kernel an operator: {unfused:.1f} us), "
-                     f"{sum(t['bytes'] for t in totals) / 2**20:.2f} MiB moved")
-    told = [_count(sum(i.kind == kind for i in subject.in_torch), kind) for kind in TITLES if any(i.kind == kind for i in subject.in_torch)]
+        lines.append(f"  predicted {time_text(us)} for all of them (one kernel an operator: {time_text(unfused)})")
+    if steps:
+        lines.append(f"  {moved_text(joined, steps)}")
+    kinds = Counter(i.kind for i in subject.in_torch)
+    told = [counted(kinds[kind], kind) for kind in TITLES if kinds[kind]]
     if told:
         lines.append(f"  in torch: {', '.join(told)}")
     lines += _part_lines(parts)
@@ -68,7 +70,7 @@ def summary_lines(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any
         lines += [f"  {function}: {reason.splitlines()[0]}" for function, reason in subject.recompiled[:MOST_TOLD]]
     if subject.notes:
         lines += ["", *(f"note: {note}" for note in subject.notes)]
-    return lines + _costliest(subject, parts)
+    return lines + _costliest(joined)
 
 
 def _part_lines(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
@@ -94,15 +96,15 @@ def _told(found: InTorch) -> list[str]:
     return lines + ([f"    {cut(found.advice, MOST_ADVICE)}"] if found.advice else [])
 
 
-def _costliest(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
-    """Predicted time by cause, and the costliest places with what holds them where they are."""
+def _joined(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> Mapping[str, Any]:
+    """The explanations of all parts as one."""
     from tilefuse.driver.explain import joined_explanations
 
     told = [data for _, data in parts]
-    joined = told[0] if len(told) == 1 else joined_explanations(subject.name, "", told, (), ())
+    return told[0] if len(told) == 1 else joined_explanations(subject.name, "", told, (), ())
+
+
+def _costliest(joined: Mapping[str, Any]) -> list[str]:
+    """Predicted time by cause, and the costliest places with what holds them where they are."""
     lines = places_and_causes(joined)
     return ["", *lines, "(tilefuse.profile measures)"] if lines else []
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

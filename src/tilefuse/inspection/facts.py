@@ -30,7 +30,9 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
                 own = (a for p, a in zip(code.parameters, step.arguments, strict=True) if p.role != "in")
                 told: Mapping[str, Any] = next((kernel_of[a] for a in own if a in kernel_of), {})
                 nodes = list(told.get("nodes", code.nodes))
-                row: dict[str, Any] = {"name": code.name, "kind": "kernel", "nodes": nodes, "bytes": code.bytes_read + code.bytes_written,
+                # The code of fused routines tells no bytes; its explanation does.
+                num_bytes = code.bytes_read + code.bytes_written or told.get("bytes_read", 0) + told.get("bytes_written", 0)
+                row: dict[str, Any] = {"name": code.name, "kind": "kernel", "nodes": nodes, "bytes": num_bytes,
                        "limit_us": round(code.limit_us, 4), "predicted_us": told.get("predicted_us")}
             case LibraryStep():
                 nodes = [r for r in step.results if r]

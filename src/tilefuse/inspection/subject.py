@@ -6,7 +6,7 @@ program yet. `subject_of` reads the objects; nothing here compiles or runs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tilefuse.base.errors import TypeMismatchError, UserError
 from tilefuse.runtime.explanation import explanation_data
 
 KNOWN = ("a model of torch.compile(backend='tilefuse'), a program of tilefuse.compile or tilefuse.load, "
-         "a function of tilefuse.array.compile, a script of tilefuse.blas.compile")
+         "a function of tilefuse.array.compile, a training step of tilefuse.nn, a script of tilefuse.blas.compile")
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,6 +132,7 @@ def _read(compiled: Any) -> Subject | None:
     readers: Mapping[tuple[str, str], Callable[[Any], Subject]] = {
         ("tilefuse.runtime.program", "Program"): _of_program, ("tilefuse.driver.compile", "Generated"): _of_program,
         ("tilefuse.driver.model", "CompiledModel"): _of_program, ("tilefuse.driver.array_compile", "Compiled"): _of_arrays,
+        ("tilefuse.nn.training", "TrainingStep"): _of_training,
         ("tilefuse.driver.array_session", "Session"): _of_session, ("tilefuse.frontends.array", "Array"): _of_array,
         ("tilefuse.driver.script", "CompiledScript"): _of_script,
         ("tilefuse.driver.onnx_split", "SplitModel"): _of_split, ("tilefuse.driver.torch_part", "CompiledPart"): _of_part,
@@ -158,6 +159,11 @@ def _of_arrays(compiled: Any) -> Subject:
     parts = [Part(p.spec.name, p, sizes=_input_types(p) if len(compiled.programs) > 1 else "", calls=p.counts.calls, holder=compiled)
              for p in compiled.programs]
     return _with_operators(Subject(compiled.__name__, "arrays", tuple(parts)))
+
+
+def _of_training(step: Any) -> Subject:
+    """The programs of a training step, under the name of the model that it trains."""
+    return replace(_of_arrays(step.compiled), name=type(step.model).__name__, kind="training step")
 
 
 def _of_array(array: Any) -> Subject:

@@ -96,7 +96,8 @@ def plain_explanation(spec: ProgramSpec) -> dict[str, Any]:
     nodes = [value(n) | {"kind": "routines", "reads": reads, "path": "", "operator": "", "place": "", "text": ""}
              for n, reads in reads_of.items() if n not in given]
     return {"name": spec.name, "device": spec.device, "options": {}, "num_kernels": len(kernels), "num_distinct_kernels": len(spec.kernels),
-            "unfused_kernels": len(kernels), "bytes": sum(k["bytes_read"] + k["bytes_written"] for k in kernels), "unfused_bytes": 0,
+            "unfused_kernels": len(kernels), "objective_us": 0.0, "unfused_us": 0.0, "unfused_bytes": 0,
+            "bytes": sum(k["bytes_read"] + k["bytes_written"] for k in kernels),
             "kernels": kernels, "library": calls, "copies": copies, "steps": steps, "rejected": [], "num_rejected": 0, "figures": {},
             "views": [{"value": v.name, "base": v.base} for v in spec.values if v.role == "view"], "totals": {}, "plan": {},
             "fallbacks": [], "notes": [], "memory": [], "machine": {},

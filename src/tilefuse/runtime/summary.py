@@ -6,6 +6,7 @@ its prediction waits for, a priced other choice, the reason of a rejected candid
 """
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ MOST_NAMES = 3
 CAUSE_BY_FIGURE = {
     "global time": "memory", "L2 time": "L2 cache", "shared time": "shared memory", "scattered time": "scattered additions",
     "time of partial sectors": "partial sectors", "time to start blocks": "starting blocks", "arithmetic time": "arithmetic",
+    "latency time": "latency of loads", "time of the last block": "the last block",
 }
 CAUSE_BY_BOUND = {"bandwidth": "memory", "flops": "arithmetic", "launch": "launches"}
 AT_FULL_BANDWIDTH = "memory at full bandwidth"
@@ -37,8 +39,10 @@ class Step:
     label      its name in the plan: "k2", "call 3"; with the number of its part where a model runs in parts: "k2 of part 1"
     form       equal for steps that run the same code
     title      its operators in the words of the user's model; path: the module they belong to, "" where nothing tells
+    lines      of the user's file, "digits.py:12-14", for a model without modules (arrays, scripts)
     least      nothing predicts it: `us` counts launch and bytes
     causes     (cause, us) of the parts of its predicted time
+    values     that it computes; with the number of their part, as in `label`
     """
 
     label: str
@@ -53,6 +57,7 @@ class Step:
     record: Mapping[str, Any]
     causes: tuple[tuple[str, float], ...]
     values: frozenset[str]
+    lines: str = ""
 
 
 @dataclass(slots=True)
@@ -78,7 +83,7 @@ def steps_of(explanation: Mapping[str, Any]) -> list[Step]:
     parts = parts_of(explanation)
     found: list[Step] = []
     for number, part in enumerate(parts, 1):
-        behind = f" of part {number}" if len(parts) > 1 else ""
+        behind = _behind(number, len(parts))
         nodes = {n["name"]: n for n in (part.get("graph") or {"nodes": ()})["nodes"]}
         types = {v["name"]: v.get("type", "") for v in (*(part.get("graph") or {"inputs": ()})["inputs"], *nodes.values())}
         order = part.get("steps") or [[name, n] for name in ("kernels", "library") for n in range(len(part.get(name, ())))]
@@ -90,12 +95,18 @@ def steps_of(explanation: Mapping[str, Any]) -> list[Step]:
     return found
 
 
+def _behind(number: int, parts: int) -> str:
+    """The end of names of one part: values of two parts may have equal names."""
+    return f" of part {number}" if parts > 1 else ""
+
+
 def _kernel(record: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]], behind: str) -> Step:
     names = list(record.get("nodes", ()))
-    return Step(f"{record.get('step', record.get('name'))}{behind}", "kernel", str(record.get("name")), _title(names, record, nodes),
+    return Step(f"{record.get('step', record.get('name'))}{behind}", "kernel", str(record.get("name")),
+                str(record.get("title") or _title(names, record, nodes)),
                 _path(names, nodes), float(record.get("predicted_us") or 0.0),
                 int(record.get("bytes_read", 0)) + int(record.get("bytes_written", 0)), float(record.get("limit_us", 0.0)), False, record,
-                tuple(_causes(record)), frozenset(names))
+                tuple(_causes(record)), frozenset(n + behind for n in names), _lines(names, nodes))
 
 
 def _call(record: Mapping[str, Any], number: int, nodes: Mapping[str, Mapping[str, Any]], types: Mapping[str, str], behind: str) -> Step:
@@ -105,7 +116,7 @@ def _call(record: Mapping[str, Any], number: int, nodes: Mapping[str, Mapping[st
     us = float(record.get("predicted_us") or 0.0)
     least = bool(record.get("at_least"))
     return Step(f"call {number}{behind}", "call", form, operator, _path(results, nodes), us, int(record.get("bytes", 0)), 0.0, least,
-                record, ((f"calls of {operator}", us),) if us else (), frozenset(results))
+                record, ((f"calls of {operator}", us),) if us else (), frozenset(r + behind for r in results), _lines(results, nodes))
 
 
 def short_operator(operator: str) -> str:
@@ -131,6 +142,17 @@ def _path(names: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]) -> str:
             break
         common.append(words[0])
     return ".".join(common)
+
+
+def _lines(names: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]) -> str:
+    """The lines of one file that these nodes were written in; "" for nodes of several files, or without lines."""
+    places = [str(nodes[n].get("place", "")).rpartition(":") for n in names if n in nodes and nodes[n].get("place")]
+    files = {file for file, _, _ in places}
+    numbers = [int(line) for _, _, line in places if line.isdecimal()]
+    if len(files) != 1 or len(numbers) < len(places):
+        return ""
+    first, last = min(numbers), max(numbers)
+    return f"{os.path.basename(files.pop())}:{first}" + (f"-{last}" if last > first else "")
 
 
 def _causes(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -197,11 +219,13 @@ def _facts(place: Place, explanation: Mapping[str, Any], answers: Sequence[Mappi
     own = [a for a in answers if values & {a["first"], a["second"]} and a["decided_by"] not in ("view", "input")]
     yield from _other_choices(own, values, home)
     if not own:
-        tried = [r for r in explanation.get("rejected", ()) if values & {r.get("first"), r.get("second")}]
-        for r in tried[:1]:
-            other = r["second"] if r["first"] in values else r["first"]
+        parts = parts_of(explanation)
+        pairs = [(f"{r.get('first')}{behind}", f"{r.get('second')}{behind}", r) for number, part in enumerate(parts, 1)
+                 for behind in (_behind(number, len(parts)),) for r in part.get("rejected", ())]
+        tried = [pair for pair in pairs if values & {*pair[:2]}]
+        for first, second, r in tried[:1]:
             more = f" ({len(tried)} such candidates)" if len(tried) > 1 else ""
-            yield f"not in one kernel with {_of(str(other), home)}: {r['reason']}: {r['detail']}{more}"
+            yield f"not in one kernel with {_of(second if first in values else first, home)}: {r['reason']}: {r['detail']}{more}"
 
 
 def _other_choices(answers: Sequence[Mapping[str, Any]], values: frozenset[str], home: Mapping[str, Step]) -> Iterator[str]:
@@ -292,6 +316,12 @@ def _head(explanation: Mapping[str, Any], steps: Sequence[Step], name: str) -> I
     unfused_us = sum(t["unfused_us"] for t in totals)
     took = f": {time_text(us)} a call predicted" + (f", unfused {time_text(unfused_us)}" if unfused_us else "") if us else ""
     yield where + took
+    yield f"  {counts_text(explanation, steps)}"
+    yield f"  {moved_text(explanation, steps)}"
+
+
+def counts_text(explanation: Mapping[str, Any], steps: Sequence[Step]) -> str:
+    """How many kernels, calls and fallbacks, and how many kernels without fusion."""
     kernels = [s for s in steps if s.kind == "kernel"]
     forms = len({s.form for s in kernels})
     counts = [counted(len(kernels), "kernel") + (f" ({forms} distinct)" if forms < len(kernels) else "")]
@@ -304,28 +334,42 @@ def _head(explanation: Mapping[str, Any], steps: Sequence[Step], name: str) -> I
         counts.append(f"{least} without a prediction")
     if explanation.get("fallbacks"):
         counts.append(f"{counted(len(explanation['fallbacks']), 'fallback')} to the framework")
-    if any((part.get("plan") or {}).get("start") for part in parts):
+    if any((part.get("plan") or {}).get("start") for part in parts_of(explanation)):
         counts.append("planned from an earlier plan of other sizes")
-    yield f"  {', '.join(counts)}"
+    return ", ".join(counts)
+
+
+def moved_text(explanation: Mapping[str, Any], steps: Sequence[Step]) -> str:
+    """Bytes that all steps move, without fusion, and their time at full bandwidth as a share of the predicted time."""
+    parts = parts_of(explanation)
+    totals = [p["totals"] for p in parts if p.get("totals")]
+    us = sum(s.us for s in steps)
     moved = sum(t["bytes"] for t in totals) if totals else sum(s.num_bytes for s in steps)
     unfused = sum(t["unfused_bytes"] for t in totals) if totals else explanation.get("unfused_bytes", 0)
     speed = float((parts[0].get("machine") or {}).get("global_bytes_per_s") or 0.0)
     limit_us = moved / speed * 1e6 if speed else 0.0
     share = f", {limit_us / us:.0%} of the predicted time" if us else ""
     least_us = f"; at full bandwidth {time_text(limit_us)}{share}" if limit_us else ""
-    yield f"  {bytes_text(moved)} moved" + (f", {bytes_text(unfused)} unfused" if unfused else "") + least_us
+    return f"{bytes_text(moved)} moved" + (f", {bytes_text(unfused)} unfused" if unfused else "") + least_us
 
 
 def _place_lines(number: int, place: Place) -> Iterator[str]:
     first = place.steps[0]
     least = "at least " if first.least else ""
     several = f"{len(place.steps)} x " if len(place.steps) > 1 else ""
-    where = _common_path([s.path for s in place.steps])
+    path = _common_path([s.path for s in place.steps])
+    where = f", in {path}" if path else _first_names([s.lines for s in place.steps], ", at ")
     labels = ", ".join(s.label for s in place.steps[:MOST_NAMES]) + (", ..." if len(place.steps) > MOST_NAMES else "")
     told = f"  {number}. {least}{time_text(place.us)}, {place.share:.0%}: {several}{cut(first.title, 90)}"
-    yield f"{told} ({labels}" + (f", in {where})" if where else ")")
+    yield f"{told} ({labels}" + f"{where})"
     for fact in place.facts:
         yield f"     - {fact}"
+
+
+def _first_names(names: Sequence[str], before: str = "") -> str:
+    """The first of several names, each once, and how many more there are; "" for none."""
+    told = list(dict.fromkeys(filter(None, names)))
+    return before * bool(told) + ", ".join(told[:MOST_NAMES]) + (f" and {len(told) - MOST_NAMES} more" if len(told) > MOST_NAMES else "")
 
 
 def _common_path(paths: Sequence[str]) -> str:
@@ -336,7 +380,7 @@ def _common_path(paths: Sequence[str]) -> str:
         merged = [each[0] if len(set(each)) == 1 else "*" for each in zip(*words, strict=True)]
         if merged.count("*") < len(merged):
             return ".".join(merged)
-    return ", ".join(told[:MOST_NAMES]) + (f" and {len(told) - MOST_NAMES} more" if len(told) > MOST_NAMES else "")
+    return _first_names(told)
 
 
 def bytes_text(num_bytes: float) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, UserError, nearest
+from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, nearest
 from tilefuse.tools.commands_model import AsJson, Device, OptionFlags
 from tilefuse.tools.console import emit_json, results, working
 from tilefuse.tools.explain import time_text
+from tilefuse.tools.scripts import Extents, extents_of, script_text
 
 if TYPE_CHECKING:
     from tilefuse.driver.script import CompiledScript
@@ -25,7 +26,6 @@ DEFAULT_TARGET = "h200"
 SIZES = ("arguments", "fixed")
 CUDA_SUFFIX, HOST_SUFFIX = ".cu", ".cpp"
 LEADING_HELP = "words from a row of a matrix input to the next (from a column, where it is column major), NAME:1008; may be repeated"
-Extents = dict[str, tuple[int, ...]]
 
 
 def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script, as docs/blas.md describes")],
@@ -48,10 +48,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
     from tilefuse.tools.programs import chosen_device, parse_options
     from tilefuse.tools.shapes import parse_shapes
 
-    try:
-        text = script.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise UserError(f"cannot read the script {script}: {cause}") from cause
+    text = script_text(script)
     if target and emit is None and not table:
         raise OptionError(f"--target {target} says what to generate for, and nothing is generated", hint="--emit out.cu, or --table 10")
     if sizes and emit is None:
@@ -64,18 +61,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
     place = chosen_device(device) if not target or seconds else "host"
     function = compile_script(text, library=library or (), device=place, name=script.stem, kind=kind, deterministic=deterministic,  # type: ignore[arg-type]
                               options=parse_options(option or []))
-    flags = parse_shapes(shapes or [])
-    extents = {name: flag.shape for name, flag in flags.items()}
-    missing = [n for n in function.inputs if n not in extents and function.resolved.kinds[n] != "scalar"]
-    if missing:
-        raise OptionError(f"the sizes of {', '.join(missing)} are not known", hint=f"--shapes {missing[0]}:1000")
-    for name in extents:
-        if name not in function.inputs:
-            raise NameLookupError(f"the script has no input {name!r}", hint=nearest(name, function.inputs))
-        own = function.resolved.dtypes[name].name
-        if flags[name].dtype not in (None, own):
-            raise OptionError(f"--shapes gives {name} the type {flags[name].dtype}, the script's functions take {own}",
-                              hint="functions that begin with s take f32, with d f64")
+    extents = extents_of(function, parse_shapes(shapes or []))
     strides = _strides(function, extents, leading or [])
     searched: dict[str, Any] = {}
     if table or seconds:
@@ -180,7 +166,6 @@ def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path:
 
     Raises: OptionError where sizes are to be arguments and cannot be.
     """
-    from tilefuse.driver.script_tune import best_known
     from tilefuse.standalone.c_names import identifier
     from tilefuse.tools.emit_program import emit_program
     from tilefuse.tools.programs import target_device
@@ -202,7 +187,7 @@ def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path:
     elif on_host:
         raise OptionError("a program for the processor takes its sizes as arguments", hint=f"--emit {path.with_suffix(CUDA_SUFFIX)}")
     search = function.search(graph, device)
-    choice = (best_known(search) if function.options.tuned else None) or search.first()
+    choice = function.chosen(search)
     turned = [v.name for v in search.graph.variables.values() if v.turned]
     origin = f"{text.rstrip()}\n\nSizes are those of {', '.join(f'{n} {list(s)}' for n, s in extents.items())}: {why}"
     emitted = emit_program(choice.spec, identifier(path.stem), path.stem, device.arch, origin, function.inputs, turned)
@@ -214,7 +199,6 @@ def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path:
 def _with_size_arguments(function: CompiledScript, graph: CallGraph, strides: Extents, path: Path, device: DeviceSpec,
                          text: str) -> dict[str, Any] | str:
     """Write the program that takes its sizes as arguments; or why there is none."""
-    from tilefuse.driver.script_tune import best_known
     from tilefuse.driver.sized_programs import sized_program
     from tilefuse.schedule.routine_sizes import with_named_sizes
     from tilefuse.standalone.c_names import identifier
@@ -224,7 +208,7 @@ def _with_size_arguments(function: CompiledScript, graph: CallGraph, strides: Ex
         return "kernels made from meanings have those that they are planned for"
     search = function.search(with_named_sizes(graph, strides), device, "routines")
     try:
-        choice = (best_known(search) if function.options.tuned else None) or search.first()
+        choice = function.chosen(search)
         program = sized_program(search, choice, device, function.options)
     except UnsupportedError as error:
         return error.message

@@ -11,7 +11,12 @@ from tilefuse.base.errors import OptionError, UnsupportedError
 from tilefuse.tools import completion
 from tilefuse.tools.console import emit_json, emit_text, errors, results, working
 from tilefuse.tools.explain import SHOWN_STEPS, bytes_text, counted, explanation_lines, summary_lines
+from tilefuse.tools.scripts import PlannedScript
 
+Planned = Annotated[str, typer.Argument(
+    metavar="MODEL", autocompletion=completion.models,
+    help="a .onnx or .pt2 file, package.module:factory, file.py:factory, a graph in text form, a saved program (.tilefuse), or a BLAS "
+         "script (.blas)")]
 Model = Annotated[str, typer.Argument(
     metavar="MODEL", autocompletion=completion.models,
     help="a .onnx or .pt2 file, package.module:factory, file.py:factory, a graph in text form, or a saved program (.tilefuse)")]
@@ -104,7 +109,7 @@ def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tile
     emit_text(print_graph(graph))
 
 
-def explain(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
+def explain(model: Planned, shapes: Shapes = None, device: Device = "", option: OptionFlags = None, plan: PlanFile = None,
             template: TemplateFile = None,
             target: Annotated[str, typer.Option("--target", autocompletion=completion.targets,
                                                  help="explain the plan for a device that is not present")] = "",
@@ -134,6 +139,10 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
         from tilefuse.tools.written import answer_why
 
         made = program_of(model, shapes, device, option, target, as_json)
+        if isinstance(made, PlannedScript):
+            raise UnsupportedError(f"kernels of {model} are fused routines, which no plan describes",
+                                   hint="other programs with their predicted times: "
+                                        f"tilefuse blas {model} --table 10, with the same --shapes")
         if why is not None:
             answer_why(made, why, option, as_json)
         elif not made.spec.plan_text:
@@ -151,7 +160,7 @@ def explain(model: Model, shapes: Shapes = None, device: Device = "", option: Op
     print_explanation(explanation, answers_of(made, explanation, option), summary, full, Path(model).name)
 
 
-def view(model: Model,
+def view(model: Planned,
          other: Annotated[str, typer.Argument(metavar="[OTHER]", autocompletion=completion.models,
                                               help="a second model, or a file that explain --json wrote: shown beside the first")] = "",
          shapes: Shapes = None, device: Device = "", option: OptionFlags = None,

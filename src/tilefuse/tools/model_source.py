@@ -18,6 +18,7 @@ from tilefuse.base.errors import NameLookupError, UnsupportedError, UserError, n
 from tilefuse.driver.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES, exported_program, graph_of_text, require_file
 from tilefuse.ir.graph import Graph
 from tilefuse.runtime.archive import is_saved
+from tilefuse.tools.scripts import is_script
 from tilefuse.tools.shapes import ShapeFlag
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ def load_model(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
         return ModelSource(graph.name, SourceKind.TEXT, graph)
     if text.partition(":")[0] and ":" in text:
         return _load_factory(text, shapes)
+    if is_script(text):
+        raise UserError(f"{text!r} is a BLAS script and no model", hint="`tilefuse blas` runs and times it, or writes it as C++; "
+                        "`tilefuse explain` and `tilefuse view` take it as they take models")
     raise UserError(f"{text!r} names no model", hint=FORMS)
 
 

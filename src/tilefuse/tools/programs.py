@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import DeviceError, NameLookupError, OptionError, ShapeError, TypeMismatchError, nearest
 from tilefuse.target.device import DeviceSpec
 from tilefuse.tools.model_source import ModelSource, SourceKind, load_model, shape_arguments
+from tilefuse.tools.scripts import is_script, planned_script
 from tilefuse.tools.shapes import ShapeFlag, parse_shapes
 
 if TYPE_CHECKING:
@@ -149,6 +151,8 @@ def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, o
     from tilefuse.driver.compile import generate_sources
 
     shapes = parse_shapes(shape_flags)
+    if is_script(model):
+        return planned_script(Path(model), shapes, target, parse_options(option_flags))
     source = load_model(model, shapes)
     if source.kind is SourceKind.SAVED:
         if isinstance(target, DeviceSpec):

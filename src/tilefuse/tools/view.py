@@ -9,6 +9,7 @@ from typing import Any
 from tilefuse.base.errors import OptionError, UserError
 from tilefuse.runtime.archive import is_saved
 from tilefuse.tools.saved_file import saved_specs
+from tilefuse.tools.scripts import PlannedScript, is_script
 
 
 def shown_programs(model: str, shapes: Sequence[str], device: str, option: Sequence[str], target: str, measure: bool, *, label: str = "",
@@ -29,6 +30,9 @@ def shown_programs(model: str, shapes: Sequence[str], device: str, option: Seque
     if measure:
         if target:
             raise OptionError(f"--measure runs the model, and {target} need not be present", hint="leave out --target or --measure")
+        if is_script(model):
+            raise OptionError(f"--measure does not run the script {model}", hint="`tilefuse blas` times it; its kernels: call what "
+                              "tilefuse.blas.compile gives, then tilefuse.view(script, arguments=(...))")
         return [_measured(model, shapes, device, option, label) | ({} if side is None else {"side": side})]
     return _planned(model, shapes, device, option, target, label, side)
 
@@ -72,6 +76,8 @@ def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[st
     if isinstance(made, Generated):
         options = Options.from_environment().with_overrides(**parse_options(option))
         return [spec_data(made.spec, label=label, answers=page_answers(made.plan, made.device, options), side=side)]
+    if isinstance(made, PlannedScript):
+        return [spec_data(made.spec, label=label, side=side)]
     explanation = made.explain(json=True)
     if not explanation.get("parts"):
         raise UserError(f"{model} runs in parts, of which none is planned before a call tells its sizes",

@@ -196,6 +196,29 @@ def test_programs_arrays_scripts_and_models_in_parts(tmp_path: Any) -> None:
     assert [p.sizes for p in tilefuse.programs(norm)] == ["x 3x4", "x 5x4"]
 
 
+def test_a_training_step_is_told_as_what_it_trains(tmp_path: Any) -> None:
+    import tilefuse.array as ta
+    import tilefuse.nn as layers
+    from tilefuse import optim
+
+    model = layers.Sequential(layers.Linear(8, 16), layers.ReLU(), layers.Linear(16, 4))
+    step = layers.TrainingStep(model, layers.cross_entropy, optim.SGD(1e-2))
+    with pytest.raises(UserError, match="Sequential has no program"):
+        tilefuse.explain(step)
+    batch = ta.asarray(np.ones((4, 8), np.float32)), ta.asarray(np.arange(4))
+    step(*batch)
+    (part,) = tilefuse.programs(step)
+    assert part.program is step.compiled.programs[0] and part.source() == tilefuse.source(step)
+    text = tilefuse.explain(step)
+    assert text.startswith("Sequential (training step) on host: 1 program, ") and "at full bandwidth" in text
+    assert "at test_subject.py:" in text.partition("costliest places")[2]
+    before = [p.numpy().copy() for p in model.parameters().values()]
+    measured = tilefuse.profile(step, *batch, repeats=2)
+    assert measured.data["parts"][0]["runs"] == 1 and measured.data["kind"] == "training step"
+    assert not all(map(np.array_equal, before, (p.numpy() for p in model.parameters().values()))), "the step did not train"
+    assert tilefuse.view(step, tmp_path / "step.html", arguments=batch).stat().st_size
+
+
 def test_sources_by_name() -> None:
     model = torch.compile(Whole(), backend="tilefuse")
     model(torch.randn(4, 8))

@@ -115,6 +115,53 @@ def test_the_command_shows_no_escapes_of_a_name(tmp_path: Path, capsys: pytest.C
     assert "kernel k0:" not in capsys.readouterr().out
 
 
+SIZES = ["--shapes", "A:512x512,p:512,r:512"]
+BICGK = str(Path(__file__).resolve().parents[3] / "examples" / "bicgk.blas")
+
+
+@pytest.mark.parametrize("device", [["--target", "h200"], ["--device", "host"]], ids=["routines", "template"])
+def test_a_script_is_explained_and_shown_like_a_model(device: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", BICGK, *SIZES, *device, "--summary"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("bicgk.blas on ") and "sgemv + sgemtv" in text and "at bicgk:6-7)" in text
+    assert cli.main(["explain", BICGK, *SIZES, *device, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["graph"]["results"]
+    pytest.importorskip("netron")
+    assert cli.main(["view", BICGK, *SIZES, *device, "--out", str(tmp_path / "plan.html")]) == 0
+    assert "sgemtv" in (tmp_path / "plan.html").read_text()
+
+
+@pytest.mark.parametrize(("command", "piece"), [
+    (["explain", BICGK], "--shapes A:1000x1000,p:1000,r:1000"),
+    (["explain", BICGK, *SIZES, "--target", "h200", "--why", "q", "s"], "tilefuse blas"),
+    (["run", BICGK], "`tilefuse blas` runs and times it"),
+    (["view", BICGK, *SIZES, "--measure"], "`tilefuse blas` times it")])
+def test_commands_say_which_one_a_script_is_for(command: list[str], piece: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(command) in (cli.USER, cli.UNSUPPORTED)
+    assert piece in capsys.readouterr().err
+
+
+def test_lines_stand_for_a_module_where_there_is_none() -> None:
+    nodes = [{"name": n, "kind": "map", "place": f"/models/digits.py:{line}"} for n, line in (("a", 7), ("b", 9))]
+    kernel = {"name": "k", "step": "k0", "nodes": ["a", "b"], "predicted_us": 2.0, "limit_us": 1.0}
+    told = {"name": "p", "kernels": [kernel], "library": [], "graph": {"inputs": [], "nodes": nodes}}
+    assert any(line.endswith("(k0, at digits.py:7-9)") for line in summary_lines(told))
+    nodes[1]["place"] = "/models/other.py:9"
+    assert any(line.endswith("(k0)") for line in summary_lines(told)), "lines of two files"
+
+
+def test_values_of_two_parts_with_equal_names_are_two() -> None:
+    def part(rejected: list[dict[str, str]]) -> dict[str, Any]:
+        kernels = [{"name": f"k_{n}", "step": f"k{i}", "nodes": [n], "predicted_us": 2.0 - i, "limit_us": 1.0} for i, n in enumerate("ab")]
+        return {"kernels": kernels, "library": [], "rejected": rejected, "graph": {"inputs": [], "nodes": []}}
+
+    whole = part([{"first": "a", "second": "b", "reason": "domain-mismatch", "detail": "rows of 4 and of 8"}])
+    other = {**part([]), "kernels": [k | {"name": f"{k['name']}_2"} for k in part([])["kernels"]]}
+    facts = {p.steps[0].label: p.facts for p in places_of({"parts": [whole, other]})}
+    assert any("with k1 of part 1 (" in fact for fact in facts["k0 of part 1"])
+    assert not [fact for fact in facts["k0 of part 2"] if "not in one kernel" in fact]
+
+
 def test_byte_counts() -> None:
     assert [bytes_text(n) for n in (0, 1023, 1024, 3 << 20, 5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "3.0 MiB", "5.0 GiB"]
 
