@@ -76,6 +76,8 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
         results().print(f"sources, plan and manifest in {emit}", highlight=False)
     if save is not None:
         results().print(f"program in {save} ({bytes_text(save.stat().st_size)})", highlight=False)
+    if emit is None and save is None:
+        errors().print("kept in the cache alone: --save FILE writes the program, --emit DIR its sources", markup=False, highlight=False)
 
 
 def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tilefuse compile`; not needed with --list")] = "",

@@ -106,7 +106,8 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         facts["profile"] = profiled.json()
         told.say(*([profiled.text().rstrip()] if profile else []))
     facts |= loaded.times({"tilefuse": loaded.call}, 0.0, iterations, 0.0, "call")["tilefuse"].summary()
-    told.say(f"{time_text(facts['median_us'])} a call on {where} (median of {facts['calls']}), "
+    calls = "one timed call" if facts["calls"] == 1 else f"median of {facts['calls']}"
+    told.say(f"{time_text(facts['median_us'])} a call on {where} ({calls}), "
              f"{'loaded' if loaded.is_saved else 'compiled'} in {loaded.compile_s:.2f} s")
     if as_json:
         emit_json(facts)

@@ -11,6 +11,7 @@ from rich.table import Table
 from tilefuse.base.options import Options
 from tilefuse.tools.commands_model import AsJson, Device, Model, OptionFlags, Shapes
 from tilefuse.tools.console import emit_json, errors, results, working
+from tilefuse.tools.explain import counted
 
 tuning_app = typer.Typer(no_args_is_help=True, help="Tuning results: list, export, import, clear.")
 
@@ -56,8 +57,11 @@ def tune(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
         tried = f"{o.tuned.trials}{'' if o.tuned.done else ' so far'}{' (known)' if o.known else ''}"
         table.add_row(o.kernel, f"{o.tuned.base_us:.2f}", f"{o.tuned.us:.2f}", tried, rejected or "-", o.tuned.template)
     results().print(table)
+    kernels_by_reason: dict[str, list[str]] = {}
     for kernel, why in tuner.untuned:
-        results().print(f"{kernel} is not tuned: {why}", markup=False, highlight=False)
+        kernels_by_reason.setdefault(why, []).append(kernel)
+    for why, kernels in kernels_by_reason.items():
+        results().print(f"{counted(len(kernels), 'kernel')} not tuned: {why}: {', '.join(kernels)}", markup=False, highlight=False)
     results().print(f"kernels take {1 / speed_up(outcomes):.3f} of the time before", highlight=False)
 
 
@@ -70,7 +74,7 @@ def list_results(as_json: AsJson = False) -> None:
     if as_json:
         emit_json({device: [asdict(t) for t in rows] for device, rows in found.items()})
         return
-    table = Table(title=f"{sum(map(len, found.values()))} tuning results", title_justify="left")
+    table = Table(title=counted(sum(map(len, found.values())), "tuning result"), title_justify="left")
     for column in ("device", "kernel", "before us", "after us", "template"):
         table.add_column(column, overflow="fold")
     for device, rows in found.items():

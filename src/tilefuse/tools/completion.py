@@ -5,7 +5,6 @@ The shell asks through typer's own scripts (`tilefuse --install-completion`). Ba
 """
 from __future__ import annotations
 
-import ast
 import contextlib
 import io
 from collections.abc import Callable, Iterator, MutableMapping
@@ -14,6 +13,7 @@ from pathlib import Path
 from tilefuse.base.options import option_table
 from tilefuse.driver.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES
 from tilefuse.tools.console import emit_text
+from tilefuse.tools.python_file import defined
 
 MODEL_SUFFIXES = (".onnx", EXPORTED_SUFFIX, *TEXT_SUFFIXES)
 KEPT_SUFFIXES = (*MODEL_SUFFIXES, ".json", ".blas", ".tuned", ".cache")
@@ -25,7 +25,7 @@ def models(incomplete: str) -> list[str]:
     """Model files and folders that begin so; behind "file.py:" the functions and classes of that file."""
     name, colon, begin = incomplete.rpartition(":")
     if colon and name.endswith(".py"):
-        return [f"{name}:{made}" for made in _defined(Path(name)) if made.startswith(begin)]
+        return [f"{name}:{made}" for made in defined(Path(name)) if made.startswith(begin)]
     return [*_files(incomplete, MODEL_SUFFIXES), *(f"{path}:" for path in _files(incomplete, (".py",)) if not path.endswith("/"))]
 
 
@@ -46,14 +46,6 @@ def _files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
                 yield f"{text}/"
             elif path.suffix in suffixes:
                 yield text
-
-
-def _defined(path: Path) -> list[str]:
-    """Names of the functions and classes of a Python file, read and not run."""
-    with contextlib.suppress(OSError, SyntaxError, ValueError):
-        found = ast.parse(path.expanduser().read_text(encoding="utf-8"))
-        return [node.name for node in found.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")]
-    return []
 
 
 def option_values(incomplete: str) -> list[tuple[str, str]]:

@@ -34,7 +34,9 @@ def file_facts(path: Path, key: Key | None = None) -> dict[str, Any]:
     Raises: UserError for a missing or damaged file, for one of no known kind, and for a signature that does not fit the key.
     """
     if not path.is_file():
-        raise UserError(f"there is no file {path}")
+        python = path.name.partition(":")[0].endswith(".py")
+        raise UserError(f"there is no file {path}", hint=f"info reads files and runs nothing; `tilefuse explain {path}` plans the model "
+                        "that this makes" if python else None)
     found = _read(path)
     found = {"file": str(path), "kind": found.pop("kind"), "file_bytes": path.stat().st_size, **found}
     if key is not None and "signature" not in found:
@@ -328,7 +330,7 @@ def _values(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"{word.removesuffix('s')} {value['name']}: {shape}" + (f", {value['note']}" if value.get("note") else "")
     if facts.get("called_with"):
         yield f"called with {facts['called_with']}"
-    if facts.get("structure"):
+    if facts.get("structure", "*") != "*":  # one tensor has nothing to tell
         yield f"structure of the results {facts['structure']}"
 
 

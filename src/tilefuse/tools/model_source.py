@@ -18,6 +18,7 @@ from tilefuse.base.errors import NameLookupError, UnsupportedError, UserError, n
 from tilefuse.driver.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES, exported_program, graph_of_text, require_file
 from tilefuse.ir.graph import Graph
 from tilefuse.runtime.archive import is_saved
+from tilefuse.tools.python_file import defined
 from tilefuse.tools.scripts import is_script
 from tilefuse.tools.shapes import ShapeFlag
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 FORMS = ("MODEL is a .onnx file, a .pt2 file of torch.export, package.module:factory or file.py:factory, "
          "a graph in text form (.tf, .txt), or a saved program (.tilefuse)")
+
+
+# Functions and classes of a Python file that an error names.
+SHOWN_NAMES = 8
 
 
 class SourceKind(enum.Enum):
@@ -79,6 +84,11 @@ def load_model(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     if is_script(text):
         raise UserError(f"{text!r} is a BLAS script and no model", hint="`tilefuse blas` runs and times it, or writes it as C++; "
                         "`tilefuse explain` and `tilefuse view` take it as they take models")
+    if path.suffix == ".py" and path.is_file():
+        names = defined(path)
+        raise UserError(f"{text} is a Python file; name what makes the model in it",
+                        hint=", ".join(f"{text}:{name}" for name in names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
+                        or "it defines no function and no class")
     raise UserError(f"{text!r} names no model", hint=FORMS)
 
 
